@@ -1,0 +1,1 @@
+"""clonos-py: a stream processor with exactly-once local recovery by columnar causal logging."""

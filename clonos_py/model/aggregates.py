@@ -1,0 +1,39 @@
+"""Aggregates as values. The DSL makes them, operators compute with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class UserAggregate:
+    """A user's own: a fold over the rows of a group with a mergeable accumulator of plain data."""
+
+    create: Callable[[], Any]
+    add: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """``function`` is one of count, sum, min, max, mean, user. ``column`` is its input (None for count of rows);
+    ``name`` and ``type`` are its output field."""
+
+    function: str
+    column: str | None
+    name: str
+    type: pa.DataType
+    user: UserAggregate | None = None
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether partial results of batches may be merged in any order with the same result (D14): integer and
+        decimal sums, counts, extremes. Float sums and user folds are not."""
+        if self.function in ("count", "min", "max"):
+            return True
+        return self.function in ("sum", "mean") and not pa.types.is_floating(self.type)

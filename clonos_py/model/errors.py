@@ -1,0 +1,98 @@
+"""Every error of the engine, in one hierarchy, each stating its remedy.
+
+A ``ClonosError`` that reaches the command line is printed as one line, ``error: MESSAGE``, with exit code 1.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Remedy(Enum):
+    """What the engine does about an error."""
+
+    RETRY = "retry"
+    RECOVER_TASK = "recover the task"
+    ROLL_BACK = "roll back to the last checkpoint"
+    STOP_JOB = "stop the job, its last checkpoint intact"
+    FIX_INPUT = "refuse the input"
+
+
+class ClonosError(Exception):
+    """Base of all errors that the engine raises itself."""
+
+    remedy = Remedy.STOP_JOB
+
+
+class SettingError(ClonosError):
+    """A setting or command-line value that cannot be right."""
+
+    remedy = Remedy.FIX_INPUT
+
+
+class GraphError(ClonosError):
+    """The job as written cannot run: unknown column, type mismatch, cycle, duplicate name."""
+
+    remedy = Remedy.FIX_INPUT
+
+
+class UserCodeError(ClonosError):
+    """A user's function raised; the message names operator and record."""
+
+    remedy = Remedy.STOP_JOB
+
+
+class ServiceError(ClonosError):
+    """A causal service answered with an error; it is logged and raised again on replay."""
+
+    remedy = Remedy.STOP_JOB
+
+
+class SourceError(ClonosError):
+    """A source cannot be read, or gave other content on replay than the first time."""
+
+    remedy = Remedy.STOP_JOB
+
+
+class SinkError(ClonosError):
+    """A sink cannot be written or committed."""
+
+    remedy = Remedy.STOP_JOB
+
+
+class CodecError(ClonosError):
+    """Bytes that are not what the format says."""
+
+    remedy = Remedy.RECOVER_TASK
+
+
+class ProtocolError(ClonosError):
+    """A rule of the protocol was broken: a gap, an overlap that differs, an impossible transition."""
+
+    remedy = Remedy.ROLL_BACK
+
+
+class DivergenceError(ProtocolError):
+    """A replay rebuilt something else than its predecessor sent: the operator named is not deterministic (D12)."""
+
+
+class OrphanError(ProtocolError):
+    """Determinants that a survivor depends on were lost with the failed tasks (D10)."""
+
+
+class CheckpointError(ClonosError):
+    """Checkpoint storage is full, read-only, corrupt or missing."""
+
+    remedy = Remedy.STOP_JOB
+
+
+class CapacityError(ClonosError):
+    """The in-flight log's budget and reserve are spent."""
+
+    remedy = Remedy.STOP_JOB
+
+
+class ClusterError(ClonosError):
+    """Ray is absent, cannot be reached, or a port is taken."""
+
+    remedy = Remedy.STOP_JOB

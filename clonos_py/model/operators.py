@@ -1,0 +1,227 @@
+"""What an operator, a source and a sink are to the task that runs them: contracts without an implementation.
+
+An operator is called by one thread, never concurrently, in the order ``open``, then ``restore`` (any number of
+times, each replacing all state: a standby swaps in newer snapshots), then ``on_*`` and ``snapshot`` in any order.
+Its contract (D12): given state, rows and the answers of its context, it always emits the same rows in the same order.
+Nothing in it may read a clock, a random generator, the network or the iteration order of a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from clonos_py.model.state import OperatorState
+
+if TYPE_CHECKING:
+    import random
+
+    import pyarrow as pa
+
+    from clonos_py.model.ids import TaskId
+
+
+class Output(Protocol):
+    """Where an operator puts its results."""
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        """Hands rows (of the port's declared schema, any number) to whatever follows. Rows are immutable from here."""
+        ...
+
+
+class Gate(Protocol):
+    """The one door through which nondeterminism enters (D4), as services see it."""
+
+    def ask(self, kind: str, live: Any) -> Any:
+        """Running: the value of ``live()``, logged as an answer of ``kind``. Replaying: the value logged at this place.
+
+        The value is plain data (None, bool, int, float, str, bytes, list, dict). If ``live`` raises ServiceError,
+        that is logged and raised again on replay.
+        """
+        ...
+
+
+class Clock(Protocol):
+    """``ctx.time``."""
+
+    def now(self) -> int:
+        """Wall-clock time in microseconds UTC, logged."""
+        ...
+
+
+class OperatorContext(Protocol):
+    """What the task offers to an operator. Valid from ``open`` on; services only inside ``on_*``."""
+
+    @property
+    def task(self) -> TaskId: ...
+
+    @property
+    def operator(self) -> str:
+        """The operator's stable name (P3)."""
+        ...
+
+    @property
+    def parallelism(self) -> int: ...
+
+    @property
+    def groups(self) -> range:
+        """The key groups this instance owns."""
+        ...
+
+    @property
+    def key_groups(self) -> int:
+        """Number of key groups of the job."""
+        ...
+
+    @property
+    def watermark(self) -> int:
+        """Event time up to which input is complete; MIN_TIME before any is known."""
+        ...
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """(input channel index, sequence number) of the frame at work, (-1, n) for the n-th other event: for
+        idempotency keys (D16) and error messages."""
+        ...
+
+    @property
+    def time(self) -> Clock: ...
+
+    @property
+    def random(self) -> random.Random:
+        """Seeded through the log once per epoch."""
+        ...
+
+    @property
+    def gate(self) -> Gate:
+        """For services; user code does not call it."""
+        ...
+
+    def service(self, name: str) -> Any:
+        """The client of a service (``"http"`` or the name of a user's service), opened inside this task."""
+        ...
+
+    def set_timer(self, at: int) -> None:
+        """Asks for ``on_timer(at)`` once the processing time has reached ``at`` (microseconds). Setting it twice is
+        setting it once. Timers are not part of the operator's snapshot: ``restore`` sets them again."""
+        ...
+
+    def clear_timer(self, at: int) -> None: ...
+
+    def count(self, metric: str, amount: int) -> None:
+        """Adds to a counter shown to the user, such as ``late_rows``. Has no effect on results."""
+        ...
+
+
+class Operator:
+    """Base of all operators: keeps no state, passes watermarks on. Subclasses override what they need."""
+
+    ctx: OperatorContext
+    out: Output
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        self.ctx, self.out = ctx, out
+
+    def close(self) -> None:
+        """Releases what ``open`` took. Called at most once, not after a kill."""
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        """Takes rows of input ``side`` (0 for one input; 0 left, 1 right for a join). The batch is an atom."""
+        raise NotImplementedError
+
+    def on_watermark(self, watermark: int) -> int:
+        """Event time has advanced to ``watermark`` (no row below it will come, save late ones); emits what is due.
+
+        Returns the watermark that holds for what this operator has emitted, at most ``watermark``. At the end of all
+        input it is called with MAX_TIME, so that windows close.
+        """
+        return watermark
+
+    def on_timer(self, at: int) -> None:
+        """A processing-time timer set by ``ctx.set_timer(at)`` has fired."""
+
+    def on_end(self) -> None:
+        """All inputs have ended; called once, after ``on_watermark(MAX_TIME)``. Emits what is left."""
+
+    def snapshot(self) -> OperatorState:
+        """The state now. Cheap: chunks are referenced, only what changed since the last snapshot is made anew."""
+        return OperatorState()
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        """Replaces the state by ``parts``: one snapshot for an unchanged parallelism, else those of all former
+        instances that may hold rows of ``ctx.groups`` (other groups' rows are filtered out here)."""
+
+
+class Sink(Operator):
+    """An operator without output. The defaults serve sinks whose effect needs no commit (memory, print, digest)."""
+
+    def prepare(self, checkpoint: int) -> bytes | None:
+        """At the barrier, before ``snapshot``: makes durable what was written since the last barrier and names it.
+
+        None if there is nothing to commit. The name goes into the manifest.
+        """
+        return None
+
+    def commit(self, committable: bytes) -> None:
+        """Makes what ``prepare`` named visible. Idempotent; may be called in another process and thread than
+        ``prepare`` was, after ``open``. Raises SinkError."""
+
+
+class Read(NamedTuple):
+    """What one poll of a source gave: ``rows[port]`` (None where the port got nothing) at offsets [start, stop)."""
+
+    partition: int
+    start: int
+    stop: int
+    rows: tuple[pa.RecordBatch | None, ...]
+    checksum: int = 0
+    """Of what was read, as cheap as the source can make it; compared on replay."""
+    events: int = -1
+    """Input events covered, for throughput; -1: the number of rows."""
+
+
+class Wait(NamedTuple):
+    """Nothing to read before processing time ``until`` (microseconds)."""
+
+    until: int
+
+
+class End(NamedTuple):
+    """Every partition of this instance is exhausted."""
+
+
+class Source:
+    """Reads partitions. One object per task; partition p belongs to instance p % parallelism.
+
+    Offsets are 64-bit integers of the source's own choosing (rows, bytes, event numbers) that only grow.
+    """
+
+    def partitions(self) -> int:
+        """How many partitions the source has, the same for every instance. Fixed by the first checkpoint."""
+        return 1
+
+    def open(self, index: int, parallelism: int) -> None: ...
+
+    def close(self) -> None: ...
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        """Continue at these offsets, by partition (a partition not named starts at its beginning)."""
+        raise NotImplementedError
+
+    def poll(self, now: int) -> Read | Wait | End:
+        """The next piece, of whatever partition is next. Does not block. ``now``: processing time, microseconds."""
+        raise NotImplementedError
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        """The same piece again, exactly; afterwards the partition continues at ``stop``. Raises SourceError."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """How a source's rows carry event time (P6). ``columns[port]`` is the int64 microseconds column, None without."""
+
+    columns: tuple[str | None, ...]
+    out_of_order_us: int = 0
+    idle_us: int | None = None

@@ -1,0 +1,172 @@
+"""The physical plan: vertices (chains of operators), the edges between them, and how rows are partitioned.
+
+A vertex runs as ``parallelism`` tasks. Its operators are in topological order and wired to each other directly; only
+edges cross tasks. Factories are picklable (cloudpickle) and connect to nothing until ``open``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.operators import EventTime, Operator, Source
+
+
+class Partitioning(Enum):
+    """Which instance downstream gets a row."""
+
+    FORWARD = "forward"
+    """The instance with the same index (equal parallelism)."""
+    HASH = "hash"
+    """The owner of the key group of the key columns' stable hash."""
+    REBALANCE = "rebalance"
+    """Whole batches in turn."""
+    BROADCAST = "broadcast"
+    """Every instance gets every row."""
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """The source at the head of a vertex. ``schemas[port]`` is what it emits (after projection)."""
+
+    name: str
+    factory: Callable[[], Source]
+    schemas: tuple[pa.Schema, ...]
+    event_time: EventTime
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """One operator of a vertex. ``schemas[port]`` is what it emits; a sink has none."""
+
+    name: str
+    verb: str
+    factory: Callable[[], Operator]
+    schemas: tuple[pa.Schema, ...]
+    stateful: bool = False
+    sink: bool = False
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Inside a vertex: rows of ``port`` of operator ``producer`` (-1: the source) go to ``side`` of ``consumer``."""
+
+    producer: int
+    port: int
+    consumer: int
+    side: int
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Between vertices: rows of ``port`` of ``producer`` (-1: the source) in vertex ``source`` go to ``side`` of
+    ``consumer`` in vertex ``target``."""
+
+    id: int
+    source: str
+    producer: int
+    port: int
+    target: str
+    consumer: int
+    side: int
+    partitioning: Partitioning
+    keys: tuple[str, ...]
+    schema: pa.Schema
+    frame_rows: int = 65_536
+    """A frame has at most this many rows (D2)."""
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A chain of operators that runs in one task, named after its most telling operator (P3)."""
+
+    name: str
+    parallelism: int
+    source: SourcePlan | None
+    operators: tuple[OperatorPlan, ...]
+    wires: tuple[Wire, ...]
+    standbys: int = 1
+
+
+@dataclass(frozen=True)
+class PhysicalPlan:
+    """What will run. Vertices are in topological order; edge ids are their positions in ``edges``."""
+
+    job: str
+    vertices: tuple[Vertex, ...]
+    edges: tuple[Edge, ...]
+    key_groups: int = 128
+    sharing_depth: int = -1
+    """Hops that determinants travel (D6); -1: the depth of the graph."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What the planner did, for people: columns pruned, filters pushed, operators chained."""
+
+    @cached_property
+    def by_name(self) -> dict[str, Vertex]:
+        return {vertex.name: vertex for vertex in self.vertices}
+
+    @cached_property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """All tasks; a task's position here is its ordinal in determinant logs."""
+        return tuple(TaskId(v.name, i) for v in self.vertices for i in range(v.parallelism))
+
+    @cached_property
+    def channels(self) -> tuple[ChannelId, ...]:
+        """Every channel of every edge; FORWARD connects equal indexes, the rest all with all."""
+        found = []
+        for edge in self.edges:
+            for source in range(self.by_name[edge.source].parallelism):
+                for target in range(self.by_name[edge.target].parallelism):
+                    if edge.partitioning is not Partitioning.FORWARD or source == target:
+                        found.append(ChannelId(edge.id, source, target))
+        return tuple(found)
+
+    def sender(self, channel: ChannelId) -> TaskId:
+        return TaskId(self.edges[channel.edge].source, channel.source)
+
+    def receiver(self, channel: ChannelId) -> TaskId:
+        return TaskId(self.edges[channel.edge].target, channel.target)
+
+    @cached_property
+    def inputs(self) -> dict[TaskId, tuple[ChannelId, ...]]:
+        """By task: its input channels; a channel's position is its input index there."""
+        return {t: tuple(c for c in self.channels if self.receiver(c) == t) for t in self.tasks}
+
+    @cached_property
+    def outputs(self) -> dict[TaskId, tuple[ChannelId, ...]]:
+        """By task: its output channels; a channel's position is its output index there."""
+        return {t: tuple(c for c in self.channels if self.sender(c) == t) for t in self.tasks}
+
+    @cached_property
+    def hops(self) -> dict[TaskId, dict[TaskId, int]]:
+        """By task: every task downstream of it with the length of the shortest path."""
+        direct: dict[TaskId, set[TaskId]] = {t: {self.receiver(c) for c in self.outputs[t]} for t in self.tasks}
+        found: dict[TaskId, dict[TaskId, int]] = {}
+        for start in self.tasks:
+            reached: dict[TaskId, int] = {}
+            front, distance = direct[start], 1
+            while front:
+                reached.update({t: distance for t in front if t not in reached})
+                front = {n for t in front for n in direct[t] if n not in reached}
+                distance += 1
+            found[start] = reached
+        return found
+
+    @cached_property
+    def depth(self) -> int:
+        """The longest of the shortest paths between two tasks."""
+        return max((d for reached in self.hops.values() for d in reached.values()), default=0)
+
+    def groups(self, task: TaskId) -> range:
+        """The key groups that a task owns: contiguous, as even as can be."""
+        parallelism = self.by_name[task.vertex].parallelism
+        low = (task.index * self.key_groups + parallelism - 1) // parallelism
+        high = ((task.index + 1) * self.key_groups + parallelism - 1) // parallelism
+        return range(low, high)

@@ -1,0 +1,39 @@
+"""State as operators hand it over: immutable column chunks plus small values (D15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+GROUP_COLUMN = "_group"
+"""int32 column of every keyed chunk: the key group of the row."""
+
+
+class Chunk:
+    """An immutable piece of a state table. Storage notes where it lies, so that it is written only once."""
+
+    __slots__ = ("location", "rows")
+
+    def __init__(self, rows: pa.RecordBatch, location: str | None = None) -> None:
+        self.rows = rows
+        self.location = location
+
+    def __repr__(self) -> str:
+        return f"Chunk({self.rows.num_rows} rows, {self.location or 'not stored'})"
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """A snapshot of one operator instance.
+
+    ``tables`` are keyed: every chunk has the column ``_group`` and a restore takes the rows of its own key groups.
+    ``values`` are small, plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to the
+    instance; on another parallelism the operator is given those of all former instances and merges them.
+    Whoever takes a snapshot must not be able to see later changes in it.
+    """
+
+    tables: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)

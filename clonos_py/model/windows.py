@@ -1,0 +1,33 @@
+"""Windows as values. The DSL makes them, operators compute with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tumbling:
+    """[k * size, (k + 1) * size) in microseconds, aligned to the epoch."""
+
+    size_us: int
+    processing_time: bool = False
+
+
+@dataclass(frozen=True)
+class Hopping:
+    """Windows of ``size_us`` that start every ``slide_us``; a row belongs to size / slide of them."""
+
+    size_us: int
+    slide_us: int
+    processing_time: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    """Rows of a key less than ``gap_us`` apart; the window ends ``gap_us`` after its last row."""
+
+    gap_us: int
+    processing_time: bool = False
+
+
+Window = Tumbling | Hopping | Session
