@@ -1,0 +1,30 @@
+"""What users name in a job: definitions of sources and sinks, plain values that connect to nothing until created."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from clonos_py.model.operators import Sink, Source
+
+
+class SourceDefinition:
+    """A source as written in a job. Picklable."""
+
+    schemas: tuple[pa.Schema, ...]
+    """One per output port; ``job.source`` gives as many streams."""
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        """The reader of one task. ``columns[port]``: the columns to deliver, in this order (None: all of them);
+        ``read_rows``: a read covers at most so many rows, where the consumer needs small batches."""
+        raise NotImplementedError
+
+
+class SinkDefinition:
+    """A sink as written in a job. Picklable."""
+
+    def create(self, schema: pa.Schema) -> Sink:
+        """The writer of one task for rows of ``schema``. Raises GraphError where it cannot take them."""
+        raise NotImplementedError

@@ -1,0 +1,72 @@
+"""Snapshots of whole tasks, as taken and as stored, and the manifest that makes them a checkpoint (D7, D15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from clonos_py.model.ids import TaskId
+from clonos_py.model.state import OperatorState
+
+
+@dataclass(frozen=True)
+class TaskSnapshot:
+    """What a task hands to storage at a barrier. ``progress`` is msgpack: sequence numbers, log offset, watermarks,
+    timers; it serves the replacement of this very task and is void on another parallelism. ``operators`` are by stable
+    name, the source's positions among them. ``committables`` are by the sink's name."""
+
+    task: TaskId
+    checkpoint: int
+    operators: Mapping[str, OperatorState]
+    progress: bytes
+    committables: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class StoredChunk(msgspec.Struct, frozen=True):
+    """A chunk in storage: its path below the job's folder, and what it must contain."""
+
+    location: str
+    rows: int
+    size_bytes: int
+    checksum: int
+
+
+class OperatorHandle(msgspec.Struct, frozen=True):
+    """Where one operator instance's snapshot lies. ``values`` are the msgpack of OperatorState.values."""
+
+    tables: dict[str, list[StoredChunk]]
+    values: bytes
+
+
+class TaskHandle(msgspec.Struct, frozen=True):
+    """Where a task's snapshot lies: what the task reports to the coordinator once all of it is durable."""
+
+    task: TaskId
+    checkpoint: int
+    operators: dict[str, OperatorHandle]
+    progress: bytes
+    committables: dict[str, bytes]
+    written_bytes: int = 0
+    """New bytes that this snapshot cost; chunks of earlier ones are referenced."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A completed checkpoint: the handles of all tasks. It is complete when it is written, and only then."""
+
+    job: str
+    checkpoint: int
+    generation: int
+    key_groups: int
+    parallelism: dict[str, int]
+    tasks: list[TaskHandle]
+    operators: dict[str, str] = {}
+    """Stable operator name to the vertex it ran in."""
+    code_digest: str = ""
+    format_version: int = 1
+
+    def parts(self, operator: str) -> list[OperatorHandle]:
+        """The snapshots of all instances of an operator, by index."""
+        owners = sorted((t for t in self.tasks if operator in t.operators), key=lambda t: t.task.index)
+        return [t.operators[operator] for t in owners]
