@@ -1,0 +1,142 @@
+"""Determinants: what must be known to answer a nondeterministic question the same way again (Clonos, section 4.1).
+
+Each kind is one struct; on the wire a run of determinants is one msgpack array of ``[tag, fields...]`` arrays. Decoding
+bytes gives determinants or raises CodecError, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from clonos_py.model.errors import CodecError
+
+
+class Order(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
+    """The next ``count`` events were frames of input channel ``channel``, in their order there."""
+
+    channel: int
+    count: int
+
+
+class Time(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """The clock was asked and said ``now_us``."""
+
+    now_us: int
+
+
+class Seed(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The random generator of this epoch was seeded with ``seed``."""
+
+    seed: int
+
+
+class TimerFired(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """The processing-time timer of operator number ``operator`` for ``at_us`` fired here."""
+
+    operator: int
+    at_us: int
+
+
+class Linger(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """The linger time ended: pending output was cut into frames here."""
+
+
+class Trigger(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """The control call that triggers checkpoint ``checkpoint`` was taken here."""
+
+    checkpoint: int
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """The control call that aborts checkpoint ``checkpoint`` was taken here."""
+
+    checkpoint: int
+
+
+class SourceRead(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """The source gave the offsets [start, stop) of ``partition``, with this checksum of the content."""
+
+    partition: int
+    start: int
+    stop: int
+    checksum: int
+
+
+class SourceEnd(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """The source said that it is exhausted."""
+
+
+class SourceIdle(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """``partition`` had nothing for its idle time and stopped to hold the watermark back."""
+
+    partition: int
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    """A service of ``kind`` answered ``value``, plain data."""
+
+    kind: str
+    value: Any
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    """A service of ``kind`` raised ServiceError with this message."""
+
+    kind: str
+    message: str
+
+
+class Completion(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    """The asynchronous call number ``call`` of operator ``operator`` completed here, with ``value`` or ``error``."""
+
+    operator: int
+    call: int
+    value: Any
+    error: str | None = None
+
+
+Determinant = (
+    Order
+    | Time
+    | Seed
+    | TimerFired
+    | Linger
+    | Trigger
+    | Abort
+    | SourceRead
+    | SourceEnd
+    | SourceIdle
+    | Answer
+    | Refusal
+    | Completion
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[Determinant]] = msgspec.msgpack.Decoder(list[Determinant])
+
+
+def length(determinant: Determinant) -> int:
+    """How many log offsets a determinant covers: a run of arrivals as many as it has, everything else one."""
+    return determinant.count if isinstance(determinant, Order) else 1
+
+
+def encode(determinants: Iterable[Determinant]) -> bytes:
+    """The wire form. Raises CodecError when an answer holds something that is not plain data."""
+    try:
+        return _encoder.encode(list(determinants))
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise CodecError(f"a determinant cannot be encoded: {problem}; service answers must be plain data") from problem
+
+
+def decode(data: bytes) -> list[Determinant]:
+    """The determinants in ``data``. Raises CodecError on anything that ``encode`` would not have made."""
+    try:
+        determinants = _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise CodecError(f"{len(data)} bytes are no determinants: {problem}") from problem
+    if any(length(d) < 1 for d in determinants):
+        raise CodecError("a run of arrivals in a determinant log is shorter than one")
+    return determinants

@@ -1,0 +1,171 @@
+"""The causal log: segments of determinants, the writer of a task's own log, and the store of all logs a process holds.
+
+Offsets count determinants from the start of the job and are never reset (D6). A segment is cut once, by the task whose
+log it is, and travels unchanged over every path: holders compare whole segments and never decode what they forward.
+
+Invariants of the store, checked on every append:
+- a log is contiguous, but for what a completed checkpoint has made stable;
+- a segment that arrives again equals the one held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from clonos_py.causal.determinants import Determinant, Order, encode, length
+from clonos_py.model.errors import ProtocolError
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Offsets [start, start + count) of the log of the task with this ordinal.
+
+    ``epoch`` is the checkpoint that the task had taken last, ``epoch_start`` the offset at which it did.
+    """
+
+    task: int
+    epoch: int
+    epoch_start: int
+    start: int
+    count: int
+    payload: bytes
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.count
+
+
+class LogWriter:
+    """Collects a task's own determinants and cuts them into segments. Runs of arrivals are run-length encoded."""
+
+    def __init__(self, task: int) -> None:
+        self._task = task
+        self._pending: list[Determinant] = []
+        self._count = 0
+        self.epoch = 0
+        self.epoch_start = 0
+        self.offset = 0
+        """The offset after the last determinant, pending ones included."""
+
+    def resume(self, epoch: int, epoch_start: int, offset: int) -> None:
+        """Goes on after a snapshot or a replay that ended at ``offset``."""
+        self._pending, self._count = [], 0
+        self.epoch, self.epoch_start, self.offset = epoch, epoch_start, offset
+
+    def append(self, determinant: Determinant) -> None:
+        self.offset += length(determinant)
+        self._count += length(determinant)
+        if isinstance(determinant, Order) and self._pending:
+            last = self._pending[-1]
+            if isinstance(last, Order) and last.channel == determinant.channel:
+                self._pending[-1] = Order(last.channel, last.count + determinant.count)
+                return
+        self._pending.append(determinant)
+
+    def cut(self) -> Segment | None:
+        """Everything since the last cut as one segment, None if that is nothing."""
+        if not self._pending:
+            return None
+        start = self.offset - self._count
+        segment = Segment(self._task, self.epoch, self.epoch_start, start, self._count, encode(self._pending))
+        self._pending, self._count = [], 0
+        return segment
+
+    def open_epoch(self, checkpoint: int) -> Segment | None:
+        """The snapshot of ``checkpoint`` is taken here: cuts the old epoch's rest and starts the new epoch."""
+        rest = self.cut()
+        self.epoch, self.epoch_start = checkpoint, self.offset
+        return rest
+
+
+class CausalStore:
+    """All logs that a process holds: its own task's and those of upstream tasks within the sharing depth."""
+
+    def __init__(self) -> None:
+        self._journal: list[Segment] = []
+        self._dropped = 0
+        self._segments: dict[int, dict[int, Segment]] = {}
+        self._ends: dict[int, int] = {}
+        self.stable = 0
+        """The newest checkpoint known to be complete."""
+        self.size_bytes = 0
+
+    def append(self, segment: Segment, stable: int) -> bool:
+        """Takes a segment in; ``stable`` is the newest checkpoint that its sender knew to be complete.
+
+        False if it was known already. Raises ProtocolError on a gap and on an overlap that differs.
+        """
+        if segment.epoch < self.stable:
+            return False
+        held = self._segments.setdefault(segment.task, {})
+        end = self._ends.get(segment.task)
+        if end is not None and segment.start < end:
+            self._compare(segment, held.get(segment.start), end)
+            return False
+        missing_is_stable = segment.start == segment.epoch_start and segment.epoch <= max(stable, self.stable)
+        if end is not None and segment.start > end and not missing_is_stable:
+            raise ProtocolError(
+                f"the log of task number {segment.task} has a gap: held up to {end}, next received is {segment.start}"
+            )
+        held[segment.start] = segment
+        self._ends[segment.task] = segment.stop
+        self._journal.append(segment)
+        self.size_bytes += len(segment.payload)
+        return True
+
+    def _compare(self, segment: Segment, known: Segment | None, end: int) -> None:
+        if known is None and all(start >= segment.stop for start in self._segments[segment.task]):
+            return  # from before what is held: stable long ago
+        if known != segment:
+            raise ProtocolError(
+                f"the log of task number {segment.task} arrived twice and differs at offset {segment.start} (held to {end})"
+            )
+
+    @property
+    def position(self) -> int:
+        """The journal's end: what a connection that carried everything has reached."""
+        return self._dropped + len(self._journal)
+
+    def since(self, position: int, wanted: Callable[[int], bool]) -> list[Segment]:
+        """Segments taken in at ``position`` or later, of the tasks ``wanted``, in the order of their arrival."""
+        return [s for s in self._journal[max(0, position - self._dropped) :] if wanted(s.task)]
+
+    def of(self, task: int) -> list[Segment]:
+        """What is held of one task's log, by offset."""
+        return sorted(self._segments.get(task, {}).values(), key=lambda s: s.start)
+
+    def end(self, task: int) -> int | None:
+        return self._ends.get(task)
+
+    def truncate(self, checkpoint: int) -> None:
+        """Checkpoint ``checkpoint`` is complete: determinants of earlier epochs are not needed any more."""
+        if checkpoint <= self.stable:
+            return
+        self.stable = checkpoint
+        kept = [s for s in self._journal if s.epoch >= checkpoint]
+        self._dropped += len(self._journal) - len(kept)
+        self._journal = kept
+        self.size_bytes = sum(len(s.payload) for s in kept)
+        for held in self._segments.values():
+            for start in [start for start, s in held.items() if s.epoch < checkpoint]:
+                del held[start]
+
+    def forget(self, task: int) -> None:
+        """Drops a log whose task starts over without determinants (sharing depth 0)."""
+        self._segments.pop(task, None)
+        self._ends.pop(task, None)
+        self._journal = [s for s in self._journal if s.task != task]
+
+
+def merge(answers: Iterable[Sequence[Segment]], epoch: int) -> list[Segment]:
+    """The longest log that the holders' answers make together, from ``epoch`` on, contiguous and without doubles.
+
+    Raises ProtocolError if two holders disagree or the pieces leave a gap.
+    """
+    store = CausalStore()
+    store.truncate(epoch)
+    pieces = sorted((s for answer in answers for s in answer), key=lambda s: s.start)
+    for segment in pieces:
+        store.append(segment, epoch)
+    return store.of(pieces[0].task) if pieces else []
