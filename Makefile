@@ -1,0 +1,61 @@
+# All targets set themselves up: what they need is Python 3.11 with venv, git and make.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+UV := .tools/bin/uv
+UV_VERSION := 0.13.8
+RUN := $(UV) run --no-sync
+READY := .venv/.ready
+
+.PHONY: help setup demo check format lint types imports unit test bench fix clean
+
+help: ## lists the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1  #/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null \
+	  || sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
+
+setup: $(READY) ## fetches uv into .tools and the locked packages into .venv
+
+$(UV): Makefile
+	python3 -m venv .tools
+	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+$(READY): $(UV) pyproject.toml uv.lock
+	$(UV) sync --locked --quiet
+	@touch $@
+
+demo: $(READY) ## kills a task of a running job on Ray and shows that nothing is lost or doubled
+	$(RUN) clonos nexmark demo
+
+check: format lint types imports unit ## format, lint, types, import rules and unit tests
+
+format: $(READY)
+	$(RUN) ruff format --check --quiet .
+
+lint: $(READY)
+	$(RUN) ruff check --quiet .
+
+types: $(READY)
+	$(RUN) mypy
+	$(RUN) pyright
+
+imports: $(READY)
+	$(RUN) lint-imports
+
+unit: $(READY)
+	$(RUN) pytest -q tests/unit
+
+test: check ## everything: check, then simulated faults, real kills, real servers, examples
+	$(RUN) pytest -q tests --ignore=tests/unit
+
+bench: $(READY) ## prints throughput, overhead and recovery figures of this machine
+	$(RUN) python -m clonos_py.bench
+
+fix: $(READY) ## formats and applies safe lint fixes
+	$(RUN) ruff check --fix --quiet . || true
+	$(RUN) ruff format .
+
+clean: ## removes what the targets above made
+	rm -rf .tools .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

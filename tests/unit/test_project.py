@@ -1,0 +1,124 @@
+"""The shape of the project is a promise: imports point one way, side effects live at the edge, the wheel is whole.
+
+Every rule is broken once on purpose in a copy, to see that its tool notices.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOP_FOLDERS = ("operators", "services", "bench")
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the package with its links, as bare as the tools need it: packages, no code in them."""
+    for folder in ("clonos_py", *TOP_FOLDERS):
+        for file in (ROOT / folder).rglob("__init__.py"):
+            copy = tmp_path / file.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.touch()
+    for folder in TOP_FOLDERS:
+        (tmp_path / "clonos_py" / folder).symlink_to(Path("..") / folder, target_is_directory=True)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def lint_imports(project: Path) -> subprocess.CompletedProcess[str]:
+    code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
+    return run(sys.executable, "-c", f"import sys; sys.path.insert(0, '.'); {code}", cwd=project)
+
+
+@pytest.mark.parametrize("folder", TOP_FOLDERS)
+def test_folders_at_the_top_cannot_be_imported_under_their_bare_name(folder: str) -> None:
+    with pytest.raises(ImportError, match=f"clonos_py.{folder}"):
+        importlib.import_module(folder)
+    assert importlib.import_module(f"clonos_py.{folder}").__name__ == f"clonos_py.{folder}"
+
+
+@pytest.mark.parametrize(
+    ("module", "imported", "contract"),
+    [
+        ("clonos_py/model/bad.py", "clonos_py.columns", "Imports point one way"),
+        ("clonos_py/causal/bad.py", "clonos_py.task", "Imports point one way"),
+        ("clonos_py/job/bad.py", "clonos_py.runtime", "Imports point one way"),
+        ("clonos_py/runtime/ray/bad.py", "clonos_py.cli", "Imports point one way"),
+        ("operators/bad.py", "clonos_py.runtime", "Operators and services know"),
+        ("services/bad.py", "clonos_py.connectors", "Operators and services know"),
+        ("clonos_py/task/bad.py", "clonos_py.operators", "The protocol core knows"),
+        ("clonos_py/dsl/bad.py", "clonos_py.runtime", "Defining and planning a job"),
+        ("clonos_py/connectors/bad.py", "clonos_py.job", "Connectors know"),
+    ],
+)
+def test_an_import_against_the_direction_is_found(project: Path, module: str, imported: str, contract: str) -> None:
+    (project / module).write_text(f"import {imported}\n")
+    result = lint_imports(project)
+    assert result.returncode == 1, result.stdout
+    broken = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
+    assert any(line.startswith(contract) for line in broken), result.stdout
+
+
+def test_the_import_rules_hold_without_a_planted_violation(project: Path) -> None:
+    result = lint_imports(project)
+    assert result.returncode == 0, result.stdout
+
+
+SIDE_EFFECTS = (
+    "import ray",
+    "import socket",
+    "import threading",
+    "import asyncio",
+    "import httpx",
+    "import time",
+    "from time import monotonic",
+    "import datetime\n\nnow = datetime.datetime.now",
+    "import random\n\nvalue = random.random",
+    "from random import choice",
+    "import numpy as np\n\nvalue = np.random.default_rng",
+    "import os\n\nvalue = os.urandom",
+    "import operators",
+)
+PURE_ROOMS = ("clonos_py/task", "clonos_py/causal", "clonos_py/runtime/sim", "clonos_py/dsl", "operators", "services")
+EDGE_ROOMS = ("clonos_py/runtime", "clonos_py/runtime/ray", "clonos_py/runtime/local", "clonos_py/connectors", "bench")
+
+
+def test_every_side_effect_is_banned_inside_and_allowed_at_the_edge(project: Path) -> None:
+    planted = set()
+    for number, effect in enumerate(SIDE_EFFECTS):
+        for room in (*PURE_ROOMS, *EDGE_ROOMS):
+            (project / room / f"bad{number}.py").write_text(effect + "\n")
+        planted |= {f"{room}/bad{number}.py" for room in PURE_ROOMS}
+    result = run(BIN / "ruff", "check", "--select=TID251", "--no-cache", "--output-format=concise", ".", cwd=project)
+    found = {line.split(":")[0] for line in result.stdout.splitlines() if "TID251" in line}
+    assert found == planted
+
+
+def test_seeded_randomness_is_allowed_everywhere(project: Path) -> None:
+    (project / "operators" / "seeded.py").write_text("import random\n\ngenerator = random.Random(7)\n")
+    result = run(BIN / "ruff", "check", "--select=TID251", "--no-cache", ".", cwd=project)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_wheel_holds_the_linked_folders_inside_the_package_only(tmp_path: Path) -> None:
+    build = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
+    result = run(sys.executable, "-c", build, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    with zipfile.ZipFile(tmp_path / result.stdout.strip().splitlines()[-1]) as wheel:
+        names = wheel.namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {f"clonos_py/{folder}/__init__.py" for folder in TOP_FOLDERS} <= set(names)
+    assert len(tops) == 2
+    assert {top.split("-")[0] for top in tops} == {"clonos_py"}
