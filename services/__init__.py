@@ -1,4 +1,4 @@
 """Causal services: time, randomness, HTTP, timers and user-defined ones, logged and replayed."""
 
 if __name__ == "services":
-    raise ImportError("import clonos_py.services instead of services: the folder at the top is reached through the package")
+    raise ImportError("import clonos_py.services: the folder services at the top is reached through the package")

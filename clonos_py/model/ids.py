@@ -9,14 +9,14 @@ class TaskId(NamedTuple):
     """One parallel instance of a vertex of the physical plan, written ``join[0]``."""
 
     vertex: str
-    index: int
+    index: int  # type: ignore[assignment]
 
     def __str__(self) -> str:
         return f"{self.vertex}[{self.index}]"
 
 
 class ChannelId(NamedTuple):
-    """One FIFO connection: instance ``source`` of an edge's upstream vertex to instance ``target`` of its downstream."""
+    """One FIFO connection: instance ``source`` of an edge's upstream vertex to ``target`` of its downstream."""
 
     edge: int
     source: int

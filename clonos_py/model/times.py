@@ -11,7 +11,15 @@ MIN_TIME = -(2**63)
 MAX_TIME = 2**63 - 1
 """The watermark of a stream that has ended."""
 
-_UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_UNITS_US = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
 _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
@@ -24,5 +32,7 @@ def micros(duration: str | int) -> int:
         return duration
     match = _DURATION.fullmatch(duration)
     if match is None or match[2] not in _UNITS_US:
-        raise SettingError(f"{duration!r} is no duration: write a number and one of {', '.join(_UNITS_US)}, such as '10s'")
+        raise SettingError(
+            f"{duration!r} is no duration: write a number and one of {', '.join(_UNITS_US)}, such as '10s'"
+        )
     return round(float(match[1]) * _UNITS_US[match[2]])
