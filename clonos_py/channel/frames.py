@@ -1,0 +1,79 @@
+"""Frames: what travels in channels, and the codec between a frame's rows and its body."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from clonos_py.causal.log import Segment
+from clonos_py.model.times import MIN_TIME
+
+
+class FrameKind(IntEnum):
+    """DATA may have no rows (a watermark alone). LOG_ONLY is not sequenced: it opens every connection (D6)."""
+
+    DATA = 0
+    BARRIER = 1
+    END = 2
+    LOG_ONLY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An atom of a channel (D2). ``epoch``: the checkpoint its sender had taken last when it was cut.
+
+    ``watermark`` and ``idle`` hold after its rows. ``checkpoint`` is what a BARRIER is of.
+    """
+
+    seq: int
+    kind: FrameKind
+    epoch: int
+    watermark: int = MIN_TIME
+    idle: bool = False
+    checkpoint: int = 0
+    rows: pa.RecordBatch | None = None
+
+
+class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What precedes a body on the wire. ``stable``: the newest checkpoint the sender knew to be complete."""
+
+    seq: int
+    kind: FrameKind
+    epoch: int
+    watermark: int
+    idle: bool
+    checkpoint: int
+    rows: int
+    checksum: int
+    stable: int
+    delta: list[Segment]
+
+
+class FrameCodec(Protocol):
+    """Between rows and what the in-flight log retains of them. Where nothing crosses a process, they are the same."""
+
+    def encode(self, rows: pa.RecordBatch) -> Any: ...
+
+    def size_bytes(self, body: Any) -> int: ...
+
+    def checksum(self, body: Any) -> int:
+        """The same for equal rows cut the same way, so that a rebuilt frame can be compared (D12)."""
+        ...
+
+
+class PassThrough:
+    """The codec of drivers that keep all tasks in one process: batches are handed over as they are."""
+
+    def encode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows
+
+    def size_bytes(self, body: pa.RecordBatch) -> int:
+        return int(body.nbytes)
+
+    def checksum(self, body: pa.RecordBatch) -> int:
+        return xxhash.xxh3_64_intdigest(body.serialize())

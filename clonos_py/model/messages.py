@@ -1,0 +1,251 @@
+"""The control plane: what the coordinator tells processes and what they tell it.
+
+All messages are msgpack-encoded structs; nothing is pickled. A process is named by the coordinator (``process``), a
+task by its TaskId; a process that stands by has the task it mirrors and no attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from clonos_py.model.errors import CodecError
+from clonos_py.model.ids import Attempt, ChannelId, TaskId
+from clonos_py.model.snapshots import OperatorHandle, TaskHandle
+
+
+class LogPiece(msgspec.Struct, frozen=True, array_like=True):
+    """A segment of a determinant log as the control plane carries it (the fields of causal.log.Segment)."""
+
+    task: int
+    epoch: int
+    epoch_start: int
+    start: int
+    count: int
+    payload: bytes
+
+
+class Restore(msgspec.Struct, frozen=True):
+    """The state to start from: by operator the snapshots of its instances; ``progress`` None: at a new parallelism."""
+
+    checkpoint: int
+    operators: dict[str, list[OperatorHandle]] = {}
+    progress: bytes | None = None
+    committables: dict[str, bytes] = {}
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """An upstream task to subscribe to. ``reset``: take its numbering as it comes (no determinants were kept)."""
+
+    channel: ChannelId
+    address: str
+    attempt: Attempt
+    reset: bool = False
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """What a survivor has of a channel from a failed task: the next sequence number and checksums below it (D12)."""
+
+    channel: ChannelId
+    next_seq: int
+    checksums: list[tuple[int, int]]
+
+
+# ---- coordinator to process
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """To a standby: take this completed checkpoint's state in."""
+
+    restore: Restore
+
+
+class Promote(msgspec.Struct, frozen=True, tag=True):
+    """Be this attempt of your task, start from ``restore`` and subscribe to ``inputs``. Sent anew when they change."""
+
+    round: int
+    attempt: Attempt
+    restore: Restore
+    inputs: list[Peer]
+
+
+class Replay(msgspec.Struct, frozen=True, tag=True):
+    """To a promoted process: the merged log of your predecessor, what receivers have, and which checkpoints are void."""
+
+    round: int
+    log: list[LogPiece]
+    expected: list[Expectation]
+    aborted: list[int]
+
+
+class Sever(msgspec.Struct, frozen=True, tag=True):
+    """To a survivor: the tasks of ``replacements`` have failed. Close their connections, say what you hold of them,
+    then subscribe to the replacements."""
+
+    round: int
+    replacements: list[Peer]
+    failed: list[TaskId]
+    stable: int
+
+
+class Trigger(msgspec.Struct, frozen=True, tag=True):
+    """To a source task: begin this checkpoint."""
+
+    checkpoint: int
+
+
+class AbortCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    checkpoint: int
+
+
+class Complete(msgspec.Struct, frozen=True, tag=True):
+    """The manifest of this checkpoint is written."""
+
+    checkpoint: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End: the job is finished, has failed, or this process is not needed any more."""
+
+    reason: str
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    number: int
+
+
+ToProcess = Prepare | Promote | Replay | Sever | Trigger | AbortCheckpoint | Complete | Stop | Ping
+
+
+# ---- process to coordinator
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """The process is up and can be reached by its peers at ``address``."""
+
+    process: int
+    address: str
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True):
+    process: int
+    checkpoint: int
+
+
+class Holdings(msgspec.Struct, frozen=True, tag=True):
+    """The answer to Sever."""
+
+    process: int
+    round: int
+    logs: list[LogPiece]
+    received: list[Expectation]
+
+
+class Snapshotted(msgspec.Struct, frozen=True, tag=True):
+    """A task's snapshot is durable."""
+
+    process: int
+    handle: TaskHandle
+    persist_ms: float = 0.0
+
+
+class SnapshotFailed(msgspec.Struct, frozen=True, tag=True):
+    process: int
+    checkpoint: int
+    reason: str
+
+
+class Running(msgspec.Struct, frozen=True, tag=True):
+    """The replay has ended: everything the predecessor was known to have done is done again."""
+
+    process: int
+    round: int
+    rows_replayed: int
+
+
+class NewEffect(msgspec.Struct, frozen=True, tag=True):
+    """A replacement has sent its first frame or sink row that was never sent before."""
+
+    process: int
+
+
+class Drained(msgspec.Struct, frozen=True, tag=True):
+    """All inputs have ended and all effects are handed on; a final checkpoint may commit them."""
+
+    process: int
+
+
+class Committed(msgspec.Struct, frozen=True, tag=True):
+    """The sinks of this task have committed what ``checkpoint`` names."""
+
+    process: int
+    checkpoint: int
+
+
+class RequestCheckpoint(msgspec.Struct, frozen=True, tag=True):
+    """Half of the in-flight budget is spent."""
+
+    process: int
+
+
+class Suspect(msgspec.Struct, frozen=True, tag=True):
+    """A connection to this task broke; it may be dead, or merely the connection."""
+
+    process: int
+    task: TaskId
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The process cannot go on. ``error`` is the type's name in model.errors."""
+
+    process: int
+    error: str
+    message: str
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    process: int
+    number: int
+    counters: dict[str, Any] = {}
+
+
+ToCoordinator = (
+    Started
+    | Prepared
+    | Holdings
+    | Snapshotted
+    | SnapshotFailed
+    | Running
+    | NewEffect
+    | Drained
+    | Committed
+    | RequestCheckpoint
+    | Suspect
+    | Failed
+    | Pong
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_to_process: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)
+_to_coordinator: msgspec.msgpack.Decoder[ToCoordinator] = msgspec.msgpack.Decoder(ToCoordinator)
+
+
+def encode(message: ToProcess | ToCoordinator) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_to_process(data: bytes) -> ToProcess:
+    """Raises CodecError on anything that is no such message."""
+    try:
+        return _to_process.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise CodecError(f"a control message to a process cannot be read: {problem}") from problem
+
+
+def decode_to_coordinator(data: bytes) -> ToCoordinator:
+    """Raises CodecError on anything that is no such message."""
+    try:
+        return _to_coordinator.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise CodecError(f"a control message to the coordinator cannot be read: {problem}") from problem
