@@ -1,0 +1,159 @@
+"""Rows as Python objects (P1): a class is a schema.
+
+A ``Record`` is a frozen msgspec struct. Its annotations are its Arrow schema::
+
+    int -> int64, float -> float64, str -> string, bool -> bool, bytes -> binary, Instant -> int64 (microseconds UTC),
+    Money -> decimal128(18, 2), T | None -> nullable, list[T] -> list, a Record -> struct,
+    Annotated[T, pa.DataType] -> that very Arrow type
+
+Rows are decoded from and encoded into record batches by ``clonos_py.model.record_codec``.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from decimal import Decimal
+from typing import Annotated, Any, Self, dataclass_transform
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.model.errors import GraphError
+from clonos_py.model.times import micros
+
+Instant = Annotated[int, pa.int64()]
+"""A point in time: microseconds since 1970-01-01 UTC."""
+Money = Annotated[Decimal, pa.decimal128(18, 2)]
+"""An amount with two decimal places, exact. More places are rounded half to even when a row is encoded."""
+
+_SCALARS: dict[Any, pa.DataType] = {
+    int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary(),
+}  # fmt: skip
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class RecordMeta(msgspec.StructMeta):
+    """Tells type checkers that every Record is frozen."""
+
+
+class Record(msgspec.Struct, metaclass=RecordMeta, frozen=True, gc=False):
+    """Base of all row classes. Fields are positional and keyword arguments, in the order they are written.
+
+    The garbage collector does not track records: what is frozen cannot become part of a cycle.
+    """
+
+    @classmethod
+    def schema(cls) -> pa.Schema:
+        """The Arrow schema that the annotations say. Raises GraphError naming the field that has no Arrow type."""
+        return _schema(cls)
+
+    @classmethod
+    def extend(cls, other: Record, **fields: Any) -> Self:
+        """A record with the values of ``other`` where the names agree, and ``fields`` for the rest.
+
+        Raises TypeError naming a field that neither gives and that has no default.
+        """
+        taken = {name: getattr(other, name) for name in _shared_names(cls, type(other)) if name not in fields}
+        return cls(**taken, **fields)
+
+
+class DeadLetter(Record):
+    """A row that a function failed on: which operator, what it raised, the row as JSON text, and where it stood
+    (input channel, sequence number of the frame, row in the frame)."""
+
+    operator: str
+    error: str
+    record: str
+    channel: int
+    sequence: int
+    row: int
+
+
+def at(offset: str | int) -> int:
+    """An Instant ``offset`` after the epoch, for tests: ``at("30s")``."""
+    return micros(offset)
+
+
+@functools.cache
+def record_type(schema: pa.Schema) -> type[Record]:
+    """A Record class made for a schema, where the user gave none. Its fields are the schema's, in order."""
+    annotations = {field.name: _annotation(field) for field in schema}
+    defined = types.new_class("Row", (Record,), {}, lambda body: body.update(__annotations__=annotations))
+    return typing.cast("type[Record]", defined)
+
+
+def field_types(cls: type[Record]) -> dict[str, Any]:
+    """The annotations of a Record's fields, resolved, in order."""
+    try:
+        hints = typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise GraphError(f"{cls.__name__}: {error}; define the types of its fields at the top of the module") from error
+    return {name: hints[name] for name in cls.__struct_fields__}
+
+
+@functools.cache
+def _schema(cls: type[Record]) -> pa.Schema:
+    return pa.schema([_field(cls, name, annotation) for name, annotation in field_types(cls).items()])
+
+
+@functools.cache
+def _shared_names(target: type[Record], other: type[Record]) -> tuple[str, ...]:
+    known = frozenset(other.__struct_fields__)
+    return tuple(name for name in target.__struct_fields__ if name in known)
+
+
+def _field(cls: type[Record], name: str, annotation: Any) -> pa.Field[Any]:
+    inner, nullable = split_optional(annotation)
+    type_ = _arrow_type(inner)
+    if type_ is None:
+        known = "int, float, str, bool, bytes, Instant, Money, list[...], a Record, or Annotated[..., pa.DataType]"
+        raise GraphError(f"{cls.__name__}.{name}: {_spelled(annotation)} has no column type; use {known}")
+    return pa.field(name, type_, nullable=nullable)
+
+
+def split_optional(annotation: Any) -> tuple[Any, bool]:
+    """``T | None`` as (T, True), anything else as (itself, False)."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        inner = [part for part in typing.get_args(annotation) if part is not type(None)]
+        if len(inner) == 1 and len(typing.get_args(annotation)) == 2:
+            return inner[0], True
+    return annotation, False
+
+
+def _arrow_type(annotation: Any) -> pa.DataType | None:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        named = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType)]
+        return named[0] if named else _arrow_type(arguments[0])
+    if origin is list:
+        inner, nullable = split_optional(arguments[0])
+        item = _arrow_type(inner)
+        return None if item is None else pa.list_(pa.field("item", item, nullable=nullable))
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return pa.struct(list(_schema(annotation)))
+    return _SCALARS.get(annotation)
+
+
+def _annotation(field: pa.Field[Any]) -> Any:
+    annotation: Any = Annotated.__class_getitem__((_python_type(field.type), field.type))  # type: ignore[attr-defined]
+    return annotation | None if field.nullable else annotation
+
+
+def _python_type(type_: pa.DataType) -> Any:
+    if pa.types.is_integer(type_):
+        return int
+    if pa.types.is_floating(type_):
+        return float
+    if pa.types.is_decimal(type_):
+        return Decimal
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return str
+    if pa.types.is_boolean(type_):
+        return bool
+    return Any
+
+
+def _spelled(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")

@@ -1,0 +1,196 @@
+"""Records are schemas; rows survive the way into columns and back; what does not fit is named."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from decimal import Decimal
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.errors import GraphError
+from clonos_py.model.record import DeadLetter, Instant, Money, Record, at, record_type
+from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
+
+
+class Bid(Record):
+    auction: int
+    price: Money
+    at: Instant
+    note: str | None = None
+
+
+class Priced(Record):
+    price: Money
+    usd: Money
+    auction: int
+
+
+class Everything(Record):
+    whole: int | None
+    real: float
+    text: str
+    flag: bool | None
+    raw: bytes
+    amount: Money | None
+    items: list[int]
+    inner: Priced | None
+    inners: list[Priced] | None
+    narrow: Annotated[int, pa.int32()]
+
+
+class Odd(Record):
+    when: datetime.datetime
+
+
+def back(rows: list[Any], record: type[Record]) -> list[Record]:
+    return [row for part in decode(encode(rows, record.schema()), record) for row in part]
+
+
+def test_annotations_are_the_schema() -> None:
+    assert list(Bid.schema()) == [
+        pa.field("auction", pa.int64(), nullable=False),
+        pa.field("price", pa.decimal128(18, 2), nullable=False),
+        pa.field("at", pa.int64(), nullable=False),
+        pa.field("note", pa.string()),
+    ]
+    assert Everything.schema().field("inner").type == pa.struct(list(Priced.schema()))
+    assert Everything.schema().field("narrow").type == pa.int32()
+
+
+def test_a_type_without_a_column_is_an_error_naming_the_field() -> None:
+    with pytest.raises(GraphError, match=r"Odd.when: datetime has no column type"):
+        Odd.schema()
+
+
+def test_a_record_is_frozen_and_comparable() -> None:
+    bid = Bid(1, Decimal(2), at("3s"))
+    assert bid == Bid(1, Decimal("2.00"), 3_000_000)
+    with pytest.raises(AttributeError):
+        bid.auction = 5  # type: ignore[misc, unused-ignore]
+
+
+def test_extend_takes_shared_fields_and_the_named_ones() -> None:
+    bid = Bid(1, Decimal(2), 3)
+    assert Priced.extend(bid, usd=Decimal(4)) == Priced(Decimal(2), Decimal(4), 1)
+    with pytest.raises(TypeError, match="usd"):
+        Priced.extend(bid)
+    with pytest.raises(TypeError, match="euro"):
+        Priced.extend(bid, usd=Decimal(4), euro=1)
+
+
+def test_a_record_reads_only_the_columns_it_names() -> None:
+    class Short(Record):
+        note: str | None
+        auction: int
+
+    rows = encode([Bid(1, Decimal(2), 3, "x"), Bid(4, Decimal(5), 6)], Bid.schema())
+    assert list(decode(rows, Short)) == [[Short("x", 1), Short(None, 4)]]
+
+
+def test_an_absent_column_is_named() -> None:
+    with pytest.raises(GraphError, match=r"Priced.usd: no such column among auction, price"):
+        list(decode(encode([Bid(1, Decimal(2), 3)], Bid.schema()), Priced))
+
+
+def test_rows_are_decoded_in_slices() -> None:
+    rows = encode([{"auction": i, "price": 1, "at": i, "note": None} for i in range(SLICE_ROWS + 1)], Bid.schema())
+    assert [len(part) for part in decode(rows, Bid)] == [SLICE_ROWS, 1]
+
+
+def test_dictionary_columns_and_slices_of_batches_are_decoded() -> None:
+    text = pa.array(["a", "b", "a"]).dictionary_encode()
+    row = record_type(pa.schema([pa.field("text", pa.string())]))
+    batch = pa.RecordBatch.from_arrays([text], names=["text"]).slice(1)
+    assert [tuple(getattr(r, "text") for r in part) for part in decode(batch, row)] == [("b", "a")]  # noqa: B009
+
+
+def test_a_schema_makes_a_record_with_its_very_types() -> None:
+    fields: list[pa.Field[Any]] = [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.decimal128(38, 4))]
+    schema = pa.schema(fields)
+    row = record_type(schema)
+    assert row.schema() == schema
+    assert record_type(schema) is row
+    assert back([row(1, Decimal("2.5")), {"a": 2, "b": None}], row) == [row(1, Decimal("2.5")), row(2, None)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"auction": 1.5}, "auction"),
+        ({"auction": True}, "auction"),
+        ({"auction": None}, "auction"),
+        ({"auction": 2**80}, "auction"),
+        ({"price": 1.5}, "price"),
+        ({"price": Decimal("NaN")}, "price"),
+        ({"price": Decimal(10) ** 17}, "price"),
+        ({"note": b"bytes"}, "note"),
+        ({"note": "\ud800"}, "note"),
+    ],
+)
+def test_a_value_of_another_type_is_an_error_naming_row_and_field(wrong: dict[str, Any], field: str) -> None:
+    good = {"auction": 1, "price": Decimal(1), "at": 0, "note": None}
+    with pytest.raises(FieldError, match=f"field '{field}'") as raised:
+        encode([good, good, good | wrong], Bid.schema())
+    assert raised.value.row == 2
+
+
+def test_a_row_that_is_no_row_or_lacks_a_field_is_an_error() -> None:
+    with pytest.raises(FieldError, match="5 is neither a Record nor a dict"):
+        encode([Bid(1, Decimal(1), 1), 5], Bid.schema())
+    with pytest.raises(FieldError, match="Priced has no field 'at'"):
+        encode([Priced(Decimal(1), Decimal(1), 1)], Bid.schema())
+
+
+def test_what_loses_nothing_is_converted_and_money_is_rounded_half_to_even() -> None:
+    class Loose(Record):
+        count: int
+        rate: float
+        amount: Money
+
+    assert back([{"count": np.int32(3), "rate": Decimal("0.5"), "amount": Decimal("1.225")}], Loose) == [
+        Loose(3, 0.5, Decimal("1.22"))
+    ]
+    assert back([Loose(3, 2, Decimal("1.235"))], Loose) == [Loose(3, 2.0, Decimal("1.24"))]
+
+
+def test_rounding_does_not_depend_on_the_decimal_context() -> None:
+    row = record_type(pa.schema([pa.field("a", pa.decimal128(38, 2), nullable=False)]))
+    with decimal.localcontext(prec=3):
+        assert back([row(Decimal("123456789012345678901234567890.125"))], row) == [
+            row(Decimal("123456789012345678901234567890.12"))
+        ]
+
+
+def test_a_dead_letter_is_a_record() -> None:
+    letter = DeadLetter("enrich", "ValueError: no", "{}", 0, 17, 3)
+    assert back([letter], DeadLetter) == [letter]
+
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+money = st.decimals(-(10**15), 10**15, places=2)
+priced = st.builds(Priced, money, money, int64)
+text = st.text(st.characters(exclude_categories=["Cs"]))
+everything = st.builds(
+    Everything,
+    st.none() | int64,
+    st.floats(allow_nan=False),
+    text,
+    st.none() | st.booleans(),
+    st.binary(),
+    st.none() | money,
+    st.lists(int64),
+    st.none() | priced,
+    st.none() | st.lists(priced),
+    st.integers(-(2**31), 2**31 - 1),
+)
+
+
+@given(st.lists(everything, max_size=5))
+def test_rows_survive_the_way_into_columns_and_back(rows: list[Everything]) -> None:
+    assert back(rows, Everything) == rows
