@@ -1,0 +1,166 @@
+"""Kinds of setting: how the words that a person writes become a value, and how a value is written back.
+
+A kind takes what a command line, an environment variable, a TOML file or ``Job(...)`` gives, so numbers may come as
+text. It raises SettingError with what would have been right; ``Settings`` adds which setting it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from clonos_py.model.errors import SettingError
+from clonos_py.model.times import micros
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+FULL_DEPTH = -1
+"""Sharing depth: as far as the graph goes."""
+
+_SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_KILL = re.compile(r"\s*(.+)\[(\d+)\]@(\S+)\s*")
+_DURATION_UNITS_US = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """How values of one kind are read (``parse``), written (``show``) and named in usage texts (``metavar``)."""
+
+    metavar: str
+    parse: Callable[[object], T]
+    show: Callable[[T], str] = str
+    repeatable: bool = False
+    flag: bool = False
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A failure on order: instance ``index`` of ``operator`` is killed ``at_us`` after the job began to run."""
+
+    operator: str
+    index: int
+    at_us: int
+
+    def __str__(self) -> str:
+        return f"{self.operator}[{self.index}]@{show_duration(self.at_us)}"
+
+
+def count(least: int = 0) -> Kind[int]:
+    """Whole numbers from ``least`` on."""
+
+    def parse(value: object) -> int:
+        number = _whole(value)
+        if number is None or number < least:
+            raise SettingError(f"{value!r} is not a whole number of at least {least}")
+        return number
+
+    return Kind("N", parse)
+
+
+def choice(options: type[E]) -> Kind[E]:
+    """One of the values of an Enum."""
+    names = tuple(str(option.value) for option in options)
+
+    def parse(value: object) -> E:
+        wanted = value.value if isinstance(value, options) else value
+        if wanted not in names:
+            raise SettingError(f"{wanted!r} is none of {', '.join(names)}")
+        return options(wanted)
+
+    return Kind("|".join(names), parse, lambda option: str(option.value), choices=names)
+
+
+def _parse_duration(value: object) -> int:
+    if not isinstance(value, str):
+        raise SettingError(f"{value!r} is no duration: write it with its unit, such as '10s'")
+    duration_us = micros(value)
+    if duration_us <= 0:
+        raise SettingError(f"{value!r} is not longer than nothing")
+    return duration_us
+
+
+def show_duration(duration_us: int) -> str:
+    """The shortest exact spelling: ``5000000`` is ``5s``."""
+    unit, size_us = next((u, s) for u, s in _DURATION_UNITS_US if duration_us % s == 0)
+    return "0s" if duration_us == 0 else f"{duration_us // size_us}{unit}"
+
+
+def _parse_size(value: object) -> int:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2] not in _SIZES:
+        raise SettingError(f"{value!r} is no size: write a number and one of {', '.join(_SIZES)}, such as '1GiB'")
+    return round(float(match[1]) * _SIZES[match[2]])
+
+
+def show_size(size_bytes: int) -> str:
+    """The shortest exact spelling: ``1073741824`` is ``1GiB``."""
+    unit = max((u for u in _SIZES if size_bytes % _SIZES[u] == 0), key=lambda u: _SIZES[u]) if size_bytes else "B"
+    return f"{size_bytes // _SIZES[unit]}{unit}"
+
+
+def _parse_depth(value: object) -> int:
+    number = FULL_DEPTH if value == "full" else _whole(value)
+    if number is None or number < FULL_DEPTH:
+        raise SettingError(f"{value!r} is neither 'full' nor a number of hops such as 0 or 1")
+    return number
+
+
+def _parse_flag(value: object) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    found = value if isinstance(value, bool) else words.get(str(value).lower())
+    if found is None:
+        raise SettingError(f"{value!r} is neither true nor false")
+    return found
+
+
+def _parse_text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise SettingError(f"{value!r} is not text")
+    return value or None
+
+
+def _parse_kills(value: object) -> tuple[Kill, ...]:
+    """Several come as a list, or separated by commas in an environment variable."""
+    orders = value.split(",") if isinstance(value, str) else value
+    if not isinstance(orders, list | tuple):
+        raise SettingError(f"{value!r} is no list of kills such as ['join[0]@3s']")
+    return tuple(_parse_kill(order) for order in orders)
+
+
+def _parse_kill(value: object) -> Kill:
+    if isinstance(value, Kill):
+        return value
+    match = _KILL.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise SettingError(f"{value!r} is no kill: write OPERATOR[INDEX]@TIME, such as 'join[0]@3s'")
+    return Kill(match[1], int(match[2]), _parse_duration(match[3]))
+
+
+def _show_kills(kills: tuple[Kill, ...]) -> str:
+    return ", ".join(str(kill) for kill in kills) or "none"
+
+
+def _whole(value: object) -> int | None:
+    """The integer that ``value`` is or spells; None if it is neither."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()) else None
+
+
+def _show_optional(text: Any) -> str:
+    return "none" if text is None else str(text)
+
+
+DURATION: Kind[int] = Kind("DURATION", _parse_duration, show_duration)
+SIZE: Kind[int] = Kind("SIZE", _parse_size, show_size)
+DEPTH: Kind[int] = Kind("full|HOPS", _parse_depth, lambda depth: "full" if depth == FULL_DEPTH else str(depth))
+FLAG: Kind[bool] = Kind("", _parse_flag, lambda flag: str(flag).lower(), flag=True)
+TEXT: Kind[str | None] = Kind("TEXT", _parse_text, _show_optional)
+FOLDER: Kind[str | None] = Kind("FOLDER", _parse_text, _show_optional)
+KILLS: Kind[tuple[Kill, ...]] = Kind("OPERATOR[I]@TIME", _parse_kills, _show_kills, repeatable=True)
