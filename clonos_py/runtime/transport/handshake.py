@@ -1,0 +1,94 @@
+"""Who may connect: a mutual challenge and response over a secret that only the processes of one job know, no I/O.
+
+    acceptor                               connector
+    CHALLENGE nonce A              ->
+                                   <-      PROOF nonce B, MAC(connector, A, B, hello), hello
+    WELCOME MAC(acceptor, A, B)    ->
+
+Both sides draw a fresh nonce, so that a recorded handshake proves nothing, and each MAC names its role, so that it
+cannot be reflected. ``hello`` is the connector's own first word and covered by its MAC. Until the proof, the limits
+``UNPROVEN`` hold, and no frame of any other kind is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from enum import Enum
+
+from clonos_py.model.errors import CodecError
+from clonos_py.runtime.transport.wire import Frame, Kind
+
+NONCE_BYTES = 32
+_MAC_BYTES = 32
+
+
+class HandshakeState(Enum):
+    """Where one side stands."""
+
+    AWAITS_CHALLENGE = "awaits challenge"
+    AWAITS_PROOF = "awaits proof"
+    AWAITS_WELCOME = "awaits welcome"
+    DONE = "done"
+
+
+_EXPECTS = {
+    HandshakeState.AWAITS_CHALLENGE: Kind.CHALLENGE,
+    HandshakeState.AWAITS_PROOF: Kind.PROOF,
+    HandshakeState.AWAITS_WELCOME: Kind.WELCOME,
+}
+
+Reply = tuple[Kind, bytes]
+
+
+class Handshake:
+    """One side of a handshake. ``first()`` and the answers of ``on_frame`` are to be sent."""
+
+    def __init__(self, secret: bytes, nonce: bytes, hello: bytes | None) -> None:
+        """A connector passes its ``hello``; an acceptor passes None and finds the peer's in ``hello`` when done."""
+        self._secret = secret
+        self._nonce = nonce
+        self._peer_nonce = b""
+        self.hello = hello or b""
+        accepts = hello is None
+        self.state = HandshakeState.AWAITS_PROOF if accepts else HandshakeState.AWAITS_CHALLENGE
+
+    def first(self) -> Reply | None:
+        """What this side says unasked."""
+        return (Kind.CHALLENGE, self._nonce) if self.state is HandshakeState.AWAITS_PROOF else None
+
+    def on_frame(self, frame: Frame) -> Reply | None:
+        """Takes the peer's next frame. Raises CodecError where it proves nothing."""
+        if frame.kind is not _EXPECTS[self.state]:
+            raise CodecError(f"got a {frame.kind.name} frame where {_EXPECTS[self.state].name} was due")
+        match self.state:
+            case HandshakeState.AWAITS_CHALLENGE:
+                return self._prove(frame.header)
+            case HandshakeState.AWAITS_PROOF:
+                return self._welcome(frame.header)
+            case _:
+                self._check(frame.header, b"acceptor", self._peer_nonce + self._nonce)
+                self.state = HandshakeState.DONE
+                return None
+
+    def _prove(self, challenge: bytes) -> Reply:
+        if len(challenge) != NONCE_BYTES:
+            raise CodecError(f"a challenge of {len(challenge)} bytes instead of {NONCE_BYTES}")
+        self._peer_nonce = challenge
+        self.state = HandshakeState.AWAITS_WELCOME
+        mac = self._mac(b"connector", challenge + self._nonce + self.hello)
+        return Kind.PROOF, self._nonce + mac + self.hello
+
+    def _welcome(self, proof: bytes) -> Reply:
+        nonce, hello = proof[:NONCE_BYTES], proof[NONCE_BYTES + _MAC_BYTES :]
+        self._check(proof[NONCE_BYTES : NONCE_BYTES + _MAC_BYTES], b"connector", self._nonce + nonce + hello)
+        self.hello = hello
+        self.state = HandshakeState.DONE
+        return Kind.WELCOME, self._mac(b"acceptor", self._nonce + nonce)
+
+    def _mac(self, role: bytes, said: bytes) -> bytes:
+        return hmac.digest(self._secret, role + b":" + said, hashlib.sha256)
+
+    def _check(self, mac: bytes, role: bytes, said: bytes) -> None:
+        if not hmac.compare_digest(mac, self._mac(role, said)):
+            raise CodecError(f"the {role.decode()} does not know the job's secret: it belongs to another job")

@@ -1,0 +1,105 @@
+"""Assembles frames from a stream of bytes, without I/O.
+
+Small frames are cut out of a staging buffer, many of them per read. The body of a large frame is read straight into
+memory of Arrow's allocator: it needs no copy, lives as long as any array refers to it, and with the allocator told to
+keep its memory (``ALLOCATOR_ENVIRONMENT`` in ``batches``) such memory is reused without page faults.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from clonos_py.runtime.transport.wire import PREAMBLE_BYTES, Frame, Kind, Limits, Preamble, read_preamble
+
+STAGING_BYTES = 128 << 10
+
+
+class Inbound:
+    """The receiving half of a connection: read into ``targets()``, note how much with ``advance``, then take every
+    ``next_frame``. ``limits`` may change between two frames."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._staging = memoryview(bytearray(STAGING_BYTES))
+        self._start = 0
+        self._end = 0
+        self._partial: _Partial | None = None
+
+    def targets(self) -> list[memoryview]:
+        """Where the next bytes belong, never empty: the rest of the frame at work, then the staging buffer."""
+        rest = self._end - self._start
+        if self._start:
+            self._staging[:rest] = bytes(self._staging[self._start : self._end])
+            self._start, self._end = 0, rest
+        free = self._staging[rest:]
+        return [*self._partial.missing, free] if self._partial else [free]
+
+    def advance(self, count: int) -> None:
+        """``count`` bytes were written into ``targets()``."""
+        if self._partial:
+            count = self._partial.advance(count)
+        self._end += count
+
+    def next_frame(self) -> Frame | None:
+        """The next frame of which all has arrived. Raises CodecError where the bytes are none."""
+        if self._partial:
+            return self._finish_partial()
+        if self._end - self._start < PREAMBLE_BYTES:
+            return None
+        head = read_preamble(self._staging, self._start, self.limits)
+        start = self._start + PREAMBLE_BYTES
+        stop = start + head.header_bytes + head.body_bytes
+        if stop <= self._end:
+            self._start = stop
+            return _small(head, self._staging, start, stop)
+        self._partial = _Partial(head, self._staging[start : self._end])
+        self._start = self._end
+        return None
+
+    def _finish_partial(self) -> Frame | None:
+        assert self._partial is not None
+        if self._partial.missing:
+            return None
+        frame = self._partial.frame()
+        self._partial = None
+        return frame
+
+
+class _Partial:
+    """A frame of which part has arrived."""
+
+    def __init__(self, head: Preamble, arrived: memoryview) -> None:
+        self._kind = head.kind
+        self._header = bytearray(head.header_bytes)
+        self._body = pa.allocate_buffer(head.body_bytes) if head.body_bytes else None
+        self.missing = [memoryview(self._header)] if self._header else []
+        if self._body is not None:
+            self.missing.append(memoryview(self._body).cast("B"))
+        self._fill(arrived)
+
+    def _fill(self, arrived: memoryview) -> None:
+        while arrived:
+            count = min(len(arrived), len(self.missing[0]))
+            self.missing[0][:count] = arrived[:count]
+            arrived = arrived[count:]
+            self.advance(count)
+
+    def advance(self, count: int) -> int:
+        """Notes ``count`` bytes written into ``missing``; gives how many of them lie beyond this frame."""
+        while count and self.missing:
+            step = min(count, len(self.missing[0]))
+            count -= step
+            if step == len(self.missing[0]):
+                del self.missing[0]
+            else:
+                self.missing[0] = self.missing[0][step:]
+        return count
+
+    def frame(self) -> Frame:
+        return Frame(self._kind, bytes(self._header), self._body)
+
+
+def _small(head: Preamble, staging: memoryview, start: int, stop: int) -> Frame:
+    body_start = start + head.header_bytes
+    body = pa.py_buffer(bytes(staging[body_start:stop])) if head.body_bytes else None
+    return Frame(Kind(head.kind), bytes(staging[start:body_start]), body)

@@ -1,0 +1,45 @@
+"""What waits to be sent on one connection, without I/O and without copies."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+
+from clonos_py.runtime.transport.wire import Kind, preamble
+
+_GATHER_MAX = 64
+"""Pieces per system call; the operating system allows 1,024."""
+
+
+class Outbound:
+    """A queue of frames: send the ``pieces()``, then ``advance`` by what was sent. Bodies are referenced, not copied,
+    and must not change until they are sent."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[memoryview] = deque()
+        self.unsent_bytes = 0
+
+    def add(self, kind: Kind, header: bytes, bodies: Iterable[memoryview] = ()) -> None:
+        """Queues a frame whose body is the concatenation of ``bodies`` (memoryviews of bytes)."""
+        parts = [body for body in bodies if body.nbytes]
+        body_bytes = sum(part.nbytes for part in parts)
+        head = preamble(kind, len(header), body_bytes) + header
+        self._pieces.append(memoryview(head))
+        self._pieces.extend(parts)
+        self.unsent_bytes += len(head) + body_bytes
+
+    def pieces(self) -> list[memoryview]:
+        """What to send next, in order; empty if nothing is left."""
+        return list(islice(self._pieces, _GATHER_MAX))
+
+    def advance(self, count: int) -> None:
+        """Forgets the first ``count`` bytes: they are sent."""
+        self.unsent_bytes -= count
+        while count:
+            first = self._pieces[0]
+            if count < first.nbytes:
+                self._pieces[0] = first[count:]
+                return
+            count -= first.nbytes
+            self._pieces.popleft()

@@ -1,0 +1,67 @@
+"""Frames out of a stream of bytes, however the stream is cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.errors import CodecError
+from clonos_py.runtime.transport.inbound import STAGING_BYTES, Inbound
+from clonos_py.runtime.transport.outbound import Outbound
+from clonos_py.runtime.transport.wire import Kind, Limits
+
+FRAMES = st.lists(st.tuples(st.binary(max_size=300), st.lists(st.binary(max_size=3000), max_size=3)), max_size=8)
+LIMITS = Limits(1 << 20, 1 << 20)
+
+
+def written(frames: list[tuple[bytes, list[bytes]]], chunks: list[int]) -> bytes:
+    """What an Outbound puts on the wire when each call sends as much as the next of ``chunks`` allows."""
+    outbound = Outbound()
+    for header, bodies in frames:
+        outbound.add(Kind.DATA, header, [memoryview(body) for body in bodies])
+    wire = b""
+    while pieces := outbound.pieces():
+        sent = b"".join(pieces)[: chunks[len(wire) % len(chunks)]]
+        outbound.advance(len(sent))
+        wire += sent
+    assert outbound.unsent_bytes == 0
+    return wire
+
+
+def read(inbound: Inbound, wire: bytes, chunks: list[int]) -> list[tuple[bytes, bytes]]:
+    found, position = [], 0
+    while position < len(wire):
+        rest = memoryview(wire)[position : position + chunks[position % len(chunks)]]
+        taken = 0
+        for target in inbound.targets():
+            piece = rest[taken : taken + len(target)]
+            target[: len(piece)] = piece
+            taken += len(piece)
+        inbound.advance(taken)
+        position += taken
+        while frame := inbound.next_frame():
+            found.append((frame.header, bytes(frame.body) if frame.body else b""))
+    return found
+
+
+@given(FRAMES, st.lists(st.integers(1, 5000), min_size=1), st.lists(st.integers(1, 5000), min_size=1))
+def test_frames_survive_any_cut_of_the_stream(
+    frames: list[tuple[bytes, list[bytes]]], sent: list[int], received: list[int]
+) -> None:
+    wire = written(frames, sent)
+    assert read(Inbound(LIMITS), wire, received) == [(header, b"".join(bodies)) for header, bodies in frames]
+
+
+@pytest.mark.parametrize("size", [0, 1, STAGING_BYTES - 1, STAGING_BYTES, STAGING_BYTES + 1, 3 * STAGING_BYTES])
+def test_bodies_around_the_size_of_the_staging_buffer_arrive_whole(size: int) -> None:
+    frames = [(b"header", [bytes([number]) * size]) for number in range(4)]
+    wire = written(frames, [1 << 30])
+    assert read(Inbound(LIMITS), wire, [100_000]) == [(header, bodies[0]) for header, bodies in frames]
+
+
+@given(st.binary(min_size=20), st.lists(st.integers(1, 500), min_size=1))
+def test_other_bytes_are_refused(noise: bytes, chunks: list[int]) -> None:
+    if not noise.startswith(b"clns"):
+        with pytest.raises(CodecError):
+            read(Inbound(LIMITS), noise, chunks)
