@@ -1,0 +1,262 @@
+"""A folder of durable files, on a local disk or behind ``pyarrow.fs``.
+
+``write`` returns when the content would survive a power cut, and a reader sees all of a file or nothing: on file
+systems that rename, it is written under a temporary name, flushed, renamed; object stores show an object only once it
+is complete, so there it is written in place. Errors are CheckpointErrors with path and remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import pyarrow as pa
+from pyarrow import fs
+
+from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
+from clonos_py.checkpoint.layout import TEMPORARY_SUFFIX
+from clonos_py.model.errors import CheckpointError
+
+Content = bytes | memoryview
+_OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Folder(Protocol):
+    """Files by path below the folder, with ``/`` between components."""
+
+    root: str
+
+    def write(self, path: str, content: Content) -> None: ...
+
+    def create(self, path: str, content: Content) -> bool:
+        """Writes a file that must not exist yet; False if it does."""
+        ...
+
+    def read(self, path: str) -> pa.Buffer: ...
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """The bytes at each (offset, size); fewer where the file ends before."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """The names of the files and folders in a folder, sorted; none if there is no such folder."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Deletes a file if it is there."""
+        ...
+
+    def move(self, source: str, target: str) -> None:
+        """Moves a folder."""
+        ...
+
+
+def open_folder(uri: str, *below: str) -> Folder:
+    """``uri`` is a local path or what ``pyarrow.fs`` understands (``s3://bucket/path``). Touches nothing."""
+    if "://" not in uri:
+        return LocalFolder(os.path.join(os.path.abspath(os.path.expanduser(uri)), *below))
+    try:
+        filesystem, path = fs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{uri!r} is no checkpoint folder ({error}): give a path or a URI such as s3://bucket/path"
+        ) from error
+    if filesystem.type_name == "local":
+        return LocalFolder(os.path.join(path, *below))
+    return RemoteFolder(filesystem, "/".join([path.rstrip("/"), *below]))
+
+
+class LocalFolder:
+    """A folder of this machine, or one mounted on it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def write(self, path: str, content: Content) -> None:
+        temporary = self._write_temporary(path, content)
+        with named_errors(self._at(path)):
+            os.rename(temporary, self._at(path))
+            _flush_folder(os.path.dirname(temporary))
+
+    def create(self, path: str, content: Content) -> bool:
+        temporary = self._write_temporary(f"{path}.{os.getpid()}", content)
+        with named_errors(self._at(path)):
+            try:
+                os.link(temporary, self._at(path))
+                _flush_folder(os.path.dirname(temporary))
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(temporary)
+        return True
+
+    def read(self, path: str) -> pa.Buffer:
+        with named_errors(self._at(path)), pa.OSFile(self._at(path), "r") as file:
+            return file.read_buffer()
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        with named_errors(self._at(path)), pa.OSFile(self._at(path), "r") as file:
+            return [_read_range(file, offset, size_bytes) for offset, size_bytes in ranges]
+
+    def names(self, path: str) -> list[str]:
+        with named_errors(self._at(path)):
+            try:
+                return sorted(os.listdir(self._at(path)))
+            except FileNotFoundError:
+                return []
+
+    def remove(self, path: str) -> None:
+        with named_errors(self._at(path)):
+            try:
+                os.unlink(self._at(path))
+            except FileNotFoundError:
+                return
+
+    def move(self, source: str, target: str) -> None:
+        with named_errors(self._at(target)):
+            os.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
+            os.rename(self._at(source), self._at(target))
+            _flush_folder(self.root)
+            _flush_folder(os.path.dirname(self._at(target)))
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self.root, path)
+
+    def _write_temporary(self, path: str, content: Content) -> str:
+        temporary = self._at(path) + TEMPORARY_SUFFIX
+        with named_errors(temporary):
+            _make_folder(os.path.dirname(temporary))
+            try:
+                _write_flushed(temporary, content)
+            except OSError:
+                _discard(temporary)
+                raise
+        return temporary
+
+
+class RemoteFolder:
+    """A folder on any other file system of ``pyarrow.fs``."""
+
+    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
+        self.root = root
+        self._filesystem = filesystem
+        self._renames = filesystem.type_name not in _OBJECT_STORES
+
+    def write(self, path: str, content: Content) -> None:
+        final = self._at(path)
+        with named_errors(final):
+            self._filesystem.create_dir(final.rpartition("/")[0], recursive=True)
+            written = final + TEMPORARY_SUFFIX if self._renames else final
+            with self._filesystem.open_output_stream(written) as stream:
+                stream.write(content)
+            if self._renames:
+                self._filesystem.move(written, final)
+
+    def create(self, path: str, content: Content) -> bool:
+        """Not atomic here: whoever starts coordinators must keep two that start in the same instant apart."""
+        with named_errors(self._at(path)):
+            if self._filesystem.get_file_info(self._at(path)).type != fs.FileType.NotFound:
+                return False
+        self.write(path, content)
+        return True
+
+    def read(self, path: str) -> pa.Buffer:
+        with named_errors(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
+            return file.read_buffer()
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        with named_errors(self._at(path)), self._filesystem.open_input_file(self._at(path)) as file:
+            return [_read_range(file, offset, size_bytes) for offset, size_bytes in ranges]
+
+    def names(self, path: str) -> list[str]:
+        with named_errors(self._at(path)):
+            found = self._filesystem.get_file_info(fs.FileSelector(self._at(path), allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
+    def remove(self, path: str) -> None:
+        with named_errors(self._at(path)):
+            try:
+                self._filesystem.delete_file(self._at(path))
+            except FileNotFoundError:
+                return
+
+    def move(self, source: str, target: str) -> None:
+        """File by file: an object store knows no folders."""
+        with named_errors(self._at(target)):
+            selected = fs.FileSelector(self._at(source), recursive=True)
+            for info in sorted(self._filesystem.get_file_info(selected), key=lambda info: info.path):
+                if info.type == fs.FileType.File:
+                    moved = self._at(target) + info.path.removeprefix(self._at(source))
+                    self._filesystem.create_dir(moved.rpartition("/")[0], recursive=True)
+                    self._filesystem.move(info.path, moved)
+            self._filesystem.delete_dir(self._at(source))
+
+    def _at(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+
+@contextmanager
+def named_errors(path: str) -> Iterator[None]:
+    """Turns errors of the operating system and of Arrow into CheckpointErrors."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing; {DAMAGED_REMEDY}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointError(f"{path}: {_explained(error)}; the last completed checkpoint is intact") from error
+
+
+def _explained(error: Exception) -> str:
+    code = getattr(error, "errno", None)
+    if code in _FULL:
+        return "the checkpoint folder is full: free space, or resume with a copy of it elsewhere"
+    if code in _READ_ONLY:
+        return "the checkpoint folder cannot be written: allow it, or choose another folder"
+    return f"the checkpoint folder does not work ({error})"
+
+
+def _write_flushed(path: str, content: Content) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_folder(path: str) -> None:
+    """With its missing parents, each entry flushed: a file is only as durable as the folders that lead to it."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    _make_folder(parent)
+    os.makedirs(path, exist_ok=True)
+    _flush_folder(parent)
+
+
+def _flush_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _discard(path: str) -> None:
+    """A part of a file must not eat the space that is missing."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+def _read_range(file: pa.NativeFile, offset: int, size_bytes: int) -> pa.Buffer:
+    file.seek(offset)
+    return file.read_buffer(size_bytes)

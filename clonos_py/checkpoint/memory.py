@@ -1,0 +1,146 @@
+"""The twin of ``CheckpointStore`` in memory, for the simulator and for jobs that need no durability.
+
+Values are encoded as for files, so that whoever took a snapshot cannot change it afterwards; chunks are immutable and
+are kept as they are. It checks what files cannot check cheaply: that nothing refers to a chunk already reclaimed.
+Failures are injected by ``fail_next``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.checkpoint.layout import checkpoint_of
+from clonos_py.checkpoint.manifest import Generation, check_not_fenced, collectable, is_void
+from clonos_py.checkpoint.storage import chunks_of, encode_values
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import Attempt
+from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
+from clonos_py.model.state import Chunk, OperatorState
+
+
+class MemoryStore:
+    """The checkpoints of one job in this process; see ``SnapshotStore``."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self._chunks: dict[str, pa.RecordBatch] = {}
+        self._manifests: dict[tuple[int, int], Manifest] = {}
+        self._savepoints: dict[str, Manifest] = {}
+        self._generations: list[Generation] = []
+        self._chunks_written = 0
+        self._archived = 0
+        self._failures: dict[str, list[CheckpointError]] = {}
+
+    def fail_next(self, method: str, error: CheckpointError | None = None) -> None:
+        """The next call of ``method`` raises ``error`` and changes nothing; further ones queue up behind."""
+        planned = error or CheckpointError(f"planned failure of {method}; nothing was changed")
+        self._failures.setdefault(method, []).append(planned)
+
+    def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
+        self._fail_if_planned("write")
+        fresh = [chunk for chunk in chunks_of(snapshot.operators.values()) if chunk.location is None]
+        for chunk in fresh:
+            self._chunks_written += 1
+            chunk.location = f"{snapshot.checkpoint:012d}.{snapshot.task}.{attempt}.{self._chunks_written}"
+            self._chunks[chunk.location] = chunk.rows
+        operators = {name: self._handle(name, state) for name, state in snapshot.operators.items()}
+        return TaskHandle(
+            task=snapshot.task,
+            checkpoint=snapshot.checkpoint,
+            operators=operators,
+            progress=snapshot.progress,
+            committables=dict(snapshot.committables),
+            written_bytes=sum(chunk.rows.nbytes for chunk in fresh),
+        )
+
+    def _handle(self, operator: str, state: OperatorState) -> OperatorHandle:
+        tables = {table: [self._stored(chunk) for chunk in chunks] for table, chunks in state.tables.items()}
+        return OperatorHandle(tables, encode_values(operator, state))
+
+    def _stored(self, chunk: Chunk) -> StoredChunk:
+        location = chunk.location or ""
+        self._check_present(location)
+        return StoredChunk(location, chunk.rows.num_rows, chunk.rows.nbytes, 0)
+
+    def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
+        self._fail_if_planned("read")
+        tables = {
+            table: [self._chunk(c.location, known or {}) for c in chunks] for table, chunks in handle.tables.items()
+        }
+        return OperatorState(tables, msgspec.msgpack.decode(handle.values))
+
+    def _chunk(self, location: str, known: Mapping[str, Chunk]) -> Chunk:
+        if location in known:
+            return known[location]
+        self._check_present(location)
+        return Chunk(self._chunks[location], location)
+
+    def open_generation(self) -> int:
+        self._fail_if_planned("open_generation")
+        newest = self.latest()
+        number = len(self._generations) + 1
+        self._generations.append(Generation(number, newest.checkpoint if newest else None))
+        return number
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        self._fail_if_planned("write_manifest")
+        check_not_fenced(manifest, self._generations)
+        for location in _locations(manifest):
+            self._check_present(location)
+        self._manifests[manifest.checkpoint, manifest.generation] = manifest
+
+    def latest(self) -> Manifest | None:
+        self._fail_if_planned("latest")
+        return next(reversed(self.manifests()), None)
+
+    def manifests(self) -> list[Manifest]:
+        return [self._manifests[mark] for mark in sorted(self._manifests) if not is_void(*mark, self._generations)]
+
+    def write_savepoint(self, name: str, manifest: Manifest) -> None:
+        if name in self._savepoints:
+            raise CheckpointError(f"savepoint {name!r} exists: savepoints are never overwritten, choose another name")
+        self._savepoints[name] = manifest
+
+    def savepoints(self) -> dict[str, Manifest]:
+        return dict(self._savepoints)
+
+    def retire(self, keep: int = 2) -> None:
+        self._fail_if_planned("retire")
+        kept = self.manifests()[-keep:]
+        if not kept:
+            return
+        oldest_kept = kept[0].checkpoint
+        referenced = frozenset(location for m in (*kept, *self._savepoints.values()) for location in _locations(m))
+        self._manifests = {mark: m for mark, m in self._manifests.items() if mark[0] >= oldest_kept}
+        for location in collectable({name: checkpoint_of(name) for name in self._chunks}, referenced, oldest_kept):
+            del self._chunks[location]
+
+    def archive(self) -> str | None:
+        """Forgets the former line: nothing can read what is archived in memory."""
+        if not self._manifests and not self._savepoints:
+            return None
+        self._manifests.clear()
+        self._savepoints.clear()
+        self._chunks.clear()
+        self._archived += 1
+        return f"memory, archive {self._archived}"
+
+    def _check_present(self, location: str) -> None:
+        if location not in self._chunks:
+            raise CheckpointError(
+                f"chunk {location!r} is missing: it was reclaimed while something still referred to it"
+            )
+
+    def _fail_if_planned(self, method: str) -> None:
+        if failures := self._failures.get(method):
+            raise failures.pop(0)
+
+
+def _locations(manifest: Manifest) -> frozenset[str]:
+    operators = (operator for task in manifest.tasks for operator in task.operators.values())
+    return frozenset(
+        chunk.location for operator in operators for chunks in operator.tables.values() for chunk in chunks
+    )

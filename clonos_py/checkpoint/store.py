@@ -1,0 +1,62 @@
+"""What the engine asks of checkpoint storage. ``CheckpointStore`` keeps files, ``MemoryStore`` is its twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from clonos_py.model.ids import Attempt
+from clonos_py.model.snapshots import Manifest, OperatorHandle, TaskHandle, TaskSnapshot
+from clonos_py.model.state import Chunk, OperatorState
+
+
+class SnapshotStore(Protocol):
+    """The checkpoints of one job.
+
+    Promises: what ``write`` and ``write_manifest`` returned for survives a crash of every process and machine (as far
+    as the file system keeps its word); nothing is ever overwritten; a checkpoint is complete exactly when its manifest
+    is there. Every failure is a CheckpointError that names the path and what to do.
+    """
+
+    def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
+        """Makes a task's snapshot durable. Writes only chunks without a location, and notes it in them: all or none."""
+        ...
+
+    def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
+        """The state behind a handle, verified. Chunks carry their locations; those in ``known`` (by location) are
+        taken from there, not read: a standby loads each new checkpoint at the cost of what changed."""
+        ...
+
+    def open_generation(self) -> int:
+        """Starts a generation: 1, 2, ... never twice, durable. The newest manifest at this moment is adopted; later
+        ones of earlier generations are void (D11)."""
+        ...
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Completes a checkpoint. Raises CheckpointError if a later generation has been opened."""
+        ...
+
+    def latest(self) -> Manifest | None:
+        """The newest complete checkpoint. A damaged newest manifest raises: falling back silently to an older
+        checkpoint would break what was promised to sinks."""
+        ...
+
+    def manifests(self) -> list[Manifest]:
+        """All complete checkpoints that are kept, oldest first."""
+        ...
+
+    def retire(self, keep: int = 2) -> None:
+        """Deletes all but the ``keep`` newest checkpoints, and the chunks that then nothing refers to. Touches neither
+        savepoints nor anything written by a checkpoint later than the oldest kept one."""
+        ...
+
+    def write_savepoint(self, name: str, manifest: Manifest) -> None:
+        """Keeps a checkpoint for good, under a name."""
+        ...
+
+    def savepoints(self) -> dict[str, Manifest]: ...
+
+    def archive(self) -> str | None:
+        """Moves all checkpoints and savepoints aside (``--fresh``) and says where to; None if there were none. The
+        count of generations goes on, so that tasks of the former line stay fenced."""
+        ...

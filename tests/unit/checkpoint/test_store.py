@@ -1,0 +1,171 @@
+"""What both stores promise: files and memory behave alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.state import Chunk, OperatorState
+from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, complete, manifest, rows_of, snapshot
+
+
+@pytest.fixture(params=["files", "memory", "remote"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SnapshotStore:
+    match request.param:
+        case "files":
+            return CheckpointStore(str(tmp_path), JOB)
+        case "memory":
+            return MemoryStore(JOB)
+        case _:
+            return CheckpointStore("mock:///checkpoints", JOB)
+
+
+def test_a_snapshot_is_read_back_as_it_was_written(store: SnapshotStore) -> None:
+    first, second = chunk(0), chunk(4, rows=9)
+    handle = store.write(snapshot(1, [first, second]), FIRST)
+    state = store.read(handle.operators["join"])
+    assert [c.rows for c in state.tables["rows"]] == [first.rows, second.rows]
+    assert state.values == {"count": 1, "marks": [1, None, b"x"], "by_id": {7: "seven"}}
+    assert (handle.task, handle.checkpoint, handle.progress) == (JOIN, 1, b"progress")
+    assert handle.committables == {"out": b"staged"}
+
+
+def test_a_stored_chunk_is_not_written_again(store: SnapshotStore) -> None:
+    old = chunk(0, rows=1000)
+    first = store.write(snapshot(1, [old]), FIRST)
+    location = old.location
+    second = store.write(snapshot(2, [old, chunk(1000, rows=1)]), FIRST)
+    assert old.location == location
+    assert 0 < second.written_bytes < first.written_bytes
+    assert store.write(snapshot(3, [old]), FIRST).written_bytes == 0
+    assert len(rows_of(store.read(second.operators["join"]))) == 1001
+
+
+def test_a_standby_reads_only_what_it_does_not_hold(store: SnapshotStore) -> None:
+    old = chunk(0)
+    store.write(snapshot(1, [old]), FIRST)
+    handle = store.write(snapshot(2, [old, chunk(4)]), FIRST)
+    held = Chunk(old.rows, old.location)
+    state = store.read(handle.operators["join"], {old.location or "": held})
+    assert state.tables["rows"][0] is held
+    assert len(rows_of(state)) == 8
+
+
+def test_chunks_read_back_carry_their_location(store: SnapshotStore) -> None:
+    handle = store.write(snapshot(1, [chunk(0)]), FIRST)
+    restored = store.read(handle.operators["join"])
+    again = store.write(TaskSnapshot(JOIN, 2, {"join": restored}, b""), FIRST)
+    assert again.written_bytes == 0
+    assert again.operators["join"].tables == handle.operators["join"].tables
+
+
+def test_an_empty_state_and_an_empty_chunk_survive(store: SnapshotStore) -> None:
+    operators = {"stateless": OperatorState(), "join": OperatorState({"rows": [chunk(0, rows=0)], "none": []})}
+    handle = store.write(TaskSnapshot(JOIN, 1, operators, b""), FIRST)
+    assert store.read(handle.operators["stateless"]) == OperatorState({}, {})
+    assert store.read(handle.operators["join"]).tables["rows"][0].rows.num_rows == 0
+
+
+def test_a_value_that_is_not_plain_is_refused_by_the_operators_name(store: SnapshotStore) -> None:
+    with pytest.raises(CheckpointError, match=r"'join'.*cannot be stored"):
+        store.write(TaskSnapshot(JOIN, 1, {"join": OperatorState({}, {"x": object()})}, b""), FIRST)
+
+
+def test_a_checkpoint_is_complete_when_its_manifest_is_written(store: SnapshotStore) -> None:
+    assert store.latest() is None
+    handle = store.write(snapshot(1, [chunk(0)]), FIRST)
+    assert store.latest() is None
+    store.write_manifest(manifest(1, handle))
+    assert store.latest() == manifest(1, handle)
+
+
+def test_the_newest_manifest_is_the_one_with_the_highest_checkpoint(store: SnapshotStore) -> None:
+    for checkpoint in (9, 10, 11):
+        complete(store, checkpoint, [chunk(checkpoint)])
+    latest = store.latest()
+    assert latest is not None
+    assert latest.checkpoint == 11
+    assert [m.checkpoint for m in store.manifests()] == [9, 10, 11]
+
+
+def test_retiring_keeps_what_the_kept_checkpoints_need(store: SnapshotStore) -> None:
+    lasting, chunks = chunk(0), [chunk(10 * n) for n in range(1, 6)]
+    done = [complete(store, n, [lasting, chunks[n - 1]]) for n in range(1, 6)]
+    store.retire(keep=2)
+    assert [m.checkpoint for m in store.manifests()] == [4, 5]
+    for kept in done[3:]:
+        assert len(rows_of(store.read(kept.tasks[0].operators["join"]))) == 8
+    with pytest.raises(CheckpointError, match="missing"):
+        store.read(done[1].tasks[0].operators["join"])
+
+
+def test_retiring_does_not_touch_a_checkpoint_being_written(store: SnapshotStore) -> None:
+    complete(store, 1, [chunk(0)])
+    pending = store.write(snapshot(3, [chunk(8)]), FIRST)
+    complete(store, 2, [chunk(4)])
+    store.retire(keep=1)
+    store.write_manifest(manifest(3, pending))
+    assert rows_of(store.read(pending.operators["join"])) == chunk(8).rows.to_pylist()
+
+
+def test_what_an_aborted_checkpoint_wrote_serves_later_ones_and_is_then_reclaimed(store: SnapshotStore) -> None:
+    kept, dropped = chunk(0), chunk(4)
+    aborted = store.write(snapshot(1, [kept, dropped]), FIRST)
+    for checkpoint in (2, 3, 4):
+        last = complete(store, checkpoint, [kept, chunk(checkpoint * 10)])
+        store.retire(keep=1)
+    assert rows_of(store.read(last.tasks[0].operators["join"]))[:4] == kept.rows.to_pylist()
+    assert aborted.operators["join"].tables["rows"][0].location == kept.location
+
+
+def test_a_savepoint_outlives_all_checkpoints(store: SnapshotStore) -> None:
+    saved = complete(store, 1, [chunk(0)])
+    store.write_savepoint("before/upgrade", saved)
+    for checkpoint in (2, 3, 4):
+        complete(store, checkpoint, [chunk(checkpoint * 10)])
+        store.retire(keep=1)
+    assert store.savepoints() == {"before/upgrade": saved}
+    assert rows_of(store.read(saved.tasks[0].operators["join"])) == chunk(0).rows.to_pylist()
+    with pytest.raises(CheckpointError, match="never overwritten"):
+        store.write_savepoint("before/upgrade", saved)
+
+
+def test_generations_are_counted_on(store: SnapshotStore) -> None:
+    assert [store.open_generation() for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_replaced_coordinator_can_complete_nothing(store: SnapshotStore) -> None:
+    store.open_generation()
+    handle = store.write(snapshot(1, [chunk(0)]), FIRST)
+    store.open_generation()
+    with pytest.raises(CheckpointError, match="generation 2 has taken over"):
+        store.write_manifest(manifest(1, handle, generation=1))
+    assert store.latest() is None
+
+
+def test_archiving_starts_anew_but_counts_generations_on(store: SnapshotStore) -> None:
+    assert store.archive() is None
+    store.open_generation()
+    complete(store, 7, [chunk(0)])
+    assert store.archive() is not None
+    assert store.latest() is None
+    assert store.open_generation() == 2
+    complete(store, 1, [chunk(4)], generation=2)
+    assert [m.checkpoint for m in store.manifests()] == [1]
+
+
+def test_a_planned_failure_changes_nothing_and_happens_once() -> None:
+    store = MemoryStore(JOB)
+    store.fail_next("write_manifest")
+    handle = store.write(snapshot(1, [chunk(0)]), FIRST)
+    with pytest.raises(CheckpointError, match="planned"):
+        store.write_manifest(manifest(1, handle))
+    assert store.latest() is None
+    store.write_manifest(manifest(1, handle))
+    assert store.latest() is not None
