@@ -1,0 +1,43 @@
+"""A digest of a multiset of rows: what a sink can compare without keeping or sorting what it got.
+
+It promises the same number for the same rows in any order and any cut into batches, however they are chunked, sliced
+or dictionary-encoded, in any process of one installation. It is not stable across versions of the kernel below
+(unlike ``keys.hash_rows``): never store it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clonos_py.columns.keys import mix
+from clonos_py.columns.views import Words
+
+MODULUS = 2**64
+
+
+def digest(batch: pa.RecordBatch) -> int:
+    """The sum of the 64-bit hashes of all rows, modulo 2**64. Add digests modulo ``MODULUS`` to join batches."""
+    if batch.num_rows == 0 or batch.num_columns == 0:
+        return 0
+    return int(row_digests(batch).sum())
+
+
+def row_digests(batch: pa.RecordBatch) -> Words:
+    """One 64-bit hash per row over all columns and their order, not their names."""
+    columns = [_canonical(column) for column in batch.columns]
+    frame = pl.DataFrame([pl.Series(str(i), pl.from_arrow(column)) for i, column in enumerate(columns)])
+    return mix(frame.hash_rows(seed=1).to_numpy().copy())
+
+
+def _canonical(column: Any) -> Any:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        column = pc.add(column, pa.scalar(0.0, column.type))
+    return column

@@ -1,0 +1,37 @@
+"""Splitting a batch among the tasks downstream."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def owners(groups: npt.NDArray[np.int32], key_groups: int, parallelism: int) -> npt.NDArray[np.int32]:
+    """The instance that owns each key group: contiguous ranges, as ``PhysicalPlan.groups`` cuts them."""
+    by_group = np.arange(key_groups, dtype=np.int64) * parallelism // key_groups
+    return by_group.astype(np.int32).take(groups)
+
+
+def split(batch: pa.RecordBatch, targets: npt.NDArray[np.int32], n: int) -> list[pa.RecordBatch | None]:
+    """The rows for each of ``n`` targets in their order, None for a target that gets no row.
+
+    A stable counting sort brings the rows of a target together; the parts are slices of one gathered batch. A batch
+    that goes to one target is passed on as it is.
+    """
+    parts: list[pa.RecordBatch | None] = [None] * n
+    if batch.num_rows == 0:
+        return parts
+    counts = np.bincount(targets, minlength=n)
+    first = int(targets[0])
+    if counts[first] == batch.num_rows:
+        parts[first] = batch
+        return parts
+    order = np.argsort(targets.astype(np.uint8 if n <= 256 else np.uint16), kind="stable")
+    gathered = batch.take(order)
+    start = 0
+    for target, rows in enumerate(counts.tolist()):
+        if rows:
+            parts[target] = gathered.slice(start, rows)
+            start += rows
+    return parts

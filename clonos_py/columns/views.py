@@ -1,0 +1,84 @@
+"""Arrow arrays as numpy sees them: the raw values and the validity of an array, without copies where Arrow allows.
+
+All kernels of this room stand on these two questions. Values under a null are whatever the buffer holds there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    Column = pa.Array[Any]
+else:
+    Column = pa.Array
+
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+_SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_LARGE = (pa.types.is_large_string, pa.types.is_large_binary, pa.types.is_large_list)
+
+
+def plain(array: Column) -> Column:
+    """The array without the wrappings that do not change its values: extension types and dictionaries."""
+    while True:
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        elif isinstance(array, pa.DictionaryArray):
+            array = array.dictionary_decode()
+        else:
+            return array
+
+
+def valid(array: Column) -> Bools | None:
+    """True where the array has a value; None if it has one everywhere."""
+    if array.null_count == 0:
+        return None
+    mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def has_fixed_values(data_type: pa.DataType) -> bool:
+    """Whether ``fixed`` can show arrays of this type: integers, floats and all that is stored as integers."""
+    return (pa.types.is_primitive(data_type) and not pa.types.is_boolean(data_type)) and data_type.bit_width <= 64
+
+
+def is_integral(data_type: pa.DataType) -> bool:
+    """Whether values are stored as integers of at most 64 bits: integers, timestamps, dates, times, durations."""
+    return has_fixed_values(data_type) and not pa.types.is_floating(data_type) and not pa.types.is_decimal(data_type)
+
+
+def fixed(array: Column) -> npt.NDArray[Any]:
+    """The values of a fixed-width array in place: floats as floats, unsigned as unsigned, the rest as signed."""
+    kind = array.type
+    if pa.types.is_floating(kind) or pa.types.is_unsigned_integer(kind):
+        dtype = np.dtype(kind.to_pandas_dtype())
+    else:
+        dtype = np.dtype(_SIGNED[kind.bit_width])
+    return raw(array, dtype)
+
+
+def raw(array: Column, dtype: np.dtype[Any] | type[Any], items: int = 1) -> npt.NDArray[Any]:
+    """The data buffer of a fixed-width array as ``dtype``, ``items`` of them to a row, the slice's rows only."""
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros(len(array) * items, dtype)
+    start = array.offset * items * np.dtype(dtype).itemsize
+    return np.frombuffer(memoryview(buffer), dtype, len(array) * items, start)
+
+
+def offsets(array: Column) -> Ints:
+    """Where each value of a string, binary or list array begins in its data, and where the last one ends."""
+    large = any(is_large(array.type) for is_large in _LARGE)
+    dtype: np.dtype[Any] = np.dtype(np.int64 if large else np.int32)
+    buffer = array.buffers()[1]
+    if buffer is None or len(array) == 0:
+        return np.zeros(len(array) + 1, np.int64)
+    found = np.frombuffer(memoryview(buffer), dtype, len(array) + 1, array.offset * dtype.itemsize)
+    return found.astype(np.int64, copy=False)
