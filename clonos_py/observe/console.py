@@ -1,0 +1,114 @@
+"""The live view of a run on a terminal, and the few lines that remain of it.
+
+Everything goes to standard error, since standard output belongs to what the job prints. On a terminal a table of
+rates, lag, checkpoints and recoveries is drawn four times a second; into a pipe nothing is written until the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from clonos_py.observe.events import Listener, VertexProgress
+from clonos_py.observe.status import RunStatus
+
+REFRESHES_PER_S = 4
+_RECOVERIES_SHOWN = 3
+_UNITS = ("kB", "MB", "GB", "TB")
+
+
+@contextmanager
+def watch(job: str, console: Console | None = None, quiet: bool = False) -> Iterator[Listener]:
+    """Shows a run while the block lasts and sums it up afterwards. ``quiet`` leaves out even the sum."""
+    console = console or Console(stderr=True)
+    status = RunStatus()
+    live = console.is_terminal and not quiet
+    with _live(job, status, console) if live else nullcontext():
+        yield status.on
+    if not quiet and status.finished:
+        for line in summary(job, status):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _live(job: str, status: RunStatus, console: Console) -> Live:
+    return Live(
+        get_renderable=lambda: view(job, status), console=console, refresh_per_second=REFRESHES_PER_S, transient=True
+    )
+
+
+def view(job: str, status: RunStatus) -> RenderableType:
+    """What the terminal shows now."""
+    # News arrives in another thread: a copy is drawn.
+    news = [*status.news, *(str(recovery) for recovery in status.recoveries[-_RECOVERIES_SHOWN:])]
+    return Group(
+        _headline(job, status),
+        *([_vertices(status)] if status.progress else []),
+        *(Text(f"  {line}", style="yellow") for line in news),
+    )
+
+
+def _headline(job: str, status: RunStatus) -> Text:
+    parts = [f"{status.at_us / 1e6:.1f} s"]
+    if status.tasks:
+        parts.append(f"{status.tasks} tasks, {status.standbys} standbys")
+    if status.checkpoints:
+        last = status.checkpoints[-1]
+        parts.append(f"checkpoint {last.checkpoint}: {last.duration_ms:,.0f} ms, {bytes_text(last.bytes)}")
+    if status.progress:
+        parts.append(f"{bytes_text(status.progress.in_flight_bytes)} retained")
+    return Text.assemble((job, "bold"), "   ", " · ".join(parts if status.tasks else ["deploying", *parts]))
+
+
+def _vertices(status: RunStatus) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("operator")
+    for heading in ("tasks", "rows in/s", "rows out/s", "rows in", "lag"):
+        table.add_column(heading, justify="right")
+    for vertex in status.progress.vertices if status.progress else ():
+        table.add_row(*_vertex_row(vertex, status))
+    return table
+
+
+def _vertex_row(vertex: VertexProgress, status: RunStatus) -> tuple[str, ...]:
+    return (
+        vertex.vertex,
+        str(vertex.parallelism),
+        f"{status.rows_in[vertex.vertex].per_second:,.0f}",
+        f"{status.rows_out[vertex.vertex].per_second:,.0f}",
+        f"{vertex.rows_in:,}",
+        "" if vertex.lag_us is None else f"{vertex.lag_us / 1000:,.0f} ms",
+    )
+
+
+def summary(job: str, status: RunStatus) -> Iterator[str]:
+    """The lines that remain: what was done, and how every failure healed."""
+    ending = "stopped" if status.finished and status.finished.stopped else "finished"
+    parts = [f"{job} {ending} after {status.at_us / 1e6:.1f} s"]
+    if status.progress and status.progress.vertices:
+        parts.append(f"{status.progress.vertices[0].rows_in:,} rows read")
+    for kind, amount in (
+        ("checkpoint", len(status.checkpoints)),
+        ("recovery", len(status.recoveries)),
+        ("rollback", len(status.rollbacks)),
+    ):
+        if amount:
+            plural = kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
+            parts.append(f"{amount} {kind if amount == 1 else plural}")
+    yield ", ".join(parts)
+    yield from (f"  {recovery}" for recovery in status.recoveries)
+    yield from (
+        f"  rolled back to checkpoint {rollback.checkpoint}: {rollback.reason}" for rollback in status.rollbacks
+    )
+
+
+def bytes_text(size: int) -> str:
+    """``1234567`` as ``1.2 MB``."""
+    if size < 1000:
+        return f"{size} B"
+    power = min((len(str(size)) - 1) // 3, len(_UNITS))
+    return f"{size / 1000**power:.1f} {_UNITS[power - 1]}"

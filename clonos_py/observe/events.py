@@ -1,0 +1,125 @@
+"""What a run tells its listeners while it runs: one frozen dataclass per kind of news.
+
+A listener is a function of one event. It is called by the driver, in order, from one thread at a time; it must return
+soon and never raise. ``at_us`` counts microseconds since the run began, on a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clonos_py.model.ids import Attempt, TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    at_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed(Event):
+    """Every task runs and every standby waits."""
+
+    tasks: int
+    standbys: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertexProgress:
+    """Totals of one vertex over all its tasks since the run began; listeners make rates of them."""
+
+    vertex: str
+    parallelism: int
+    rows_in: int
+    """Rows received, or input events read by a source."""
+    rows_out: int
+    lag_us: int | None = None
+    """How far the watermark is behind the time at which the rows were read; None before any is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """Sent about four times a second."""
+
+    vertices: tuple[VertexProgress, ...]
+    in_flight_bytes: int
+    """Retained frames, all tasks together."""
+    determinant_bytes: int = 0
+    """Determinants sent since the run began."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointCompleted(Event):
+    checkpoint: int
+    duration_ms: float
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointAborted(Event):
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEvent(Event):
+    task: TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFailed(TaskEvent):
+    """A task died at ``at_us``, so far as anybody knows (a kill on order is known exactly)."""
+
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detected(TaskEvent):
+    """The coordinator knows that the task is gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandbyActivated(TaskEvent):
+    """A standby has taken the task over, as this attempt."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed(TaskEvent):
+    """The replacement has used up its predecessor's determinants."""
+
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstNewEffect(TaskEvent):
+    """The replacement sent a frame, or wrote a row, that was never sent before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered(TaskEvent):
+    """Latency is what it was before the failure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolledBack(Event):
+    """The whole job went back to a checkpoint."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """Every source ended and every sink has committed (or, with ``stopped``, the run was interrupted in order)."""
+
+    stopped: bool = False
+
+
+Listener = Callable[[Event], None]
+
+
+def unheard(event: Event) -> None:
+    """The listener of runs that nobody watches."""

@@ -1,0 +1,121 @@
+"""The state of a run as far as its events tell: what the live view shows and what reports are made of. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.observe.events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    Deployed,
+    Detected,
+    Event,
+    Finished,
+    FirstNewEffect,
+    Progress,
+    Recovered,
+    Replayed,
+    RolledBack,
+    StandbyActivated,
+    TaskEvent,
+    TaskFailed,
+)
+from clonos_py.observe.metrics import RateMeter
+
+
+@dataclass
+class Recovery:
+    """How one failure healed. Times are in milliseconds after the failure; None: did not happen (yet)."""
+
+    task: TaskId
+    how: str
+    failed_at_us: int
+    detected_ms: float | None = None
+    activated_ms: float | None = None
+    replayed_ms: float | None = None
+    first_new_effect_ms: float | None = None
+    recovered_ms: float | None = None
+    rows_replayed: int = 0
+    attempt: Attempt | None = None
+
+    def on(self, event: TaskEvent) -> None:
+        after_ms = (event.at_us - self.failed_at_us) / 1000
+        match event:
+            case Detected():
+                self.detected_ms = after_ms
+            case StandbyActivated(attempt=attempt):
+                self.activated_ms, self.attempt = after_ms, attempt
+            case Replayed(rows=rows):
+                self.replayed_ms, self.rows_replayed = after_ms, rows
+            case FirstNewEffect():
+                self.first_new_effect_ms = after_ms
+            case Recovered():
+                self.recovered_ms = after_ms
+
+    def __str__(self) -> str:
+        steps = (
+            ("detected", self.detected_ms),
+            ("standby activated", self.activated_ms),
+            (f"{self.rows_replayed:,} rows replayed", self.replayed_ms),
+            ("first new effect", self.first_new_effect_ms),
+            ("latency normal", self.recovered_ms),
+        )
+        told = ", ".join(f"{step} after {ms:,.0f} ms" for step, ms in steps if ms is not None)
+        return f"{self.task} failed ({self.how})" + (f": {told}" if told else "")
+
+
+@dataclass
+class RunStatus:
+    """Folds events; ``rows_in`` and ``rows_out`` meter rates by vertex."""
+
+    at_us: int = 0
+    tasks: int = 0
+    standbys: int = 0
+    progress: Progress | None = None
+    rows_in: dict[str, RateMeter] = field(default_factory=dict)
+    rows_out: dict[str, RateMeter] = field(default_factory=dict)
+    checkpoints: list[CheckpointCompleted] = field(default_factory=list)
+    aborted: list[CheckpointAborted] = field(default_factory=list)
+    rollbacks: list[RolledBack] = field(default_factory=list)
+    recoveries: list[Recovery] = field(default_factory=list)
+    news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+    """The latest exceptional things, in words."""
+    finished: Finished | None = None
+
+    def on(self, event: Event) -> None:
+        self.at_us = max(self.at_us, event.at_us)
+        match event:
+            case Deployed(tasks=tasks, standbys=standbys):
+                self.tasks, self.standbys = tasks, standbys
+            case Progress():
+                self._meter(event)
+            case CheckpointCompleted():
+                self.checkpoints.append(event)
+            case CheckpointAborted():
+                self.aborted.append(event)
+                self.news.append(f"checkpoint {event.checkpoint} aborted: {event.reason}")
+            case RolledBack():
+                self.rollbacks.append(event)
+                self.news.append(f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
+            case TaskFailed(task=task, how=how):
+                self.recoveries.append(Recovery(task, how, event.at_us))
+            case TaskEvent():
+                self._recovery(event).on(event)
+            case Finished():
+                self.finished = event
+
+    def _meter(self, progress: Progress) -> None:
+        self.progress = progress
+        for vertex in progress.vertices:
+            self.rows_in.setdefault(vertex.vertex, RateMeter()).read(progress.at_us, vertex.rows_in)
+            self.rows_out.setdefault(vertex.vertex, RateMeter()).read(progress.at_us, vertex.rows_out)
+
+    def _recovery(self, event: TaskEvent) -> Recovery:
+        """The latest recovery of the task; one that nobody announced began when it was first heard of."""
+        for recovery in reversed(self.recoveries):
+            if recovery.task == event.task:
+                return recovery
+        self.recoveries.append(Recovery(event.task, "lost", event.at_us))
+        return self.recoveries[-1]

@@ -1,0 +1,149 @@
+"""Settings: the order of places, origins, and everything that is refused."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.dsl.settings import DEFINITIONS, Guarantee, Runtime, Settings, Spill, read_file, resolve
+from clonos_py.dsl.values import DURATION, SIZE, Kill
+from clonos_py.model.errors import SettingError
+
+
+def test_each_place_wins_over_the_ones_below_it() -> None:
+    settings = resolve(
+        {"parallelism": 1, "standbys": 1, "key_groups": 64, "linger": "1ms"},
+        file={"parallelism": 2, "standbys": 2, "key_groups": 65},
+        environment={"CLONOS_PARALLELISM": "3", "CLONOS_STANDBYS": "3", "PATH": "/bin"},
+        command_line={"parallelism": "4"},
+    )
+    values = (settings.parallelism, settings.standbys, settings.key_groups, settings.linger_us, settings.seed)
+    assert values == (4, 3, 65, 1_000, 0)
+    keys = ("parallelism", "standbys", "key_groups", "linger", "seed")
+    assert [settings.origin(key) for key in keys] == [
+        "--parallelism",
+        "CLONOS_STANDBYS",
+        "clonos.toml",
+        "Job(...)",
+        "default",
+    ]
+
+
+def test_without_anything_said_all_are_defaults() -> None:
+    assert resolve() == Settings()
+    assert {origin for _, _, origin in Settings().shown()} == {"default"}
+
+
+def test_settings_travel_to_other_processes() -> None:
+    settings = resolve({"kills": ["join[0]@3s"], "runtime": "local"})
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_every_setting_is_read_back_as_it_is_shown() -> None:
+    settings = Settings()
+    for key, shown, _ in settings.shown():
+        if shown != "none":
+            assert DEFINITIONS[key].kind.parse(shown) == getattr(settings, DEFINITIONS[key].attribute)
+
+
+@given(st.integers(1, 10**15))
+def test_durations_and_sizes_are_shown_exactly(value: int) -> None:
+    assert DURATION.parse(DURATION.show(value)) == value
+    assert SIZE.parse(SIZE.show(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("places", "hint"),
+    [
+        ({"file": {"paralelism": 2}}, "clonos.toml: unknown setting paralelism: did you mean parallelism?"),
+        ({"environment": {"CLONOS_STANDBY": "2"}}, "CLONOS_STANDBY: unknown setting standby: did you mean standbys?"),
+        ({"job": {"zzz": 2}}, r"Job\(\.\.\.\): unknown setting zzz; there are parallelism, "),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_known_one(places: dict[str, dict[str, str]], hint: str) -> None:
+    with pytest.raises(SettingError, match=hint):
+        resolve(**places)
+
+
+def test_the_switch_for_tracebacks_is_no_setting() -> None:
+    assert resolve(environment={"CLONOS_DEBUG": "1"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("parallelism", 0, "0 is not a whole number of at least 1"),
+        ("parallelism", "two", "'two' is not a whole number"),
+        ("parallelism", True, "True is not a whole number"),
+        ("guarantee", "exactly_once", "'exactly_once' is none of exactly-once, at-least-once, at-most-once"),
+        ("sharing_depth", "deep", "'deep' is neither 'full' nor a number of hops"),
+        ("checkpoint_interval", 5, "5 is no duration: write it with its unit"),
+        ("checkpoint_interval", "-5s", "'-5s' is not longer than nothing"),
+        ("in_flight_budget", "1 gigabyte", "'1 gigabyte' is no size"),
+        ("fresh", "maybe", "'maybe' is neither true nor false"),
+        ("kills", "join@3s", "'join@3s' is no kill: write OPERATOR"),
+        ("kills", 3, "3 is no list of kills"),
+        ("address", 6379, "6379 is not text"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_the_place_it_stands(key: str, value: object, message: str) -> None:
+    with pytest.raises(SettingError, match=rf"{key} \(clonos.toml\): {message}"):
+        resolve(file={key: value})
+
+
+def test_a_wrong_value_is_refused_even_where_a_higher_place_hides_it() -> None:
+    with pytest.raises(SettingError, match="CLONOS_SEED"):
+        resolve(environment={"CLONOS_SEED": "x"}, command_line={"seed": 1})
+
+
+def test_kills_come_as_a_list_or_separated_by_commas() -> None:
+    expected = (Kill("join", 0, 3_000_000), Kill("bids", 1, 500_000))
+    assert resolve(command_line={"kills": ("join[0]@3s", "bids[1]@500ms")}).kills == expected
+    assert resolve(environment={"CLONOS_KILLS": "join[0]@3s, bids[1]@500ms"}).kills == expected
+
+
+def test_guarantee_and_sharing_depth_follow_from_each_other() -> None:
+    without_logging = resolve({"sharing_depth": 0})
+    assert without_logging.guarantee is Guarantee.AT_LEAST_ONCE
+    assert without_logging.origin("guarantee") == "follows from sharing_depth (Job(...))"
+    assert resolve({"guarantee": "at-least-once"}).sharing_depth == 0
+    assert resolve({"guarantee": "at-most-once"}).sharing_depth == 0
+    assert resolve({"guarantee": "exactly-once"}).sharing_depth == -1
+    assert resolve({"guarantee": "at-least-once", "sharing_depth": "full"}).sharing_depth == -1
+
+
+@pytest.mark.parametrize(
+    ("given_values", "message"),
+    [
+        ({"guarantee": "exactly-once", "sharing_depth": 0}, r"guarantee = exactly-once \(Job\(\.\.\.\)\) contradicts"),
+        ({"guarantee": "at-most-once", "sharing_depth": 1}, "at-most-once replays nothing"),
+        ({"parallelism": 200}, "every task needs a key group"),
+        ({"address": "host:6379", "runtime": "local"}, "only the ray runtime joins a cluster"),
+        ({"fresh": True}, "without a checkpoint folder every run is fresh"),
+        ({"spill_threshold": "1MiB"}, "a threshold needs spill = spill-threshold"),
+        ({"spill": "spill-threshold", "spill_threshold": "2GiB"}, "the budget would be spent before the threshold"),
+    ],
+)
+def test_a_contradiction_names_both_sides(given_values: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        resolve(given_values)
+
+
+def test_a_settings_file_is_read_and_a_missing_one_holds_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "clonos.toml"
+    assert read_file(path) == {}
+    path.write_text('runtime = "local"\nspill = "spill-threshold"\nkills = ["map[1]@2s"]\n')
+    settings = resolve(file=read_file(path))
+    assert (settings.runtime, settings.spill) == (Runtime.LOCAL, Spill.THRESHOLD)
+    assert settings.kills == (Kill("map", 1, 2_000_000),)
+
+
+def test_a_broken_settings_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "clonos.toml"
+    path.write_text("runtime = local\n")
+    with pytest.raises(SettingError, match=r"clonos\.toml cannot be read"):
+        read_file(path)

@@ -1,0 +1,145 @@
+"""What is shown of a run: a live view on a terminal, the last lines into a pipe."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.observe.console import bytes_text, view, watch
+from clonos_py.observe.events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    Deployed,
+    Detected,
+    Event,
+    Finished,
+    FirstNewEffect,
+    Progress,
+    Recovered,
+    Replayed,
+    RolledBack,
+    StandbyActivated,
+    TaskFailed,
+    VertexProgress,
+)
+from clonos_py.observe.status import RunStatus
+
+JOIN = TaskId("join", 0)
+
+
+def progress(at_us: int, rows: int) -> Progress:
+    vertices = (
+        VertexProgress(vertex="bids", parallelism=2, rows_in=rows, rows_out=rows),
+        VertexProgress(vertex="join", parallelism=2, rows_in=rows, rows_out=rows // 10, lag_us=14_000),
+    )
+    return Progress(at_us=at_us, vertices=vertices, in_flight_bytes=12_300_000)
+
+
+STORY: tuple[Event, ...] = (
+    Deployed(at_us=0, tasks=4, standbys=4),
+    progress(0, 0),
+    progress(1_000_000, 2_500_000),
+    CheckpointCompleted(at_us=1_100_000, checkpoint=1, duration_ms=42.4, bytes=3_000_000),
+    TaskFailed(at_us=2_000_000, task=JOIN, how="SIGKILL"),
+    Detected(at_us=2_012_000, task=JOIN),
+    StandbyActivated(at_us=2_050_000, task=JOIN, attempt=Attempt(1, 1)),
+    Replayed(at_us=2_200_000, task=JOIN, rows=123_456),
+    FirstNewEffect(at_us=2_210_000, task=JOIN),
+    Recovered(at_us=3_000_000, task=JOIN),
+)
+
+
+def drawn(status: RunStatus) -> str:
+    console = Console(file=io.StringIO(), width=150)
+    console.print(view("hot", status))
+    text = console.file
+    assert isinstance(text, io.StringIO)
+    return text.getvalue()
+
+
+def told(*events: Event) -> RunStatus:
+    status = RunStatus()
+    for event in events:
+        status.on(event)
+    return status
+
+
+def test_the_live_view_shows_rates_lag_checkpoints_and_recoveries() -> None:
+    text = drawn(told(*STORY))
+    assert "4 tasks, 4 standbys" in text
+    assert "checkpoint 1: 42 ms, 3.0 MB" in text
+    assert "12.3 MB retained" in text
+    assert "2,500,000" in text
+    assert "250,000" in text
+    assert "14 ms" in text
+    assert "join[0] failed (SIGKILL): detected after 12 ms, standby activated after 50 ms" in text
+
+
+def test_the_live_view_can_be_drawn_before_anything_happened() -> None:
+    assert "deploying" in drawn(RunStatus())
+
+
+def test_a_recovery_is_timed_from_its_failure_and_counts_what_was_replayed() -> None:
+    (recovery,) = told(*STORY).recoveries
+    times = (recovery.detected_ms, recovery.activated_ms, recovery.replayed_ms, recovery.first_new_effect_ms)
+    assert times == (12, 50, 200, 210)
+    assert (recovery.recovered_ms, recovery.rows_replayed, recovery.attempt) == (1_000, 123_456, Attempt(1, 1))
+
+
+def test_two_failures_of_one_task_are_two_recoveries() -> None:
+    again = TaskFailed(at_us=4_000_000, task=JOIN, how="SIGKILL")
+    status = told(*STORY, again, Detected(at_us=4_030_000, task=JOIN))
+    assert [recovery.detected_ms for recovery in status.recoveries] == [12, 30]
+
+
+def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
+    text = drawn(
+        told(
+            *STORY,
+            CheckpointAborted(at_us=3_000_000, checkpoint=2, reason="timed out after 10s"),
+            RolledBack(at_us=3_100_000, checkpoint=1, reason="determinants of join[0] are lost"),
+        )
+    )
+    assert "checkpoint 2 aborted: timed out after 10s" in text
+    assert "rolled back to checkpoint 1: determinants of join[0] are lost" in text
+
+
+def watched(terminal: bool, *events: Event, quiet: bool = False) -> str:
+    text = io.StringIO()
+    with watch("hot", Console(file=text, force_terminal=terminal, width=150), quiet=quiet) as listener:
+        for event in events:
+            listener(event)
+        if not terminal:
+            assert text.getvalue() == ""
+    return text.getvalue()
+
+
+def test_a_piped_run_says_nothing_until_it_sums_up() -> None:
+    lines = watched(False, *STORY, Finished(at_us=5_000_000)).splitlines()
+    assert lines[0] == "hot finished after 5.0 s, 2,500,000 rows read, 1 checkpoint, 1 recovery"
+    assert lines[1].startswith("  join[0] failed (SIGKILL): detected after 12 ms")
+    assert len(lines) == 2
+
+
+def test_a_terminal_gets_the_live_view_and_the_sum() -> None:
+    text = watched(True, *STORY, Finished(at_us=5_000_000))
+    assert "rows in/s" in text
+    assert "hot finished after 5.0 s" in text
+
+
+def test_a_run_that_failed_is_not_summed_up() -> None:
+    assert watched(False, *STORY) == ""
+
+
+def test_a_quiet_run_leaves_nothing() -> None:
+    assert watched(False, *STORY, Finished(at_us=5_000_000), quiet=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1_234_567, "1.2 MB"), (5 * 10**15, "5000.0 TB")]
+)
+def test_bytes_are_told_in_the_unit_that_fits(size: int, text: str) -> None:
+    assert bytes_text(size) == text
