@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from clonos_py.columns.digest import MODULUS, digest
 
 ROW = st.tuples(st.one_of(st.none(), st.integers(0, 9)), st.one_of(st.none(), st.text(max_size=5)), st.floats())
-SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string()), pa.field("f", pa.float64())])
+FIELDS: "list[pa.Field[Any]]" = [pa.field("a", pa.int64()), pa.field("s", pa.string()), pa.field("f", pa.float64())]
+SCHEMA = pa.schema(FIELDS)
 Row = tuple[int | None, str | None, float]
 
 

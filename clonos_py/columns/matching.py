@@ -1,0 +1,121 @@
+"""Equi-join of two batches: which row of the left equals which row of the right.
+
+It promises the same pairs in the same order on every machine. SQL's rules: a null equals nothing; beyond them, as
+the key hash has it, -0.0 equals 0.0 and every NaN equals every NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clonos_py.columns.index import SortedIndex, expand
+from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.views import Bools, Column, Ints, fixed, is_integral, plain, valid
+
+
+def match(
+    left: pa.RecordBatch, left_keys: Sequence[str], right: pa.RecordBatch, right_keys: Sequence[str]
+) -> tuple[Ints, Ints]:
+    """Pairs (row of left, row of right) with equal keys, in the order of left, then right."""
+    left_rows, right_rows = with_keys(left, left_keys), with_keys(right, right_keys)
+    left, right = _only(left, left_keys, left_rows), _only(right, right_keys, right_rows)
+    if len(left_keys) == 1 and _comparable_as_integers(left.column(0).type, right.column(0).type):
+        pairs = _match_integers(fixed(left.column(0)), fixed(right.column(0)))
+    else:
+        pairs = _match_hashes(left, left_keys, right, right_keys)
+    return _origin(pairs[0], left_rows), _origin(pairs[1], right_rows)
+
+
+def with_keys(batch: pa.RecordBatch, keys: Sequence[str]) -> Ints | None:
+    """The rows none of whose keys is null; None if these are all."""
+    masks = [mask for key in keys if (mask := valid(batch.column(key))) is not None]
+    return np.flatnonzero(np.logical_and.reduce(masks)) if masks else None
+
+
+def equal_rows(
+    left: pa.RecordBatch,
+    left_keys: Sequence[str],
+    left_rows: Ints,
+    right: pa.RecordBatch,
+    right_keys: Sequence[str],
+    right_rows: Ints,
+) -> Bools:
+    """Whether the keys of each pair of rows are equal, value by value. False where one is null."""
+    equal = np.ones(len(left_rows), bool)
+    for left_key, right_key in zip(left_keys, right_keys, strict=True):
+        a, b = plain(left.column(left_key)), plain(right.column(right_key))
+        if is_integral(a.type) and is_integral(b.type):
+            equal &= _equal_integers(a, left_rows, b, right_rows)
+        else:
+            equal &= _equal_values(take(a, left_rows), take(b, right_rows))
+    return equal
+
+
+def take(array: Column, rows: Ints) -> Any:
+    """The values at ``rows``, in that order."""
+    return array.take(pa.array(rows, pa.int64()))
+
+
+def _only(batch: pa.RecordBatch, keys: Sequence[str], rows: Ints | None) -> pa.RecordBatch:
+    batch = batch.select(list(keys))
+    return batch if rows is None else batch.take(rows)
+
+
+def _origin(rows: Ints, kept: Ints | None) -> Ints:
+    return rows if kept is None else kept[rows]
+
+
+def _comparable_as_integers(left: pa.DataType, right: pa.DataType) -> bool:
+    if left == right:
+        return is_integral(left)
+    return pa.types.is_signed_integer(left) and pa.types.is_signed_integer(right)
+
+
+def _match_integers(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    order = np.argsort(right, kind="stable")
+    ordered = right[order]
+    if len(right) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    starts = np.searchsorted(ordered, left)
+    hits = np.flatnonzero(ordered[np.minimum(starts, len(right) - 1)] == left)
+    ends = np.searchsorted(ordered, left[hits], side="right")
+    positions, places = expand(starts[hits], ends - starts[hits])
+    return hits[positions], order[places]
+
+
+def _match_hashes(
+    left: pa.RecordBatch, left_keys: Sequence[str], right: pa.RecordBatch, right_keys: Sequence[str]
+) -> tuple[Ints, Ints]:
+    index = SortedIndex()
+    index.append(hash_rows(right, right_keys))
+    left_rows, right_rows = index.probe(hash_rows(left, left_keys))
+    equal = equal_rows(left, left_keys, left_rows, right, right_keys, right_rows)
+    return left_rows[equal], right_rows[equal]
+
+
+def _equal_integers(left: Column, left_rows: Ints, right: Column, right_rows: Ints) -> Bools:
+    """By their 64 bits; where only one side is unsigned, these must not be those of a negative number."""
+    a, b = (
+        fixed(array).take(rows).astype(np.int64, copy=False) for array, rows in ((left, left_rows), (right, right_rows))
+    )
+    equal: Bools = a == b
+    if pa.types.is_unsigned_integer(left.type) != pa.types.is_unsigned_integer(right.type):
+        equal &= a >= 0
+    for array, rows in ((left, left_rows), (right, right_rows)):
+        mask = valid(array)
+        if mask is not None:
+            equal &= mask[rows]
+    return equal
+
+
+def _equal_values(left: Any, right: Any) -> Bools:
+    equal: Any = pc.equal(left, right)
+    if pa.types.is_floating(left.type) and pa.types.is_floating(right.type):
+        equal = pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right)))
+    found: Bools = equal.fill_null(False).to_numpy(zero_copy_only=False)
+    return found

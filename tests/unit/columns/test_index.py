@@ -1,0 +1,73 @@
+"""The index of hashes: every pair, in order, whatever the batches were."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.columns.index import SortedIndex, expand, in_order, merge_sorted
+from clonos_py.columns.views import Words
+
+HASHES = st.lists(st.integers(0, 12), max_size=30)
+
+
+def spread(values: list[int]) -> Words:
+    """Hashes whose upper halves differ as the values do."""
+    return (np.array(values, np.uint64) << np.uint64(33)) | np.uint64(0x12345)
+
+
+def pairs(index: SortedIndex, values: list[int]) -> list[tuple[int, int]]:
+    positions, rows = index.probe(spread(values))
+    return list(zip(positions.tolist(), rows.tolist(), strict=True))
+
+
+@given(st.lists(HASHES, max_size=12), HASHES)
+def test_a_probe_finds_every_row_with_the_hash_in_order(batches: list[list[int]], probe: list[int]) -> None:
+    index = SortedIndex()
+    for batch in batches:
+        index.append(spread(batch))
+    everything = [value for batch in batches for value in batch]
+    expected = [(i, row) for i, value in enumerate(probe) for row, other in enumerate(everything) if other == value]
+    assert pairs(index, probe) == expected
+    assert index.rows == len(everything)
+
+
+@given(st.lists(HASHES, max_size=8), HASHES, st.randoms(use_true_random=False), HASHES)
+def test_compaction_numbers_the_kept_rows_anew(
+    batches: list[list[int]], probe: list[int], random: object, later: list[int]
+) -> None:
+    index = SortedIndex()
+    for batch in batches:
+        index.append(spread(batch))
+    everything = [value for batch in batches for value in batch]
+    keep = [random.random() < 0.5 for _ in everything]  # type: ignore[attr-defined]
+    index.compact(np.array(keep, bool))
+    index.append(spread(later))
+    kept = [value for value, k in zip(everything, keep, strict=True) if k] + later
+    assert pairs(index, probe) == [
+        (i, row) for i, value in enumerate(probe) for row, other in enumerate(kept) if other == value
+    ]
+
+
+def test_runs_stay_few() -> None:
+    index = SortedIndex()
+    for i in range(1_000):
+        index.append(spread([i % 7]))
+    assert len(index._runs) < 12
+
+
+@given(HASHES, HASHES)
+def test_merging_sorted_arrays_sorts(left: list[int], right: list[int]) -> None:
+    merged = merge_sorted(np.sort(np.array(left, np.uint64)), np.sort(np.array(right, np.uint64)))
+    assert merged.tolist() == sorted(left + right)
+
+
+def test_ranges_expand() -> None:
+    positions, places = expand(np.array([5, 0, 9]), np.array([2, 0, 1]))
+    assert positions.tolist() == [0, 0, 2]
+    assert places.tolist() == [5, 6, 9]
+
+
+def test_pairs_beyond_32_bits_are_ordered_too() -> None:
+    left, right = in_order(np.array([1 << 40, 0, 1 << 40]), np.array([7, 1, 3]))
+    assert left.tolist() == [0, 1 << 40, 1 << 40]
+    assert right.tolist() == [1, 3, 7]
