@@ -1,0 +1,85 @@
+"""``ctx``: what a user's function may ask of the world (P5). Everything it answers is logged and replayed."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, ParamSpec, TypeVar
+from urllib.parse import quote
+
+from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.model.operators import Clock, OperatorContext
+from clonos_py.services.definition import ServiceDefinition
+from clonos_py.services.http import Http
+from clonos_py.services.plain import plain
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Context:
+    """Wraps the operator's context for user code. The operator says which row is at work by ``at_row``."""
+
+    def __init__(self, ctx: OperatorContext) -> None:
+        self._ctx = ctx
+        self._row = -1
+        self._event_time: int | None = None
+        self._calls_frame = (0, 0)
+        self._calls = 0
+        self.http = Http(ctx, self._next_call)
+
+    def at_row(self, row: int, event_time: int | None = None) -> None:
+        """For the operator: the row of the frame (-1: none, a timer) and the event time that user code now sees."""
+        self._row, self._event_time = row, event_time
+
+    @property
+    def time(self) -> Clock:
+        """``ctx.time.now()``: wall-clock time in microseconds UTC."""
+        return self._ctx.time
+
+    @property
+    def random(self) -> random.Random:
+        """Like the module ``random``, seeded through the log."""
+        return self._ctx.random
+
+    @property
+    def event_time(self) -> int:
+        """The event time of the row or timer at work, in microseconds UTC. Only process functions know it."""
+        if self._event_time is None:
+            raise UserCodeError(f"{self._ctx.operator}: there is no ctx.event_time here; read the row's own field")
+        return self._event_time
+
+    @property
+    def watermark(self) -> int:
+        """Event time up to which the input is complete."""
+        return self._ctx.watermark
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Input channel and sequence number of the frame at work; (-1, n) for the n-th other event."""
+        return self._ctx.frame
+
+    def call(self, service: ServiceDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The answer of a user's service, plain data. Raises ServiceError for whatever the service raises."""
+        if not isinstance(service, ServiceDefinition):
+            raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
+        answer: R = self._ctx.gate.ask("service", lambda: self._answer(service.name, args, kwargs))
+        return answer
+
+    def _answer(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        client = self._ctx.service(name)
+        try:
+            answer = client(*args, **kwargs)
+        except ServiceError:
+            raise
+        except Exception as error:
+            raise ServiceError(f"service {name} raised {type(error).__name__}: {error}") from error
+        return plain(answer, f"service {name}")
+
+    def _next_call(self) -> str:
+        """Names the input that causes a call: operator, task, channel, sequence number, row, number of the call."""
+        frame = self._ctx.frame
+        if frame != self._calls_frame:
+            self._calls_frame, self._calls = frame, 0
+        self._calls += 1
+        parts = (self._ctx.operator, self._ctx.task.index, *frame, self._row, self._calls)
+        return "/".join(quote(str(part), safe="") for part in parts)

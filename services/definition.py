@@ -1,0 +1,51 @@
+"""A user's service: a generator function that opens a client, yields the function to call, and closes it (P5).
+
+The definition itself connects to nothing. It is opened inside a task, on the first call that is not replayed, and
+closed with the task. Definitions are known by name in every process that has imported or unpickled them, since a
+function names the services it calls only in its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_defined: dict[str, ServiceDefinition[..., Any]] = {}
+
+
+@dataclass(frozen=True)
+class ServiceDefinition(Generic[P, R]):
+    """What ``@service`` makes of a generator function. ``name`` is its module and qualified name."""
+
+    name: str
+    function: Callable[[], Iterator[Callable[P, R]]]
+
+    def open(self) -> AbstractContextManager[Callable[P, R]]:
+        """The client; leaving the context runs what follows the ``yield``."""
+        return contextmanager(self.function)()
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return service, (self.function,)
+
+
+def service(function: Callable[[], Iterator[Callable[P, R]]]) -> ServiceDefinition[P, R]:
+    """Declares a service that functions call by ``ctx.call(service, ...)``::
+
+    @service
+    def owners() -> Iterator[Callable[[int], str]]:
+        with connect(DSN) as database:
+            yield lambda auction: database.get(auction)
+    """
+    definition = ServiceDefinition(f"{function.__module__}.{function.__qualname__}", function)
+    _defined[definition.name] = definition
+    return definition
+
+
+def defined(name: str) -> ServiceDefinition[..., Any] | None:
+    """The service of this name, if this process knows it."""
+    return _defined.get(name)

@@ -1,0 +1,115 @@
+"""A context whose every answer a test can set, a gate that logs and replays, and an output that collects rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.model.errors import ServiceError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.operators import Clock, Operator
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.times import MIN_TIME
+from clonos_py.services.clock import CausalClock
+
+
+class ScriptedGate:
+    """Logs what ``live`` answers; with a log given, answers from that first."""
+
+    def __init__(self, log: list[tuple[str, Any]] | None = None) -> None:
+        self.replay = list(log or [])
+        self.log: list[tuple[str, Any]] = []
+
+    def ask(self, kind: str, live: Callable[[], Any]) -> Any:
+        if self.replay:
+            logged_kind, answer = self.replay.pop(0)
+            assert logged_kind == kind
+        else:
+            try:
+                answer = live()
+            except ServiceError as error:
+                answer = error
+        self.log.append((kind, answer))
+        if isinstance(answer, ServiceError):
+            raise ServiceError(str(answer))
+        return answer
+
+
+class ScriptedContext:
+    """An OperatorContext of plain attributes."""
+
+    def __init__(self, groups: range = range(128), gate: ScriptedGate | None = None) -> None:
+        self.task = TaskId("vertex", 0)
+        self.operator = "probe"
+        self.parallelism = 1
+        self.groups = groups
+        self.key_groups = 128
+        self.watermark = MIN_TIME
+        self.frame = (0, 1)
+        self.gate = gate or ScriptedGate()
+        self.wall_us = 1_000
+        self.time: Clock = CausalClock(self.gate, lambda: self.wall_us)
+        self.random = random.Random(7)
+        self.services: dict[str, Any] = {}
+        self.timers: set[int] = set()
+        self.counted: Counter[str] = Counter()
+
+    def service(self, name: str) -> Any:
+        found = self.services[name]
+        return found() if isinstance(found, type) else found
+
+    def set_timer(self, at: int) -> None:
+        self.timers.add(at)
+
+    def clear_timer(self, at: int) -> None:
+        self.timers.discard(at)
+
+    def count(self, metric: str, amount: int) -> None:
+        self.counted[metric] += amount
+
+
+class Collected:
+    """Rows emitted, by port, as dicts."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, pa.RecordBatch]] = []
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        rows.validate(full=True)
+        self.batches.append((port, rows))
+
+    def rows(self, port: int = 0) -> list[dict[str, Any]]:
+        return [row for at, batch in self.batches if at == port for row in batch.to_pylist()]
+
+    def take(self, port: int = 0) -> list[dict[str, Any]]:
+        rows = self.rows(port)
+        self.batches = [(at, batch) for at, batch in self.batches if at != port]
+        return rows
+
+
+def opened(operator: Operator, ctx: ScriptedContext | None = None) -> tuple[ScriptedContext, Collected]:
+    ctx, out = ctx or ScriptedContext(), Collected()
+    operator.open(ctx, out)
+    return ctx, out
+
+
+def advance(operator: Operator, ctx: ScriptedContext, watermark: int) -> int:
+    """What the task does when event time advances."""
+    ctx.watermark = watermark
+    return operator.on_watermark(watermark)
+
+
+def stored(state: OperatorState) -> OperatorState:
+    """The state after the way through storage: equal content, nothing shared."""
+
+    def copied(chunk: Chunk) -> Chunk:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, chunk.rows.schema) as writer:
+            writer.write_batch(chunk.rows)
+        return Chunk(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
+
+    return OperatorState({name: [copied(c) for c in chunks] for name, chunks in state.tables.items()}, state.values)

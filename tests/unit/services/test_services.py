@@ -1,0 +1,160 @@
+"""What user code may ask of the world is logged once and replayed as it was."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped, unused-ignore]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.services.context import Context
+from clonos_py.services.definition import ServiceDefinition, service
+from clonos_py.services.plain import plain
+from clonos_py.services.registry import ServiceRegistry
+from tests.unit.operators.scripted import ScriptedContext, ScriptedGate
+
+opened: list[str] = []
+
+
+@service
+def owners() -> Iterator[Callable[[int], str]]:
+    opened.append("open")
+    yield lambda auction: f"owner of {auction}"
+    opened.append("closed")
+
+
+@service
+def rude() -> Iterator[Callable[[], object]]:
+    def answer() -> object:
+        raise KeyError("nobody")
+
+    yield answer
+
+
+@service
+def cryptic() -> Iterator[Callable[[], object]]:
+    yield object
+
+
+@service
+def unreachable() -> Iterator[Callable[[], int]]:
+    raise OSError("no route")
+    yield int
+
+
+def registry(**definitions: ServiceDefinition[..., Any]) -> ServiceRegistry:
+    return ServiceRegistry(definitions, lambda: pytest.fail("no HTTP here"))
+
+
+def context(log: list[tuple[str, Any]] | None = None) -> tuple[Context, ScriptedContext]:
+    ctx = ScriptedContext(gate=ScriptedGate(log))
+    clients = registry()
+    ctx.service = clients.client  # type: ignore[method-assign]
+    return Context(ctx), ctx
+
+
+def test_time_is_read_once_and_replayed() -> None:
+    ctx, scripted = context()
+    assert ctx.time.now() == 1_000
+    again, later = context(scripted.gate.log)
+    later.wall_us = 9_999
+    assert (again.time.now(), again.time.now()) == (1_000, 9_999)
+
+
+def test_a_service_is_opened_on_its_first_live_call_and_not_on_replay() -> None:
+    opened.clear()
+    ctx, scripted = context()
+    assert opened == []
+    assert [ctx.call(owners, 3), ctx.call(owners, 4)] == ["owner of 3", "owner of 4"]
+    assert opened == ["open"]
+    again, _ = context(scripted.gate.log)
+    assert [again.call(owners, 3), again.call(owners, 4)] == ["owner of 3", "owner of 4"]
+    assert opened == ["open"]
+
+
+def test_clients_are_closed_with_the_task() -> None:
+    opened.clear()
+    clients = registry()
+    clients.client(owners.name)
+    clients.close()
+    assert opened == ["open", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "message"),
+    [
+        (rude, "rude raised KeyError: 'nobody'"),
+        (cryptic, "cannot be logged"),
+        (unreachable, "cannot be opened: OSError: no route"),
+    ],
+)
+def test_what_a_service_raises_is_a_service_error_live_and_on_replay(
+    failing: ServiceDefinition[[], object], message: str
+) -> None:
+    ctx, scripted = context()
+    with pytest.raises(ServiceError, match=message) as live:
+        ctx.call(failing)
+    again, _ = context(scripted.gate.log)
+    with pytest.raises(ServiceError) as replayed:
+        again.call(failing)
+    assert str(replayed.value) == str(live.value)
+
+
+def test_an_unknown_service_is_named() -> None:
+    with pytest.raises(ServiceError, match="there is no service 'nothing'"):
+        registry().client("nothing")
+
+
+def test_only_declared_services_can_be_called() -> None:
+    ctx, _ = context()
+    with pytest.raises(UserCodeError, match="declared with @service"):
+        ctx.call(print)  # type: ignore[arg-type]
+
+
+def test_a_definition_given_by_name_replaces_the_declared_one() -> None:
+    @service
+    def other() -> Iterator[Callable[[int], str]]:
+        yield lambda auction: "replaced"
+
+    assert registry(**{owners.name: other}).client(owners.name)(1) == "replaced"
+
+
+def test_an_unpickled_definition_is_known() -> None:
+    @service
+    def local() -> Iterator[Callable[[], int]]:
+        yield lambda: 42
+
+    travelled = pickle.loads(cloudpickle.dumps(local))
+    assert registry().client(travelled.name)() == 42
+
+
+def test_event_time_is_known_only_where_the_operator_knows_it() -> None:
+    ctx, _ = context()
+    with pytest.raises(UserCodeError, match=r"no ctx\.event_time"):
+        _ = ctx.event_time
+    ctx.at_row(0, 77)
+    assert ctx.event_time == 77
+
+
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.binary()
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.recursive(scalars | texts, lambda inner: st.lists(inner) | st.dictionaries(texts, inner)))
+def test_plain_data_passes_unchanged(value: Any) -> None:
+    assert plain(value, "x") == value
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, 2**64, "\ud800", [1, object()], {(1,): 2}, {"a": 1j}])
+def test_what_a_log_cannot_hold_is_refused(value: Any) -> None:
+    with pytest.raises(ServiceError, match="cannot be logged"):
+        plain(value, "service x")
+
+
+def test_tuples_become_lists_live_as_they_would_on_replay() -> None:
+    assert plain((1, {"a": (2,)}), "x") == [1, {"a": [2]}]
