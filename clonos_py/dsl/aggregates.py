@@ -1,0 +1,85 @@
+"""Aggregates in a job: ``count()``, ``col("price").max()``, ``aggregate_by(fold, "price")``.
+
+An aggregate says what to compute over the rows of a group. Given the input's schema and its output's name it becomes
+the ``Aggregate`` that operators compute with. Null inputs do not count, as in SQL; a group of nulls gives null.
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from clonos_py.dsl.literals import column_type
+from clonos_py.model.aggregates import Aggregate, UserAggregate
+from clonos_py.model.errors import GraphError
+
+if TYPE_CHECKING:
+    from clonos_py.dsl.expressions import Expr
+    from clonos_py.dsl.tree import Node
+
+_SUM_PRECISION = 38
+
+
+@dataclass(frozen=True)
+class AggregateExpr:
+    """``function`` over ``argument`` (None: over whole rows)."""
+
+    function: str
+    argument: Node | None = None
+    user: UserAggregate | None = None
+    returns: pa.DataType | None = None
+
+    def __str__(self) -> str:
+        return "count()" if self.argument is None else f"{self.argument}.{self.function}()"
+
+    def field(self, name: str, schema: pa.Schema) -> pa.Field[pa.DataType]:
+        """The column it makes. Raises GraphError for an unknown column or a type that it does not take."""
+        if self.function == "count" and self.argument is None:
+            return pa.field(name, pa.int64(), nullable=False)
+        taken = pa.field("rows", pa.null()) if self.argument is None else self.argument.field(name, schema)
+        result = self.returns or _result(self.function, taken.type)
+        if result is None:
+            raise GraphError(f"{self}: {self.argument} is {taken.type}, which {self.function} does not take")
+        return pa.field(name, result, nullable=taken.nullable and self.function not in ("count", "user"))
+
+    def bound(self, name: str, column: str | None, output: pa.DataType) -> Aggregate:
+        """The aggregate over ``column``, where its argument is found, into a field."""
+        return Aggregate(self.function, column, name, output, self.user)
+
+
+def count() -> AggregateExpr:
+    """How many rows the group has."""
+    return AggregateExpr("count")
+
+
+def aggregate_by(fold: UserAggregate, column: str | Expr | None = None, returns: object = None) -> AggregateExpr:
+    """A user's own fold over a column, an expression, or (None) the rows of a group.
+
+    ``returns``: the type of its results, else what its ``result`` is annotated with. Raises GraphError without either.
+    """
+    from clonos_py.dsl.expressions import col
+
+    annotated = returns or getattr(fold.result, "__annotations__", {}).get("return")
+    if isinstance(annotated, str):
+        annotated = typing.get_type_hints(fold.result)["return"]
+    if annotated is None:
+        raise GraphError("aggregate_by: say the type of its results: annotate `result`, or give returns=")
+    argument = col(column) if isinstance(column, str) else column
+    node = None if argument is None else argument.node
+    return AggregateExpr("user", node, fold, column_type(annotated))
+
+
+def _result(function: str, taken: pa.DataType) -> pa.DataType | None:
+    """The type of a function's result over a column, None where it does not take such a column."""
+    if function == "count":
+        return pa.int64()
+    if function in ("min", "max"):
+        return None if pa.types.is_nested(taken) else taken
+    if isinstance(taken, pa.Decimal128Type):
+        return pa.decimal128(_SUM_PRECISION, taken.scale) if function == "sum" else taken
+    if pa.types.is_floating(taken) or (pa.types.is_integer(taken) and function == "mean"):
+        return pa.float64()
+    return pa.int64() if pa.types.is_integer(taken) else None

@@ -1,0 +1,255 @@
+"""Column expressions as people write them: ``col("price") > 100``, ``col("name").lower().contains("o")``,
+``when(col("b") != 0).then(col("a") // col("b")).otherwise(0)``.
+
+Each operator and method gives a new ``Expr`` around a node of ``dsl.tree``. What nulls, overflow and division by zero
+do is said in ``dsl.kernels``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from clonos_py.dsl.aggregates import AggregateExpr
+from clonos_py.dsl.literals import column_type
+from clonos_py.dsl.tree import Call, Case, Cast, Column, IsIn, Literal, Node
+from clonos_py.model.errors import GraphError
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """A column expression. ``given`` is its alias."""
+
+    node: Node
+    given: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.node)
+
+    @property
+    def name(self) -> str | None:
+        """The column it makes: its alias, else the column itself, None for anything computed."""
+        return self.given or self.node.name
+
+    def alias(self, name: str) -> Expr:
+        """The same under another name."""
+        return Expr(self.node, name)
+
+    def cast(self, target: object) -> Expr:
+        """As another type: int, float, str, bool, Money, Instant or a pyarrow type; what does not fit raises."""
+        return Expr(Cast(self.node, column_type(target)), self.given)
+
+    def is_null(self) -> Expr:
+        return self._call("is_null")
+
+    def is_not_null(self) -> Expr:
+        return self._call("is_not_null")
+
+    def fill_null(self, value: object) -> Expr:
+        """``value`` (a plain value or an expression) where it is null."""
+        return Expr(Case(Call("is_not_null", (self.node,)), self.node, node_of(value)), self.name)
+
+    def is_in(self, values: Iterable[object]) -> Expr:
+        """Whether it equals one of some plain values."""
+        return Expr(IsIn(self.node, tuple(values)))
+
+    def between(self, low: object, high: object) -> Expr:
+        """Whether ``low <= self <= high``."""
+        return (self >= low) & (self <= high)
+
+    def abs(self) -> Expr:
+        return self._call("abs")
+
+    def round(self, digits: int = 0) -> Expr:
+        """Half to even, to so many places after the point."""
+        return self._call("round", digits)
+
+    def lower(self) -> Expr:
+        return self._call("lower")
+
+    def upper(self) -> Expr:
+        return self._call("upper")
+
+    def strip(self) -> Expr:
+        """Without the white space around it."""
+        return self._call("strip")
+
+    def length(self) -> Expr:
+        """In characters."""
+        return self._call("length")
+
+    def contains(self, text: str) -> Expr:
+        return self._call("contains", text)
+
+    def starts_with(self, text: str) -> Expr:
+        return self._call("starts_with", text)
+
+    def ends_with(self, text: str) -> Expr:
+        return self._call("ends_with", text)
+
+    def matches(self, pattern: str) -> Expr:
+        """Whether the regular expression (RE2) is found in it."""
+        return self._call("matches", pattern)
+
+    def replace(self, old: str, new: str) -> Expr:
+        return self._call("replace", old, new)
+
+    def slice(self, start: int, stop: int | None = None) -> Expr:
+        """Characters ``start`` up to ``stop``, counted from 0."""
+        return self._call("slice", start, stop)
+
+    def split_part(self, separator: str, index: int) -> Expr:
+        """Part ``index``, from 0, of the text split at ``separator``; null where it has fewer parts."""
+        if index < 0 or not separator:
+            raise GraphError(f"split_part({separator!r}, {index}): it takes a separator and an index from 0")
+        return self._call("split_part", separator, index)
+
+    def count(self) -> AggregateExpr:
+        """How many rows of the group are not null here."""
+        return AggregateExpr("count", self.node)
+
+    def sum(self) -> AggregateExpr:
+        return AggregateExpr("sum", self.node)
+
+    def min(self) -> AggregateExpr:
+        return AggregateExpr("min", self.node)
+
+    def max(self) -> AggregateExpr:
+        return AggregateExpr("max", self.node)
+
+    def mean(self) -> AggregateExpr:
+        return AggregateExpr("mean", self.node)
+
+    def __add__(self, other: object) -> Expr:
+        return _binary("+", self, other)
+
+    def __radd__(self, other: object) -> Expr:
+        return _binary("+", other, self)
+
+    def __sub__(self, other: object) -> Expr:
+        return _binary("-", self, other)
+
+    def __rsub__(self, other: object) -> Expr:
+        return _binary("-", other, self)
+
+    def __mul__(self, other: object) -> Expr:
+        return _binary("*", self, other)
+
+    def __rmul__(self, other: object) -> Expr:
+        return _binary("*", other, self)
+
+    def __truediv__(self, other: object) -> Expr:
+        return _binary("/", self, other)
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return _binary("/", other, self)
+
+    def __floordiv__(self, other: object) -> Expr:
+        return _binary("//", self, other)
+
+    def __rfloordiv__(self, other: object) -> Expr:
+        return _binary("//", other, self)
+
+    def __mod__(self, other: object) -> Expr:
+        return _binary("%", self, other)
+
+    def __rmod__(self, other: object) -> Expr:
+        return _binary("%", other, self)
+
+    def __neg__(self) -> Expr:
+        return self._call("negate")
+
+    def __gt__(self, other: object) -> Expr:
+        return _binary(">", self, other)
+
+    def __ge__(self, other: object) -> Expr:
+        return _binary(">=", self, other)
+
+    def __lt__(self, other: object) -> Expr:
+        return _binary("<", self, other)
+
+    def __le__(self, other: object) -> Expr:
+        return _binary("<=", self, other)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return _binary("==", self, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return _binary("!=", self, other)
+
+    __hash__ = object.__hash__
+
+    def __and__(self, other: object) -> Expr:
+        return _binary("&", self, other)
+
+    def __rand__(self, other: object) -> Expr:
+        return _binary("&", other, self)
+
+    def __or__(self, other: object) -> Expr:
+        return _binary("|", self, other)
+
+    def __ror__(self, other: object) -> Expr:
+        return _binary("|", other, self)
+
+    def __invert__(self) -> Expr:
+        return self._call("~")
+
+    def __bool__(self) -> bool:
+        raise GraphError(f"{self} has no value yet: write & for and, | for or, ~ for not, between() for a < x < b")
+
+    def _call(self, kernel: str, *options: object) -> Expr:
+        return Expr(Call(kernel, (self.node,), options))
+
+
+def col(name: str) -> Expr:
+    """The column of that name."""
+    return Expr(Column(name))
+
+
+def lit(value: object) -> Expr:
+    """A plain value where an expression is wanted."""
+    return Expr(Literal(value))
+
+
+def node_of(value: object) -> Node:
+    """The tree of an expression; a plain value is a literal. Raises GraphError for an aggregate."""
+    if isinstance(value, AggregateExpr):
+        raise GraphError(f"{value} is an aggregate: it stands in aggregate(...), not inside another expression")
+    return value.node if isinstance(value, Expr) else Literal(value)
+
+
+def _binary(kernel: str, left: object, right: object) -> Expr:
+    return Expr(Call(kernel, (node_of(left), node_of(right))))
+
+
+@dataclass(frozen=True)
+class Then:
+    """``when(...).then(...)``, waiting for more cases or ``otherwise``."""
+
+    cases: tuple[tuple[Node, Node], ...]
+
+    def when(self, condition: Expr) -> When:
+        return When(condition.node, self.cases)
+
+    def otherwise(self, value: object) -> Expr:
+        """What it is where no case holds."""
+        result = node_of(value)
+        for condition, then in reversed(self.cases):
+            result = Case(condition, then, result)
+        return Expr(result)
+
+
+@dataclass(frozen=True)
+class When:
+    """``when(...)``, waiting for ``then``."""
+
+    condition: Node
+    before: tuple[tuple[Node, Node], ...] = ()
+
+    def then(self, value: object) -> Then:
+        return Then((*self.before, (self.condition, node_of(value))))
+
+
+def when(condition: Expr) -> When:
+    """A conditional: ``when(a).then(1).when(b).then(2).otherwise(0)``; the first case that holds, null is no."""
+    return When(condition.node)

@@ -1,0 +1,269 @@
+"""What expressions compute with: named kernels over Arrow columns, and the binding of a call to column types.
+
+A kernel takes arrays or scalars and gives an array or a scalar. Its output type is whatever it gives for empty input of
+the same types, so there is one source of truth, Arrow's own kernels. All of them are single-threaded and deterministic.
+
+Semantics: null in, null out (``&`` and ``|`` are Kleene's); integer overflow and division of integers or decimals by
+zero raise; floats follow IEEE 754; ``//`` and ``%`` round down, as in Python, and ``/`` of integers gives a float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Values = Any
+"""A pyarrow Array or Scalar: the stubs have no common type for both that kernels accept."""
+
+
+_ZERO: Values = pa.scalar(0)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``compute(*values)`` or, where the expression carries options, ``compute(*values, options)``."""
+
+    compute: Callable[..., Values]
+    gives_null: bool | None = None
+    """True: may give null for non-null input. False: never gives null. None: gives null for null input only."""
+    fallible: bool = False
+    """May raise for some values: a conditional then evaluates it only for the rows it is meant for."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An expression with all types known. ``evaluate`` is picklable and gives an array or a scalar of ``type``."""
+
+    type: pa.DataType
+    nullable: bool
+    fallible: bool
+    evaluate: Callable[[pa.RecordBatch], Values]
+
+
+def bind_call(name: str, arguments: Sequence[Bound], options: tuple[Any, ...]) -> Bound:
+    """Binds a kernel to its arguments. Raises pyarrow's exception where the kernel does not take these types."""
+    kernel = KERNELS[name]
+    result = kernel.compute(*(pa.array([], argument.type) for argument in arguments), *options)
+    nullable = any(argument.nullable for argument in arguments) if kernel.gives_null is None else kernel.gives_null
+    return Bound(
+        type=result.type,
+        nullable=nullable,
+        fallible=kernel.fallible or any(argument.fallible for argument in arguments),
+        evaluate=partial(_evaluate, name, tuple(argument.evaluate for argument in arguments), options),
+    )
+
+
+def bind_cast(argument: Bound, target: pa.DataType) -> Bound:
+    """Binds a checked cast: a value that the target cannot hold raises. Raises where no cast exists at all."""
+    if argument.type == target:
+        return argument
+    _as_type(pa.array([], argument.type), target)
+    return Bound(target, argument.nullable, True, partial(_cast, argument.evaluate, target))
+
+
+def bind_case(condition: Bound, then: Bound, otherwise: Bound) -> Bound:
+    """Binds a conditional whose branches have one type; null counts as false."""
+    nullable = then.nullable or otherwise.nullable
+    fallible = condition.fallible or then.fallible or otherwise.fallible
+    choose = _choose_guarded if then.fallible or otherwise.fallible else _choose
+    return Bound(then.type, nullable, fallible, partial(choose, condition.evaluate, then.evaluate, otherwise.evaluate))
+
+
+def as_array(values: Values, rows: int) -> pa.Array[Any]:
+    """Values as a column of so many rows."""
+    return values if isinstance(values, pa.Array) else pa.repeat(values, rows)
+
+
+def column(name: str, rows: pa.RecordBatch) -> Values:
+    return rows.column(name)
+
+
+def constant(value: pa.Scalar[Any], rows: pa.RecordBatch) -> Values:
+    return value
+
+
+def is_in(known: pa.Array[Any], argument: Callable[[pa.RecordBatch], Values], rows: pa.RecordBatch) -> Values:
+    """Membership; null in, null out."""
+    values = argument(rows)
+    return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=known), pa.scalar(None, pa.bool_()))
+
+
+def _evaluate(
+    name: str,
+    arguments: tuple[Callable[[pa.RecordBatch], Values], ...],
+    options: tuple[Any, ...],
+    rows: pa.RecordBatch,
+) -> Values:
+    return KERNELS[name].compute(*(argument(rows) for argument in arguments), *options)
+
+
+def _cast(argument: Callable[[pa.RecordBatch], Values], target: pa.DataType, rows: pa.RecordBatch) -> Values:
+    return _as_type(argument(rows), target)
+
+
+def _as_type(values: Values, target: pa.DataType) -> Values:
+    """A checked cast; decimals are rounded half to even to fewer places, as Money is."""
+    if isinstance(target, pa.Decimal128Type) and pa.types.is_integer(values.type):
+        return values.cast(pa.decimal128(38, target.scale)).cast(target)
+    if isinstance(target, pa.Decimal128Type) and pa.types.is_decimal(values.type) and values.type.scale > target.scale:
+        return _round(values, target.scale).cast(target)
+    return values.cast(target)
+
+
+def _choose(
+    condition: Callable[[pa.RecordBatch], Values],
+    then: Callable[[pa.RecordBatch], Values],
+    otherwise: Callable[[pa.RecordBatch], Values],
+    rows: pa.RecordBatch,
+) -> Values:
+    return pc.if_else(pc.fill_null(condition(rows), False), then(rows), otherwise(rows))
+
+
+def _choose_guarded(
+    condition: Callable[[pa.RecordBatch], Values],
+    then: Callable[[pa.RecordBatch], Values],
+    otherwise: Callable[[pa.RecordBatch], Values],
+    rows: pa.RecordBatch,
+) -> Values:
+    """Each branch sees only its own rows, so that ``when(b != 0).then(a // b)`` does what it says."""
+    chosen = as_array(pc.fill_null(condition(rows), False), rows.num_rows)
+    yes, no = rows.filter(chosen), rows.filter(pc.invert(chosen))
+    values = pa.concat_arrays([as_array(then(yes), yes.num_rows), as_array(otherwise(no), no.num_rows)])
+    # Where each row's value went: the rows chosen come first, in order, then the others, in order.
+    before = pc.subtract(pc.cumulative_sum(pc.cast(chosen, pa.int64())), 1)
+    other = pc.add(pc.cumulative_sum(pc.cast(pc.invert(chosen), pa.int64())), yes.num_rows - 1)
+    return values.take(pc.if_else(chosen, before, other))
+
+
+def _arrow(function: str) -> Callable[..., Values]:
+    return partial(_call, function)
+
+
+def _call(function: str, *values: Values) -> Values:
+    return pc.call_function(function, list(values))
+
+
+def _ratio(left: Values, right: Values) -> Values:
+    if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
+        return pc.divide(left.cast(pa.float64(), safe=False), _no_zero(right).cast(pa.float64(), safe=False))
+    if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
+        return pc.divide(left, right)
+    return pc.divide_checked(left, right)
+
+
+def _no_zero(divisor: Values) -> Values:
+    if pc.any(pc.equal(divisor, _ZERO)).as_py():
+        raise pa.ArrowInvalid("divide by zero")
+    return divisor
+
+
+def _floor_divide(left: Values, right: Values) -> Values:
+    if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
+        return pc.floor(pc.divide(left, right))
+    quotient = _integer(pc.divide_checked(left, right))
+    rest = pc.subtract(left, pc.multiply(quotient, right))
+    rounded_up = pc.and_(pc.not_equal(rest, _ZERO), pc.xor(pc.less(rest, _ZERO), pc.less(right, _ZERO)))
+    return pc.subtract(quotient, rounded_up.cast(quotient.type))
+
+
+def _modulo(left: Values, right: Values) -> Values:
+    if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
+        return pc.subtract(left, pc.multiply(_floor_divide(left, right), right))
+    rest = pc.subtract(left, pc.multiply(_integer(pc.divide_checked(left, right)), right))
+    other_sign = pc.and_(pc.not_equal(rest, _ZERO), pc.xor(pc.less(rest, _ZERO), pc.less(right, _ZERO)))
+    return pc.if_else(other_sign, pc.add(rest, right), rest)
+
+
+def _integer(quotient: Values) -> Values:
+    if not pa.types.is_integer(quotient.type):
+        raise pa.ArrowNotImplementedError("whole-number division takes integers and floats")
+    return quotient
+
+
+def _length(text: Values) -> Values:
+    return pc.utf8_length(text).cast(pa.int64())
+
+
+def _concat(*parts: Values) -> Values:
+    return pc.binary_join_element_wise(*parts, pa.scalar("", parts[0].type))
+
+
+def _split_part(text: Values, separator: str, index: int) -> Values:
+    """Part ``index`` (from 0) of each text; null where it has fewer parts."""
+    if isinstance(text, pa.Scalar):
+        return _split_part(pa.array([text.as_py()], text.type), separator, index)[0]
+    parts = pc.split_pattern(text, separator)
+    lengths = pc.list_value_length(parts)
+    starts: Values = parts.offsets.slice(0, len(parts))
+    wanted: Values = pa.scalar(index, starts.type)
+    at = pc.if_else(pc.greater(lengths, wanted), pc.add(starts, wanted), pa.scalar(None, starts.type))
+    return parts.values.take(at)
+
+
+def _contains(text: Values, pattern: str) -> Values:
+    return pc.match_substring(text, pattern)
+
+
+def _starts_with(text: Values, pattern: str) -> Values:
+    return pc.starts_with(text, pattern)
+
+
+def _ends_with(text: Values, pattern: str) -> Values:
+    return pc.ends_with(text, pattern)
+
+
+def _matches(text: Values, pattern: str) -> Values:
+    return pc.match_substring_regex(text, pattern)
+
+
+def _replace(text: Values, old: str, new: str) -> Values:
+    return pc.replace_substring(text, old, new)
+
+
+def _slice(text: Values, start: int, stop: int | None) -> Values:
+    return pc.utf8_slice_codeunits(text, start, stop)
+
+
+def _round(values: Values, digits: int) -> Values:
+    return pc.round(values, digits, round_mode="half_to_even")
+
+
+KERNELS: dict[str, Kernel] = {
+    "+": Kernel(_arrow("add_checked"), fallible=True),
+    "-": Kernel(_arrow("subtract_checked"), fallible=True),
+    "*": Kernel(_arrow("multiply_checked"), fallible=True),
+    "/": Kernel(_ratio, fallible=True),
+    "//": Kernel(_floor_divide, fallible=True),
+    "%": Kernel(_modulo, fallible=True),
+    "negate": Kernel(_arrow("negate_checked"), fallible=True),
+    "abs": Kernel(_arrow("abs_checked"), fallible=True),
+    "round": Kernel(_round),
+    ">": Kernel(_arrow("greater")),
+    ">=": Kernel(_arrow("greater_equal")),
+    "<": Kernel(_arrow("less")),
+    "<=": Kernel(_arrow("less_equal")),
+    "==": Kernel(_arrow("equal")),
+    "!=": Kernel(_arrow("not_equal")),
+    "&": Kernel(_arrow("and_kleene")),
+    "|": Kernel(_arrow("or_kleene")),
+    "~": Kernel(_arrow("invert")),
+    "is_null": Kernel(_arrow("is_null"), gives_null=False),
+    "is_not_null": Kernel(_arrow("is_valid"), gives_null=False),
+    "lower": Kernel(_arrow("utf8_lower")),
+    "upper": Kernel(_arrow("utf8_upper")),
+    "strip": Kernel(_arrow("utf8_trim_whitespace")),
+    "length": Kernel(_length),
+    "concat": Kernel(_concat),
+    "contains": Kernel(_contains),
+    "starts_with": Kernel(_starts_with),
+    "ends_with": Kernel(_ends_with),
+    "matches": Kernel(_matches),
+    "replace": Kernel(_replace),
+    "slice": Kernel(_slice),
+    "split_part": Kernel(_split_part, gives_null=True),
+}

@@ -1,0 +1,257 @@
+"""The tree of an expression: columns, literals and kernels, immutable and picklable.
+
+A node knows the columns it reads and, given a schema, its type; a column that is not there or types that do not go
+together are a GraphError that names them. It compiles to an ``Evaluate`` on record batches, free of Python work per
+row. The planner moves nodes about with ``substitute``; people write them with the operators of ``dsl.expressions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.dsl import kernels
+from clonos_py.dsl.kernels import Bound
+from clonos_py.dsl.literals import fitted, natural
+from clonos_py.model.errors import GraphError, UserCodeError
+
+_INFIX = frozenset(["+", "-", "*", "/", "//", "%", ">", ">=", "<", "<=", "==", "!=", "&", "|"])
+_COMPARISONS = frozenset([">", ">=", "<", "<=", "==", "!="])
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An expression ready to run; an ``Evaluate``. Raises UserCodeError naming operator, expression and row."""
+
+    text: str
+    operator: str
+    type: pa.DataType
+    evaluate: Callable[[pa.RecordBatch], kernels.Values]
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.Array[Any]:
+        try:
+            return kernels.as_array(self.evaluate(rows), rows.num_rows)
+        except pa.ArrowException as error:
+            raise UserCodeError(f"{self.operator}: {self.text}: {error}, at {self._culprit(rows)}") from error
+
+    def _culprit(self, rows: pa.RecordBatch) -> str:
+        for index in range(rows.num_rows):
+            row = rows.slice(index, 1)
+            try:
+                self.evaluate(row)
+            except pa.ArrowException:
+                return f"row {row.to_pylist()[0]}"
+        return f"one of {rows.num_rows} rows"
+
+
+class Node:
+    """Base of all nodes."""
+
+    def inputs(self) -> frozenset[str]:
+        """The columns it reads."""
+        return frozenset(name for child in self._children() for name in child.inputs())
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        """Gives types to the whole tree. Raises GraphError."""
+        raise NotImplementedError
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        """The same with other nodes in place of the named columns."""
+        raise NotImplementedError
+
+    def field(self, name: str, schema: pa.Schema) -> pa.Field[Any]:
+        """The column that it makes of rows of ``schema``."""
+        bound = self.bind(schema)
+        return pa.field(name, bound.type, nullable=bound.nullable)
+
+    def compile(self, schema: pa.Schema, operator: str) -> Compiled:
+        """What an operator evaluates; ``operator`` is named in errors."""
+        bound = self.bind(schema)
+        return Compiled(str(self), operator, bound.type, bound.evaluate)
+
+    def _children(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def name(self) -> str | None:
+        """The column it makes where no name is given."""
+        return None
+
+
+@dataclass(frozen=True)
+class Column(Node):
+    """A column of the input, by name."""
+
+    column: str
+
+    def __str__(self) -> str:
+        return self.column
+
+    @property
+    def name(self) -> str:
+        return self.column
+
+    def inputs(self) -> frozenset[str]:
+        return frozenset([self.column])
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        if schema.get_field_index(self.column) < 0:
+            raise GraphError(f"no column {self.column!r}; there are {', '.join(schema.names) or 'none'}")
+        found = schema.field(self.column)
+        return Bound(found.type, found.nullable, False, partial(kernels.column, self.column))
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        return columns.get(self.column, self)
+
+
+@dataclass(frozen=True)
+class Literal(Node):
+    """A plain value. Its type follows from what it stands beside: 100 beside a decimal is a decimal."""
+
+    value: object
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        return self.bind_as(natural(self.value))
+
+    def bind_beside(self, other: pa.DataType, compared: bool) -> Bound:
+        return self.bind_as(fitted(self.value, other, compared))
+
+    def bind_as(self, value: pa.Scalar[Any]) -> Bound:
+        return Bound(value.type, self.value is None, False, partial(kernels.constant, value))
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        return self
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """A kernel over other expressions."""
+
+    kernel: str
+    arguments: tuple[Node, ...]
+    options: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kernel in _INFIX:
+            return f"({self.arguments[0]} {self.kernel} {self.arguments[1]})"
+        first, *rest = [str(argument) for argument in self.arguments]
+        return f"{first}.{self.kernel}({', '.join([*rest, *map(repr, self.options)])})"
+
+    def _children(self) -> tuple[Node, ...]:
+        return self.arguments
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        bound = _bind_together(self.arguments, schema, self.kernel in _COMPARISONS)
+        text = self.kernel == "+" and pa.types.is_string(bound[0].type)
+        try:
+            return kernels.bind_call("concat" if text else self.kernel, bound, self.options)
+        except pa.ArrowException as error:
+            raise GraphError(_mismatch(self, self.arguments, bound, error)) from error
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        return replace(self, arguments=tuple(argument.substitute(columns) for argument in self.arguments))
+
+
+@dataclass(frozen=True)
+class Case(Node):
+    """``then`` where the condition holds, else ``otherwise``. Each branch is evaluated only for its own rows."""
+
+    condition: Node
+    then: Node
+    alternative: Node
+
+    def __str__(self) -> str:
+        return f"when({self.condition}).then({self.then}).otherwise({self.alternative})"
+
+    def _children(self) -> tuple[Node, ...]:
+        return (self.condition, self.then, self.alternative)
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        condition = self.condition.bind(schema)
+        if not pa.types.is_boolean(condition.type):
+            raise GraphError(f"{self}: the condition {self.condition} is {condition.type}, not bool")
+        then, otherwise = _bind_together((self.then, self.alternative), schema, True)
+        if then.type != otherwise.type:
+            raise GraphError(f"{self}: one branch is {then.type}, the other {otherwise.type}; cast one of them")
+        return kernels.bind_case(condition, then, otherwise)
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        return Case(*(child.substitute(columns) for child in self._children()))
+
+
+@dataclass(frozen=True)
+class Cast(Node):
+    """An expression as another type."""
+
+    argument: Node
+    target: pa.DataType
+
+    def __str__(self) -> str:
+        return f"{self.argument}.cast({self.target})"
+
+    @property
+    def name(self) -> str | None:
+        return self.argument.name
+
+    def _children(self) -> tuple[Node, ...]:
+        return (self.argument,)
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        bound = self.argument.bind(schema)
+        try:
+            return kernels.bind_cast(bound, self.target)
+        except pa.ArrowException as error:
+            raise GraphError(f"{self}: {self.argument} is {bound.type}, which cannot become {self.target}") from error
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        return replace(self, argument=self.argument.substitute(columns))
+
+
+@dataclass(frozen=True)
+class IsIn(Node):
+    """Membership in some plain values."""
+
+    argument: Node
+    values: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return f"{self.argument}.is_in({list(self.values)!r})"
+
+    def _children(self) -> tuple[Node, ...]:
+        return (self.argument,)
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        bound = self.argument.bind(schema)
+        scalars = [fitted(value, bound.type, True) for value in self.values]
+        strange = [scalar for scalar in scalars if scalar.type != bound.type]
+        if strange:
+            raise GraphError(f"{self}: {self.argument} is {bound.type}, {strange[0].as_py()!r} is {strange[0].type}")
+        known = pa.array([scalar.as_py() for scalar in scalars], bound.type)
+        return Bound(pa.bool_(), bound.nullable, bound.fallible, partial(kernels.is_in, known, bound.evaluate))
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        return replace(self, argument=self.argument.substitute(columns))
+
+
+def _bind_together(arguments: Sequence[Node], schema: pa.Schema, compared: bool) -> list[Bound]:
+    """Binds arguments; a literal takes its type from the first argument that is none."""
+    bound = {i: argument.bind(schema) for i, argument in enumerate(arguments) if not isinstance(argument, Literal)}
+    beside = next(iter(bound.values())).type if bound else None
+    for i, argument in enumerate(arguments):
+        if isinstance(argument, Literal):
+            bound[i] = argument.bind(schema) if beside is None else argument.bind_beside(beside, compared)
+    return [bound[i] for i in range(len(arguments))]
+
+
+def _mismatch(call: Call, arguments: Sequence[Node], bound: Sequence[Bound], error: Exception) -> str:
+    types = " and ".join(f"{argument} is {b.type}" for argument, b in zip(arguments, bound, strict=True))
+    if isinstance(error, pa.ArrowNotImplementedError):
+        return f"{call}: {types}, and there is no {call.kernel} for that; cast() changes types"
+    return f"{call}: {types}: {error}; cast to a smaller type first"
