@@ -23,14 +23,13 @@ _UNITS = ("kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def watch(job: str, console: Console | None = None, quiet: bool = False) -> Iterator[Listener]:
-    """Shows a run while the block lasts and sums it up afterwards. ``quiet`` leaves out even the sum."""
+def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
+    """Shows a run while the block lasts and sums it up afterwards."""
     console = console or Console(stderr=True)
     status = RunStatus()
-    live = console.is_terminal and not quiet
-    with _live(job, status, console) if live else nullcontext():
+    with _live(job, status, console) if console.is_terminal else nullcontext():
         yield status.on
-    if not quiet and status.finished:
+    if status.finished:
         for line in summary(job, status):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -107,9 +107,9 @@ def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
     assert "rolled back to checkpoint 1: determinants of join[0] are lost" in text
 
 
-def watched(terminal: bool, *events: Event, quiet: bool = False) -> str:
+def watched(terminal: bool, *events: Event) -> str:
     text = io.StringIO()
-    with watch("hot", Console(file=text, force_terminal=terminal, width=150), quiet=quiet) as listener:
+    with watch("hot", Console(file=text, force_terminal=terminal, width=150)) as listener:
         for event in events:
             listener(event)
         if not terminal:
@@ -132,10 +132,6 @@ def test_a_terminal_gets_the_live_view_and_the_sum() -> None:
 
 def test_a_run_that_failed_is_not_summed_up() -> None:
     assert watched(False, *STORY) == ""
-
-
-def test_a_quiet_run_leaves_nothing() -> None:
-    assert watched(False, *STORY, Finished(at_us=5_000_000), quiet=True) == ""
 
 
 @pytest.mark.parametrize(
