@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from clonos_py.causal.determinants import Answer, Determinant, Order, Refusal, Seed, Time, decode
-from clonos_py.causal.log import LogWriter, Segment
+from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
+from clonos_py.model.segments import Segment
 
 D = TypeVar("D")
 

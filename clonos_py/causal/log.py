@@ -12,28 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
-
 from clonos_py.causal.determinants import Determinant, Order, encode, length
 from clonos_py.model.errors import ProtocolError
-
-
-class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Offsets [start, start + count) of the log of the task with this ordinal.
-
-    ``epoch`` is the checkpoint that the task had taken last, ``epoch_start`` the offset at which it did.
-    """
-
-    task: int
-    epoch: int
-    epoch_start: int
-    start: int
-    count: int
-    payload: bytes
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.count
+from clonos_py.model.segments import Segment
 
 
 class LogWriter:
@@ -124,7 +105,8 @@ class CausalStore:
 
     @property
     def position(self) -> int:
-        """The journal's end: what a connection that carried everything has reached."""
+        """The journal's end: what a connection that carried everything has reached. After a truncation an older
+        position may name segments it already had, never fewer than it lacks."""
         return self._dropped + len(self._journal)
 
     def since(self, position: int, wanted: Callable[[int], bool]) -> list[Segment]:
@@ -155,7 +137,9 @@ class CausalStore:
         """Drops a log whose task starts over without determinants (sharing depth 0)."""
         self._segments.pop(task, None)
         self._ends.pop(task, None)
-        self._journal = [s for s in self._journal if s.task != task]
+        kept = [s for s in self._journal if s.task != task]
+        self._dropped += len(self._journal) - len(kept)
+        self._journal = kept
 
 
 def merge(answers: Iterable[Sequence[Segment]], epoch: int) -> list[Segment]:

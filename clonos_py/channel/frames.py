@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from clonos_py.causal.log import Segment
+from clonos_py.model.segments import Segment
 from clonos_py.model.times import MIN_TIME
 
 
@@ -27,7 +27,8 @@ class FrameKind(IntEnum):
 class Frame:
     """An atom of a channel (D2). ``epoch``: the checkpoint its sender had taken last when it was cut.
 
-    ``watermark`` and ``idle`` hold after its rows. ``checkpoint`` is what a BARRIER is of.
+    ``watermark`` and ``idle`` hold after its rows. ``checkpoint`` is what a BARRIER is of. ``marker_us`` measures
+    latency (0: no marker); it is no part of the computation and may differ when the frame is rebuilt.
     """
 
     seq: int
@@ -37,6 +38,7 @@ class Frame:
     idle: bool = False
     checkpoint: int = 0
     rows: pa.RecordBatch | None = None
+    marker_us: int = 0
 
 
 class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -49,6 +51,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     idle: bool
     checkpoint: int
     rows: int
+    marker_us: int
     checksum: int
     stable: int
     delta: list[Segment]

@@ -12,18 +12,8 @@ import msgspec
 
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
+from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import OperatorHandle, TaskHandle
-
-
-class LogPiece(msgspec.Struct, frozen=True, array_like=True):
-    """A segment of a determinant log as the control plane carries it (the fields of causal.log.Segment)."""
-
-    task: int
-    epoch: int
-    epoch_start: int
-    start: int
-    count: int
-    payload: bytes
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -74,7 +64,7 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     """To a promoted process: the merged log of your predecessor, what receivers have, and which checkpoints are void."""
 
     round: int
-    log: list[LogPiece]
+    log: list[Segment]
     expected: list[Expectation]
     aborted: list[int]
 
@@ -138,7 +128,7 @@ class Holdings(msgspec.Struct, frozen=True, tag=True):
 
     process: int
     round: int
-    logs: list[LogPiece]
+    logs: list[Segment]
     received: list[Expectation]
 
 

@@ -1,0 +1,176 @@
+"""The operators of one task, wired to each other and to the task's outputs.
+
+Rows are pushed through the chain depth first; watermarks go through it operator by operator, in topological order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from clonos_py.model.errors import ClonosError, UserCodeError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.operators import Operator, Sink
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.task.context import Context, Shared
+from clonos_py.task.events import Progress
+from clonos_py.task.outputs import Outputs
+
+R = TypeVar("R")
+
+SOURCE = -1
+"""The producer number of a vertex's source."""
+
+
+class _Port:
+    """The ``Output`` of one producer: knows who consumes which port."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self.consumers: dict[int, list[tuple[int, int]]] = {}
+        self.edges: dict[int, list[int]] = {}
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        if not rows.num_rows:
+            return
+        for operator, side in self.consumers.get(port, ()):
+            self._chain.push(operator, rows, side)
+        for edge in self.edges.get(port, ()):
+            self._chain.outputs.emit(edge, rows)
+
+
+class _Stage(NamedTuple):
+    """An operator in place. ``producers`` are those whose watermark it follows; None stands for the task's input."""
+
+    name: str
+    operator: Operator
+    context: Context
+    port: _Port
+    producers: tuple[int | None, ...]
+
+
+class Chain:
+    """Owns the operators of a task: opens, feeds, snapshots and restores them. Errors name the operator."""
+
+    def __init__(self, plan: PhysicalPlan, task: TaskId, shared: Shared, outputs: Outputs) -> None:
+        vertex = plan.by_name[task.vertex]
+        self.outputs = outputs
+        self._shared = shared
+        self.source_port = _Port(self)
+        self._entries = {e.id: (e.consumer, e.side) for e in plan.edges if e.target == task.vertex}
+        self._edges_of = {e.id: e.producer for e in plan.edges if e.source == task.vertex}
+        entered = {consumer for consumer, _ in self._entries.values()}
+        self._stages: list[_Stage] = []
+        for number, operator_plan in enumerate(vertex.operators):
+            producers: list[int | None] = [*sorted({w.producer for w in vertex.wires if w.consumer == number})]
+            if number in entered:
+                producers.append(None)
+            context = Context(shared, number, operator_plan.name)
+            self._stages.append(_Stage(operator_plan.name, operator_plan.factory(), context, _Port(self), tuple(producers)))
+        for wire in vertex.wires:
+            self._port(wire.producer).consumers.setdefault(wire.port, []).append((wire.consumer, wire.side))
+        for edge in plan.edges:
+            if edge.source == task.vertex:
+                self._port(edge.producer).edges.setdefault(edge.port, []).append(edge.id)
+        for stage in self._stages:
+            self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
+        self._watermarks = {number: MIN_TIME for number in range(SOURCE, len(self._stages))}
+        self._received = dict.fromkeys(range(len(self._stages)), MIN_TIME)
+
+    def _port(self, producer: int) -> _Port:
+        return self.source_port if producer == SOURCE else self._stages[producer].port
+
+    def _guard(self, stage: _Stage, action: Callable[[], R]) -> R:
+        try:
+            return action()
+        except ClonosError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - whatever user code raises is reported with its operator
+            raise UserCodeError(
+                f"operator {stage.name!r} of task {self._shared.task} raised {type(problem).__name__}: {problem}"
+            ) from problem
+
+    def push(self, number: int, rows: pa.RecordBatch, side: int) -> None:
+        stage = self._stages[number]
+        self._guard(stage, partial(stage.operator.on_rows, rows, side))
+
+    def enter(self, edge: int, rows: pa.RecordBatch) -> None:
+        """Rows of an incoming edge."""
+        number, side = self._entries[edge]
+        self.push(number, rows, side)
+
+    def advance(self, watermark: int) -> None:
+        """The task's input (its channels, or its source) is complete up to ``watermark``."""
+        self._watermarks[SOURCE] = max(watermark, self._watermarks[SOURCE])
+        for number, stage in enumerate(self._stages):
+            reached = min(
+                (watermark if p is None else self._watermarks[p] for p in stage.producers), default=watermark
+            )
+            if reached > self._received[number]:
+                self._received[number] = stage.context.watermark = reached
+                held = self._guard(stage, partial(stage.operator.on_watermark, reached))
+                self._watermarks[number] = max(held, self._watermarks[number])
+        for edge, producer in self._edges_of.items():
+            self.outputs.advance(edge, self._watermarks[producer])
+
+    def fire(self, number: int, at_us: int) -> None:
+        stage = self._stages[number]
+        self._guard(stage, partial(stage.operator.on_timer, at_us))
+
+    def end(self) -> None:
+        """All input has ended: closes what waits for event time, then lets every operator finish."""
+        self.advance(MAX_TIME)
+        for stage in self._stages:
+            self._guard(stage, stage.operator.on_end)
+
+    def prepare(self, checkpoint: int) -> dict[str, bytes]:
+        """What the sinks want committed with ``checkpoint``, by name."""
+        prepared = {}
+        for stage in self._stages:
+            if isinstance(stage.operator, Sink):
+                committable = self._guard(stage, partial(stage.operator.prepare, checkpoint))
+                if committable is not None:
+                    prepared[stage.name] = committable
+        return prepared
+
+    def commit(self, name: str, committable: bytes) -> None:
+        """Makes visible what a sink prepared. Raises SinkError."""
+        for stage in self._stages:
+            if stage.name == name and isinstance(stage.operator, Sink):
+                stage.operator.commit(committable)
+
+    def snapshot(self) -> dict[str, OperatorState]:
+        states = {}
+        for stage in self._stages:
+            state = self._guard(stage, stage.operator.snapshot)
+            if state.tables or state.values:
+                states[stage.name] = state
+        return states
+
+    @property
+    def watermarks(self) -> list[int]:
+        """Of the task's input, then what each operator holds to."""
+        return [self._watermarks[number] for number in range(SOURCE, len(self._stages))]
+
+    @property
+    def received(self) -> list[int]:
+        """By operator: the watermark it was last told."""
+        return [self._received[number] for number in range(len(self._stages))]
+
+    def restore(self, parts: Mapping[str, Sequence[OperatorState]], progress: Progress | None) -> None:
+        """Replaces all state; operators without a snapshot start empty."""
+        for number in self._watermarks:
+            self._watermarks[number] = progress.watermarks[number + 1] if progress else MIN_TIME
+        for number, stage in enumerate(self._stages):
+            self._received[number] = progress.received[number] if progress else MIN_TIME
+            stage.context.watermark = self._received[number]
+            self._guard(stage, partial(stage.operator.restore, parts.get(stage.name, ())))
+
+    def close(self) -> None:
+        for stage in self._stages:
+            stage.operator.close()

@@ -1,0 +1,118 @@
+"""What a task offers to its operators: the context behind ``OperatorContext``, and the ports it asks of its driver."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from clonos_py.causal.gate import Gate
+from clonos_py.model.ids import TaskId
+from clonos_py.model.times import MIN_TIME
+from clonos_py.task.timers import Timers
+
+
+class Ports(Protocol):
+    """What lies outside of the task and is asked synchronously, through the gate. The driver implements it."""
+
+    def now_us(self) -> int:
+        """Wall-clock time."""
+        ...
+
+    def seed(self) -> int:
+        """64 random bits."""
+        ...
+
+    def service(self, name: str) -> Any:
+        """The client of a service; raises KeyError for one that is not there."""
+        ...
+
+
+class Shared:
+    """What all operator contexts of a task share."""
+
+    def __init__(self, task: TaskId, parallelism: int, groups: range, key_groups: int, gate: Gate, ports: Ports) -> None:
+        self.task, self.parallelism, self.groups, self.key_groups = task, parallelism, groups, key_groups
+        self.gate, self.ports = gate, ports
+        self.timers = Timers()
+        self.frame = (-1, 0)
+        self.counts: dict[str, int] = {}
+        self._random: random.Random | None = None
+
+    def open_epoch(self) -> None:
+        """At a barrier: the next random number asks for a new seed."""
+        self._random = None
+
+    @property
+    def random(self) -> random.Random:
+        if self._random is None:
+            self._random = random.Random(self.gate.seed(self.ports.seed))
+        return self._random
+
+    def count(self, metric: str, amount: int) -> None:
+        self.counts[metric] = self.counts.get(metric, 0) + amount
+
+
+class _Clock:
+    def __init__(self, gate: Gate, live: Callable[[], int]) -> None:
+        self._gate, self._live = gate, live
+
+    def now(self) -> int:
+        return self._gate.now(self._live)
+
+
+class Context:
+    """One operator's view of its task."""
+
+    def __init__(self, shared: Shared, number: int, operator: str) -> None:
+        self._shared, self._number, self._operator = shared, number, operator
+        self._clock = _Clock(shared.gate, shared.ports.now_us)
+        self.watermark = MIN_TIME
+
+    @property
+    def task(self) -> TaskId:
+        return self._shared.task
+
+    @property
+    def operator(self) -> str:
+        return self._operator
+
+    @property
+    def parallelism(self) -> int:
+        return self._shared.parallelism
+
+    @property
+    def groups(self) -> range:
+        return self._shared.groups
+
+    @property
+    def key_groups(self) -> int:
+        return self._shared.key_groups
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        return self._shared.frame
+
+    @property
+    def time(self) -> _Clock:
+        return self._clock
+
+    @property
+    def random(self) -> random.Random:
+        return self._shared.random
+
+    @property
+    def gate(self) -> Gate:
+        return self._shared.gate
+
+    def service(self, name: str) -> Any:
+        return self._shared.ports.service(name)
+
+    def set_timer(self, at: int) -> None:
+        self._shared.timers.set(self._number, at)
+
+    def clear_timer(self, at: int) -> None:
+        self._shared.timers.remove(self._number, at)
+
+    def count(self, metric: str, amount: int) -> None:
+        self._shared.count(f"{self._operator}.{metric}", amount)

@@ -1,0 +1,166 @@
+"""What passes between the link and the task of one process, through one queue in each direction (D8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from clonos_py.channel.frames import Frame
+from clonos_py.model.ids import Attempt
+from clonos_py.model.segments import Segment
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
+
+
+class TaskState(Enum):
+    """The life of a process that can be a task.
+
+    STANDBY -> CONNECTING -> FETCHING_DETERMINANTS -> REPLAYING -> RUNNING -> FINISHED; any of them -> FAILED.
+    A task that never failed takes the same way, with nothing to replay.
+    """
+
+    STANDBY = "standby"
+    CONNECTING = "connecting"
+    FETCHING_DETERMINANTS = "fetching determinants"
+    REPLAYING = "replaying"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class InputProgress(msgspec.Struct, array_like=True):
+    """How far an input channel was taken."""
+
+    next_seq: int = 0
+    watermark: int = MIN_TIME
+    idle: bool = False
+    ended: bool = False
+
+
+class Progress(msgspec.Struct):
+    """The part of a snapshot that only the replacement of the same task can use."""
+
+    inputs: list[InputProgress]
+    outputs: list[int]
+    """Next sequence number by output channel, after the barrier."""
+    turns: list[int]
+    """By edge of the outputs: which instance a REBALANCE is at."""
+    edge_watermarks: list[int]
+    """By edge of the outputs: the watermark that its receivers have heard."""
+    idle: bool
+    log_offset: int
+    watermarks: list[int]
+    """Of the task's input, then what each operator holds to."""
+    received: list[int]
+    """By operator: the watermark it was last told."""
+    timers: list[tuple[int, int]]
+    """(time, operator number) of the processing-time timers."""
+    partitions: dict[int, tuple[int, bool]]
+    """By source partition: its highest event time and whether it is idle."""
+    others: int = 0
+    """Events so far that were no frames; they number what idempotency keys are made of (D16)."""
+    finished: bool = False
+
+
+# ---- link to task
+
+
+@dataclass(frozen=True, slots=True)
+class TakeState:
+    """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism."""
+
+    checkpoint: int
+    operators: Mapping[str, Sequence[OperatorState]]
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Be the task: replay ``log``, then run. ``aborted`` checkpoints are void; those not met in the log are taken
+    as control calls after it."""
+
+    attempt: Attempt
+    log: Sequence[Segment]
+    aborted: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """The next frame of an input channel."""
+
+    input: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerCall:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCall:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class MayProduce:
+    """Back-pressure: False when receivers have enough. A replaying task is not held back."""
+
+    allowed: bool
+
+
+ToTask = TakeState | Begin | Deliver | TriggerCall | AbortCall | MayProduce
+
+
+# ---- task to link
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """Determinants, then the frames that depend on them. Determinants come first in the same event (Clonos, 4.3)."""
+
+    log: Segment | None
+    frames: Sequence[tuple[int, Frame]]
+    """(output index, frame), in the order cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """The task has taken all frames of ``input`` below ``next_seq``."""
+
+    input: int
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapped:
+    """A snapshot was taken. ``persist`` is False when a replay passes a barrier that its predecessor passed."""
+
+    snapshot: TaskSnapshot
+    progress: Progress
+    persist: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The task's state has changed."""
+
+    state: TaskState
+    rows_replayed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """For people, without effect: rows and events handled in a step, and the latency marker that reached a sink."""
+
+    events: int = 0
+    rows_out: int = 0
+    marker_us: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+FromTask = Produced | Took | Snapped | Entered | Observed

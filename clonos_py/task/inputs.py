@@ -1,0 +1,124 @@
+"""Input channels of a task: queues, watermarks, and the alignment of barriers (Clonos 6; Flink's aligned barriers).
+
+Alignment is causal state: which barriers were taken, and which checkpoints were aborted, is decided by events of the
+log only, so a replay aligns exactly as its predecessor did.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from clonos_py.channel.frames import Frame
+from clonos_py.model.errors import ProtocolError
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.task.events import InputProgress
+
+
+class _Channel:
+    __slots__ = ("aligned", "progress", "queue")
+
+    def __init__(self) -> None:
+        self.queue: deque[Frame] = deque()
+        self.progress = InputProgress()
+        self.aligned = False
+
+
+class Inputs:
+    """The input channels of one task, by input index."""
+
+    def __init__(self, count: int) -> None:
+        self._channels = [_Channel() for _ in range(count)]
+        self._next = 0
+        self.aligning = 0
+        """The checkpoint whose barriers are being collected; 0: none."""
+
+    def restore(self, progress: Sequence[InputProgress] | None) -> None:
+        """Continues after a barrier, nothing queued and nothing aligning."""
+        self._next, self.aligning = 0, 0
+        for index, channel in enumerate(self._channels):
+            channel.queue.clear()
+            channel.aligned = False
+            saved = progress[index] if progress is not None else InputProgress()
+            channel.progress = InputProgress(saved.next_seq, saved.watermark, saved.idle, saved.ended)
+
+    @property
+    def progress(self) -> list[InputProgress]:
+        """A copy of how far each channel was taken."""
+        return [
+            InputProgress(p.next_seq, p.watermark, p.idle, p.ended) for p in (c.progress for c in self._channels)
+        ]
+
+    def offer(self, index: int, frame: Frame) -> None:
+        """Queues a frame. Raises ProtocolError if it is not the channel's next."""
+        channel = self._channels[index]
+        expected = channel.queue[-1].seq + 1 if channel.queue else channel.progress.next_seq
+        if frame.seq != expected:
+            raise ProtocolError(f"input {index} was given frame {frame.seq}, its next is {expected}")
+        channel.queue.append(frame)
+
+    def restart(self, index: int, next_seq: int) -> None:
+        """The channel's sender starts its numbering anew (sharing depth 0)."""
+        channel = self._channels[index]
+        channel.queue.clear()
+        channel.progress.next_seq = next_seq
+
+    def ready(self, index: int) -> bool:
+        """Whether a frame of this channel can be taken now."""
+        channel = self._channels[index]
+        return bool(channel.queue) and not channel.aligned
+
+    def choose(self) -> int | None:
+        """The next channel that has something, in turn: the nondeterministic choice of a running task."""
+        count = len(self._channels)
+        for step in range(count):
+            index = (self._next + step) % count
+            if self.ready(index):
+                self._next = (index + 1) % count
+                return index
+        return None
+
+    def take(self, index: int) -> Frame:
+        channel = self._channels[index]
+        if not self.ready(index):
+            raise ProtocolError(f"input {index} has nothing to take, or waits for the barriers of other inputs")
+        frame = channel.queue.popleft()
+        channel.progress.next_seq = frame.seq + 1
+        return frame
+
+    def barrier(self, index: int, checkpoint: int) -> bool:
+        """A barrier was taken from a channel. True if it was the last one missing."""
+        if checkpoint < self.aligning:
+            return False
+        if checkpoint > self.aligning:
+            self.release()
+            self.aligning = checkpoint
+        self._channels[index].aligned = True
+        return all(c.aligned for c in self._channels)
+
+    def release(self) -> None:
+        """Alignment is over, completed or aborted."""
+        self.aligning = 0
+        for channel in self._channels:
+            channel.aligned = False
+
+    def observe(self, index: int, frame: Frame) -> None:
+        """Takes over a frame's watermark and idleness."""
+        progress = self._channels[index].progress
+        progress.watermark = max(progress.watermark, frame.watermark)
+        progress.idle = frame.idle
+
+    def end(self, index: int) -> bool:
+        """The channel has ended. True if it was the last one."""
+        progress = self._channels[index].progress
+        progress.ended, progress.watermark, progress.idle = True, MAX_TIME, False
+        return all(c.progress.ended for c in self._channels)
+
+    @property
+    def watermark(self) -> int:
+        """The least of the channels that are not idle; MIN_TIME while all are idle or nothing is known."""
+        return min((c.progress.watermark for c in self._channels if not c.progress.idle), default=MIN_TIME)
+
+    @property
+    def idle(self) -> bool:
+        return all(c.progress.idle for c in self._channels)

@@ -1,0 +1,205 @@
+"""What a link asks of its driver, and what the driver tells the link besides control messages (D8).
+
+A connection is a number that the driver gives out. Connections are opened by receivers: the subscriber names the
+channel, its attempt and the sequence number it wants next; the first frame back is LOG_ONLY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from clonos_py.channel.frames import Frame, FrameHeader
+from clonos_py.model.errors import CodecError
+from clonos_py.model.ids import Attempt, ChannelId
+from clonos_py.model.messages import Restore, ToCoordinator
+from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
+from clonos_py.model.state import OperatorState
+from clonos_py.task.events import ToTask
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscriber says first. ``next_seq`` -1: start where you are (nothing was kept for me)."""
+
+    job: str
+    channel: ChannelId
+    receiver: Attempt
+    sender: Attempt
+    next_seq: int
+
+
+_hello_encoder = msgspec.msgpack.Encoder()
+_hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
+
+
+def encode_hello(hello: Hello) -> bytes:
+    return _hello_encoder.encode(hello)
+
+
+def decode_hello(data: bytes) -> Hello:
+    """Raises CodecError on anything that is no Hello."""
+    try:
+        return _hello_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise CodecError(f"a subscription cannot be read: {problem}") from problem
+
+
+# ---- driver to link (besides the control messages of model.messages and the task's events)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A receiver's subscription has arrived on ``connection``."""
+
+    connection: int
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The connection asked for with ``Connect`` stands."""
+
+    input: int
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A frame came in on a connection to an upstream task; its rows are decoded and its checksum verified."""
+
+    connection: int
+    header: FrameHeader
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The receiver at the other end has taken everything below ``next_seq``."""
+
+    connection: int
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A connection broke, or could not be made (then ``connection`` is -1 and ``input`` says which)."""
+
+    connection: int
+    input: int = -1
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """State asked for with ``Load`` is here."""
+
+    restore: Restore
+    operators: Mapping[str, Sequence[OperatorState]]
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """A snapshot is durable."""
+
+    handle: TaskHandle
+    persist_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class PersistFailed:
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDone:
+    """Everything asked for with ``Commit`` is visible."""
+
+    checkpoint: int
+
+
+LinkEvent = Subscribed | Connected | Arrived | Acknowledged | Lost | Loaded | Persisted | PersistFailed | CommitDone
+
+
+# ---- link to driver
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Subscribe to the upstream task at ``address``; an older connection of this input is closed already."""
+
+    input: int
+    address: str
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Close for good; nothing unread of it may be delivered any more."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendFrame:
+    """``body`` is what the codec made of the rows, None without rows."""
+
+    connection: int
+    header: FrameHeader
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SendAck:
+    connection: int
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """To the coordinator."""
+
+    message: ToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """To the task of this process."""
+
+    item: ToTask
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read this state from storage."""
+
+    restore: Restore
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make this snapshot durable."""
+
+    snapshot: TaskSnapshot
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Have the sinks commit what ``committables`` names, by sink, oldest first."""
+
+    checkpoint: int
+    committables: Mapping[str, Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """The process is not needed any more."""
+
+    reason: str
+
+
+Instruction = Connect | Disconnect | SendFrame | SendAck | Tell | Hand | Load | Persist | Commit | Shutdown

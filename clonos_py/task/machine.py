@@ -1,0 +1,425 @@
+"""The task: a state machine that owns gate and operators and does no I/O (D4, D8).
+
+    STANDBY --Begin--> REPLAYING --log used up--> RUNNING --all input ended--> FINISHED
+       any state --error--> FAILED (by the driver, with the error that ``step`` raised)
+
+``offer`` hands it what the link received; ``step`` performs exactly one event and gives what came of it. A running
+task chooses the event and logs the choice; a replaying task is told by the log and waits for just that event. A
+FINISHED task still takes part in checkpoints.
+
+Invariants, asserted:
+- frames and the determinants they depend on leave in the same ``Produced``, determinants first;
+- a replay ends exactly where its log ends, and makes no live choice before;
+- a snapshot is taken with nothing pending in the outputs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from clonos_py.causal.determinants import (
+    Abort,
+    Determinant,
+    Linger,
+    Order,
+    SourceEnd,
+    SourceIdle,
+    SourceRead,
+    TimerFired,
+    Trigger,
+)
+from clonos_py.causal.gate import Gate
+from clonos_py.causal.log import LogWriter
+from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.model.errors import DivergenceError, ProtocolError, SourceError
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.operators import End, Read, Wait
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.times import MAX_TIME
+from clonos_py.task.chain import Chain
+from clonos_py.task.context import Ports, Shared
+from clonos_py.task.events import (
+    AbortCall,
+    Begin,
+    Deliver,
+    Entered,
+    FromTask,
+    MayProduce,
+    Observed,
+    Produced,
+    Progress,
+    Snapped,
+    TakeState,
+    TaskState,
+    Took,
+    ToTask,
+    TriggerCall,
+)
+from clonos_py.task.inputs import Inputs
+from clonos_py.task.outputs import Outputs
+from clonos_py.task.reader import Reader
+
+MARKER_INTERVAL_US = 100_000
+"""A source sends a latency marker at most this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step gave. ``wake_us``: nothing to do before this time or the next offer; None: step again at once."""
+
+    events: Sequence[FromTask]
+    wake_us: int | None
+
+
+class TaskMachine:
+    """One process's task, active or standing by."""
+
+    def __init__(self, plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000) -> None:
+        self.task, self.state = task, TaskState.STANDBY
+        self._plan, self._ports, self._linger_us = plan, ports, linger_us
+        vertex = plan.by_name[task.vertex]
+        self._writer = LogWriter(plan.tasks.index(task))
+        self._gate = Gate(self._writer)
+        self._logs = plan.sharing_depth != 0
+        self._shared = Shared(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
+        self._outputs = Outputs(plan, task)
+        self._chain = Chain(plan, task, self._shared, self._outputs)
+        self._input_edges = [channel.edge for channel in plan.inputs[task]]
+        self._inputs = Inputs(len(self._input_edges))
+        self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
+        self._sinks = any(operator.sink for operator in vertex.operators)
+        self._calls: deque[TriggerCall | AbortCall] = deque()
+        self._events: list[FromTask] = []
+        self._may_produce = True
+        self._linger_at: int | None = None
+        self._aborted: set[int] = set()
+        self._ended = False
+        self._others = 0
+        self._rows_replayed = 0
+        self._marked_us = 0
+        self._read_at_us = 0
+        self._take_state(TakeState(0, {}, None))
+
+    # ---- what the link says
+
+    def offer(self, item: ToTask) -> None:
+        """Raises ProtocolError when the item cannot be right in this state."""
+        match item:
+            case Deliver(index, frame):
+                self._inputs.offer(index, frame)
+            case TriggerCall() | AbortCall():
+                self._calls.append(item)
+            case MayProduce(allowed):
+                self._may_produce = allowed
+            case TakeState():
+                if self.state is not TaskState.STANDBY:
+                    raise ProtocolError(f"{self.task} is {self.state.value} and cannot take other state")
+                self._take_state(item)
+            case Begin(attempt, log, aborted):
+                self._begin(attempt, log, aborted)
+
+    def _take_state(self, item: TakeState) -> None:
+        progress = item.progress
+        self._shared.timers.clear()
+        self._shared.open_epoch()
+        self._outputs.restore(item.checkpoint, progress)
+        self._inputs.restore(progress.inputs if progress else None)
+        offset = progress.log_offset if progress else 0
+        self._writer.resume(item.checkpoint, offset, offset)
+        self._ended = progress.finished if progress else False
+        self._others = progress.others if progress else 0
+        self._chain.restore(item.operators, progress)
+        if progress:
+            self._shared.timers.clear()
+            for at_us, operator in progress.timers:
+                self._shared.timers.set(operator, at_us)
+        if self._reader:
+            self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
+            self._reader.ended = self._ended
+
+    def _begin(self, attempt: Attempt, log: Sequence[object], aborted: Sequence[int]) -> None:
+        if self.state is not TaskState.STANDBY:
+            raise ProtocolError(f"{self.task} is {self.state.value} and cannot begin as attempt {attempt}")
+        self._gate.load(log)  # type: ignore[arg-type]
+        self._calls.extend(AbortCall(checkpoint) for checkpoint in aborted)
+        self._enter(TaskState.REPLAYING)
+        self._settle()
+
+    def _enter(self, state: TaskState) -> None:
+        self.state = state
+        self._events.append(Entered(state, self._rows_replayed))
+
+    # ---- one event
+
+    def step(self, now_us: int) -> Outcome:
+        """Performs the next event, if there is one. Raises what the event raised; the task has then failed."""
+        if self.state not in (TaskState.REPLAYING, TaskState.RUNNING, TaskState.FINISHED):
+            return self._outcome(MAX_TIME)
+        worked = self._replay_event() if self._gate.replaying else self._live_event(now_us)
+        self._settle()
+        self._hand_over()
+        if worked:
+            self._arm_linger(now_us)
+            return self._outcome(None)
+        return self._outcome(MAX_TIME if self._gate.replaying else self._wake_us(now_us))
+
+    def _outcome(self, wake_us: int | None) -> Outcome:
+        events, self._events = self._events, []
+        return Outcome(events, wake_us)
+
+    def _settle(self) -> None:
+        """The replay's end, and the end of all input, change the state."""
+        if self.state is TaskState.REPLAYING and not self._gate.replaying:
+            self._enter(TaskState.RUNNING)
+        if self.state is TaskState.RUNNING and self._ended:
+            self._enter(TaskState.FINISHED)
+
+    def _hand_over(self) -> None:
+        segment = self._writer.cut()
+        frames = self._outputs.take()
+        if not self._logs:
+            segment = None
+        if segment or frames:
+            self._events.append(Produced(segment, frames))
+        if self._shared.counts:
+            self._events.append(Observed(counts=self._shared.counts))
+            self._shared.counts = {}
+
+    def _arm_linger(self, now_us: int) -> None:
+        if not self._outputs.waiting:
+            self._linger_at = None
+        elif self._linger_at is None:
+            self._linger_at = now_us + self._linger_us
+
+    def _wake_us(self, now_us: int) -> int:
+        times = [self._linger_at, self._shared.timers.next_us, self._read_at_us if self._may_read() else None]
+        if self._reader:
+            times.append(self._reader.next_idle_us)
+        return min((t for t in times if t is not None), default=MAX_TIME)
+
+    def _may_read(self) -> bool:
+        return self._reader is not None and not self._ended and self._may_produce
+
+    # ---- replaying: the log says what comes next
+
+    def _replay_event(self) -> bool:
+        expected = self._gate.peek()
+        if isinstance(expected, Order) and not self._inputs.ready(expected.channel):
+            return False
+        self._gate.take()
+        match expected:
+            case Order(channel=channel):
+                self._take_frame(channel)
+            case SourceRead(partition=partition, start=start, stop=stop, checksum=checksum):
+                self._reread(partition, start, stop, checksum)
+            case _:
+                assert expected is not None
+                self._perform(expected)
+        return True
+
+    def _reread(self, partition: int, start: int, stop: int, checksum: int) -> None:
+        assert self._reader is not None
+        read = self._reader.reread(partition, start, stop)
+        if read.checksum != checksum:
+            raise SourceError(
+                f"source {self._reader.name!r} gave other content for partition {partition} [{start}, {stop}) than "
+                "before the failure; it must be replayable, or be read by a source that logs its content"
+            )
+        self._admit(read, self._ports.now_us())
+
+    # ---- running: the task chooses, and logs the choice
+
+    def _live_event(self, now_us: int) -> bool:
+        while self._calls:
+            if self._live_call(self._calls.popleft()):
+                return True
+        if (timer := self._shared.timers.due(now_us)) is not None:
+            return self._decide(TimerFired(timer[1], timer[0]))
+        if self._linger_at is not None and self._linger_at <= now_us:
+            self._linger_at = None
+            return self._outputs.waiting and self._decide(Linger())
+        if self._reader and (partition := self._reader.due_idle(now_us)) is not None:
+            return self._decide(SourceIdle(partition))
+        if self._may_produce and (channel := self._inputs.choose()) is not None:
+            self._gate.record(Order(channel, 1))
+            self._take_frame(channel)
+            return True
+        return self._may_read() and self._poll(now_us)
+
+    def _live_call(self, call: TriggerCall | AbortCall) -> bool:
+        """Whether the call changes anything; only then it is an event."""
+        if call.checkpoint <= self._outputs.epoch or call.checkpoint in self._aborted:
+            return False
+        if isinstance(call, AbortCall):
+            return self._decide(Abort(call.checkpoint))
+        return self._decide(Trigger(call.checkpoint))
+
+    def _decide(self, determinant: Determinant) -> bool:
+        self._gate.record(determinant)
+        self._perform(determinant)
+        return True
+
+    def _poll(self, now_us: int) -> bool:
+        assert self._reader is not None
+        match self._reader.poll(now_us):
+            case Read() as read:
+                self._gate.record(SourceRead(read.partition, read.start, read.stop, read.checksum))
+                self._admit(read, now_us)
+                return True
+            case Wait(until):
+                self._read_at_us = until
+                return False
+            case End():
+                return self._decide(SourceEnd())
+
+    # ---- what events do, live and replayed alike
+
+    def _perform(self, determinant: Determinant) -> None:
+        self._others += 1
+        self._shared.frame = (-1, self._others)
+        match determinant:
+            case TimerFired(operator=operator, at_us=at_us):
+                self._shared.timers.remove(operator, at_us)
+                self._chain.fire(operator, at_us)
+            case Linger():
+                self._outputs.flush()
+            case Trigger(checkpoint=checkpoint):
+                self._snapshot(checkpoint)
+            case Abort(checkpoint=checkpoint):
+                self._abort(checkpoint)
+            case SourceIdle(partition=partition):
+                assert self._reader is not None
+                self._reader.fall_idle(partition)
+                self._outputs.idle = self._reader.idle
+                self._chain.advance(self._reader.watermark)
+            case SourceEnd():
+                assert self._reader is not None
+                self._reader.ended = True
+                self._finish()
+            case _:
+                raise DivergenceError(f"{self.task} is to replay {determinant} here, where no operator asks for it")
+
+    def _take_frame(self, channel: int) -> None:
+        frame = self._inputs.take(channel)
+        self._events.append(Took(channel, frame.seq + 1))
+        self._shared.frame = (channel, frame.seq)
+        if frame.rows is not None:
+            self._count_rows(frame.rows.num_rows)
+            self._chain.enter(self._input_edges[channel], frame.rows)
+        self._pass_marker(frame.marker_us)
+        self._inputs.observe(channel, frame)
+        match frame.kind:
+            case FrameKind.DATA:
+                self._follow_inputs()
+            case FrameKind.BARRIER:
+                self._follow_inputs()
+                self._barrier(channel, frame)
+            case FrameKind.END:
+                if self._inputs.end(channel):
+                    self._finish()
+                else:
+                    self._follow_inputs()
+            case FrameKind.LOG_ONLY:
+                raise ProtocolError("a log-only frame is for the link, not for the task")
+
+    def _follow_inputs(self) -> None:
+        self._outputs.idle = self._inputs.idle
+        self._chain.advance(self._inputs.watermark)
+
+    def _count_rows(self, rows: int) -> None:
+        if self.state is TaskState.REPLAYING:
+            self._rows_replayed += rows
+        self._events.append(Observed(events=rows))
+
+    def _pass_marker(self, marker_us: int) -> None:
+        if marker_us:
+            self._outputs.mark(marker_us)
+            if self._sinks:
+                self._events.append(Observed(marker_us=marker_us))
+
+    def _admit(self, read: Read, now_us: int) -> None:
+        assert self._reader is not None
+        self._others += 1
+        self._shared.frame = (-1, self._others)
+        rows = sum(r.num_rows for r in read.rows if r is not None)
+        self._count_rows(read.events if read.events >= 0 else rows)
+        self._outputs.idle = False
+        for port, batch in enumerate(read.rows):
+            if batch is not None:
+                self._chain.source_port.emit(batch, port)
+        self._reader.accept(read, now_us)
+        self._chain.advance(self._reader.watermark)
+        if now_us - self._marked_us >= MARKER_INTERVAL_US:
+            self._marked_us = now_us
+            self._pass_marker(read.due_us or now_us)
+
+    def _finish(self) -> None:
+        self._outputs.idle = False
+        self._chain.end()
+        self._outputs.close_with(FrameKind.END)
+        self._ended = True
+
+    # ---- checkpoints
+
+    def _barrier(self, channel: int, frame: Frame) -> None:
+        checkpoint = frame.checkpoint
+        if checkpoint <= self._outputs.epoch or checkpoint in self._aborted:
+            return
+        if self._inputs.barrier(channel, checkpoint):
+            self._inputs.release()
+            self._snapshot(checkpoint)
+
+    def _abort(self, checkpoint: int) -> None:
+        self._aborted.add(checkpoint)
+        if self._inputs.aligning == checkpoint:
+            self._inputs.release()
+
+    def _snapshot(self, checkpoint: int) -> None:
+        """Old epoch: what is pending, state, barriers. New epoch: fresh seed (NOTES: order of things at a barrier)."""
+        replayed = self.state is TaskState.REPLAYING and self._gate.replaying
+        self._outputs.flush()
+        committables = self._chain.prepare(checkpoint)
+        operators = self._chain.snapshot()
+        if self._reader:
+            operators[self._reader.name] = self._reader.snapshot()
+        self._outputs.close_with(FrameKind.BARRIER, checkpoint)
+        rest = self._writer.open_epoch(checkpoint)
+        self._events.append(Produced(rest if self._logs else None, self._outputs.take()))
+        self._outputs.epoch = checkpoint
+        self._shared.open_epoch()
+        self._aborted = {c for c in self._aborted if c > checkpoint}
+        progress = self._progress()
+        snapshot = TaskSnapshot(self.task, checkpoint, operators, msgspec.msgpack.encode(progress), committables)
+        self._events.append(Snapped(snapshot, progress, persist=not replayed))
+
+    def _progress(self) -> Progress:
+        return Progress(
+            inputs=self._inputs.progress,
+            outputs=self._outputs.next_seqs,
+            turns=self._outputs.turns,
+            edge_watermarks=self._outputs.watermarks,
+            idle=self._outputs.idle,
+            log_offset=self._writer.offset,
+            watermarks=self._chain.watermarks,
+            received=self._chain.received,
+            timers=self._shared.timers.all,
+            partitions=self._reader.partitions if self._reader else {},
+            others=self._others,
+            finished=self._ended,
+        )
+
+    # ---- for the driver
+
+    def commit(self, name: str, committable: bytes) -> None:
+        """Commits what a sink of this task prepared. Raises SinkError."""
+        self._chain.commit(name, committable)
+
+    def close(self) -> None:
+        self._chain.close()
+        if self._reader:
+            self._reader.close()

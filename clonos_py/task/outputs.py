@@ -1,0 +1,178 @@
+"""From rows to frames: partitions what the operators emit, coalesces it, and cuts frames (D2, D5).
+
+Cuts by size are deterministic; cuts by linger time, barrier and end happen when the task machine says so, and the
+machine logs why. Frame numbers are given here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.columns.keys import key_groups
+from clonos_py.columns.partition import split
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
+from clonos_py.model.times import MIN_TIME
+from clonos_py.task.events import Progress
+
+
+class _Channel:
+    """What is not cut yet for one output channel."""
+
+    __slots__ = ("batches", "dirty", "index", "marker_us", "next_seq", "row_count", "sent_idle", "sent_watermark")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.restore(0)
+
+    def restore(self, next_seq: int, watermark: int = MIN_TIME, idle: bool = False) -> None:
+        """Right after a barrier, which told the receiver the watermark and idleness of then."""
+        self.next_seq = next_seq
+        self.batches: list[pa.RecordBatch] = []
+        self.row_count = 0
+        self.sent_watermark = watermark
+        self.sent_idle = idle
+        self.marker_us = 0
+
+
+class _EdgeOutput:
+    """The channels of one outgoing edge."""
+
+    def __init__(self, edge: Edge, channels: Sequence[_Channel], own_index: int, parallelism: int, groups: int) -> None:
+        self.edge = edge
+        self.channels = list(channels)
+        self.watermark = MIN_TIME
+        self.turn = own_index % max(1, len(self.channels))
+        self._targets = (np.arange(groups, dtype=np.int64) * parallelism // groups).astype(np.int32)
+        self._groups = groups
+
+    def shares(self, rows: pa.RecordBatch) -> list[tuple[_Channel, pa.RecordBatch]]:
+        """Which channel gets which rows."""
+        if len(self.channels) == 1:
+            return [(self.channels[0], rows)]
+        match self.edge.partitioning:
+            case Partitioning.HASH:
+                targets = self._targets[key_groups(rows, self.edge.keys, self._groups)]
+                parts = split(rows, targets, len(self.channels))
+                return [(c, part) for c, part in zip(self.channels, parts, strict=True) if part is not None]
+            case Partitioning.REBALANCE:
+                channel = self.channels[self.turn]
+                self.turn = (self.turn + 1) % len(self.channels)
+                return [(channel, rows)]
+            case _:
+                return [(channel, rows) for channel in self.channels]
+
+
+class Outputs:
+    """All output channels of one task. Frames that are cut collect in ``cut`` until the machine takes them."""
+
+    def __init__(self, plan: PhysicalPlan, task: TaskId) -> None:
+        channels = plan.outputs[task]
+        self._channels = [_Channel(i) for i in range(len(channels))]
+        self._edges: dict[int, _EdgeOutput] = {}
+        for edge in plan.edges:
+            if edge.source == task.vertex:
+                own = [self._channels[i] for i, c in enumerate(channels) if c.edge == edge.id]
+                parallelism = plan.by_name[edge.target].parallelism
+                self._edges[edge.id] = _EdgeOutput(edge, own, task.index, parallelism, plan.key_groups)
+        self.epoch = 0
+        self.idle = False
+        self.cut: list[tuple[int, Frame]] = []
+
+    def restore(self, epoch: int, progress: Progress | None) -> None:
+        """Continues after the barrier of checkpoint ``epoch``, where nothing is pending."""
+        self.epoch, self.cut = epoch, []
+        self.idle = progress.idle if progress else False
+        for number, output in enumerate(self._edges.values()):
+            if progress:
+                output.turn, output.watermark = progress.turns[number], progress.edge_watermarks[number]
+            else:
+                output.watermark = MIN_TIME
+            for channel in output.channels:
+                next_seq = progress.outputs[channel.index] if progress else 0
+                channel.restore(next_seq, output.watermark, self.idle)
+
+    @property
+    def next_seqs(self) -> list[int]:
+        return [channel.next_seq for channel in self._channels]
+
+    @property
+    def turns(self) -> list[int]:
+        return [output.turn for output in self._edges.values()]
+
+    @property
+    def watermarks(self) -> list[int]:
+        return [output.watermark for output in self._edges.values()]
+
+    def emit(self, edge: int, rows: pa.RecordBatch) -> None:
+        """Takes rows for an edge; cuts what is large enough."""
+        output = self._edges[edge]
+        limit = output.edge.frame_rows
+        for channel, share in output.shares(rows):
+            if channel.row_count and channel.row_count + share.num_rows > limit:
+                self._cut(output, channel)
+            start = 0
+            while share.num_rows - start > limit:
+                channel.batches.append(share.slice(start, limit))
+                channel.row_count = limit
+                self._cut(output, channel)
+                start += limit
+            channel.batches.append(share.slice(start) if start else share)
+            channel.row_count += share.num_rows - start
+            if channel.row_count * 2 > limit:
+                self._cut(output, channel)
+
+    def advance(self, edge: int, watermark: int) -> None:
+        """What was emitted so far for an edge is complete up to ``watermark``."""
+        self._edges[edge].watermark = watermark
+
+    def mark(self, marker_us: int) -> None:
+        """The next frame of every channel carries this latency marker."""
+        for channel in self._channels:
+            channel.marker_us = channel.marker_us or marker_us
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a linger cut would send anything."""
+        return any(
+            c.row_count or output.watermark > c.sent_watermark or self.idle != c.sent_idle
+            for output in self._edges.values()
+            for c in output.channels
+        )
+
+    def flush(self) -> None:
+        """Cuts everything that is pending, and watermarks that receivers have not heard of."""
+        for output in self._edges.values():
+            for channel in output.channels:
+                if channel.row_count or output.watermark > channel.sent_watermark or self.idle != channel.sent_idle:
+                    self._cut(output, channel)
+
+    def close_with(self, kind: FrameKind, checkpoint: int = 0) -> None:
+        """Flushes, then sends a BARRIER or END on every channel."""
+        self.flush()
+        for output in self._edges.values():
+            for channel in output.channels:
+                self._cut(output, channel, kind, checkpoint)
+
+    def _cut(
+        self, output: _EdgeOutput, channel: _Channel, kind: FrameKind = FrameKind.DATA, checkpoint: int = 0
+    ) -> None:
+        rows = None
+        if channel.batches:
+            rows = channel.batches[0] if len(channel.batches) == 1 else pa.concat_batches(channel.batches)  # type: ignore[attr-defined]
+        frame = Frame(
+            channel.next_seq, kind, self.epoch, output.watermark, self.idle, checkpoint, rows, channel.marker_us
+        )
+        self.cut.append((channel.index, frame))
+        channel.next_seq += 1
+        channel.batches, channel.row_count, channel.marker_us = [], 0, 0
+        channel.sent_watermark, channel.sent_idle = output.watermark, self.idle
+
+    def take(self) -> list[tuple[int, Frame]]:
+        """The frames cut since the last call."""
+        frames, self.cut = self.cut, []
+        return frames

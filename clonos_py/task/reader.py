@@ -1,0 +1,101 @@
+"""The source at the head of a task: positions, and watermarks per partition (P6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clonos_py.model.operators import End, EventTime, Read, Source, Wait
+from clonos_py.model.plan import SourcePlan
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
+
+
+class Reader:
+    """Wraps a Source. Only the partitions p with p % parallelism == index are this task's."""
+
+    def __init__(self, plan: SourcePlan, index: int, parallelism: int) -> None:
+        self.name = plan.name
+        self._event_time: EventTime = plan.event_time
+        self._source: Source = plan.factory()
+        self._source.open(index, parallelism)
+        self._own = [p for p in range(self._source.partitions()) if p % parallelism == index]
+        self._positions: dict[int, int] = {}
+        self._highest: dict[int, int] = {}
+        self._idle: set[int] = set()
+        self._active_us: dict[int, int] = {}
+        self._opened_us: int | None = None
+        self.ended = False
+
+    def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool]] | None) -> None:
+        """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known."""
+        saved = {int(p): int(at) for part in parts for p, at in part.values["positions"].items()}
+        self._positions = {p: saved[p] for p in self._own if p in saved}
+        known = partitions or {}
+        self._highest = {p: known[p][0] if p in known else MIN_TIME for p in self._own}
+        self._idle = {p for p in self._own if p in known and known[p][1]}
+        self._active_us, self._opened_us, self.ended = {}, None, False
+        self._source.seek(self._positions)
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(values={"positions": dict(self._positions)})
+
+    @property
+    def partitions(self) -> dict[int, tuple[int, bool]]:
+        return {p: (self._highest[p], p in self._idle) for p in self._own}
+
+    def poll(self, now_us: int) -> Read | Wait | End:
+        return self._source.poll(now_us)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        return self._source.reread(partition, start, stop)
+
+    def accept(self, read: Read, now_us: int) -> None:
+        """A read has entered the task: moves the position and the partition's event time."""
+        self._positions[read.partition] = read.stop
+        self._active_us[read.partition] = now_us
+        self._idle.discard(read.partition)
+        for column, rows in zip(self._event_time.columns, read.rows, strict=True):
+            if column is not None and rows is not None and rows.num_rows:
+                latest = pc.max(rows.column(column).cast(pa.int64())).as_py()
+                if latest is not None:
+                    self._highest[read.partition] = max(self._highest[read.partition], latest)
+
+    def fall_idle(self, partition: int) -> None:
+        self._idle.add(partition)
+
+    def due_idle(self, now_us: int) -> int | None:
+        """A partition that has been silent for the idle time, in the order of partitions."""
+        if self._event_time.idle_us is None or self.ended:
+            return None
+        if self._opened_us is None:
+            self._opened_us = now_us
+        for partition in self._own:
+            silent_since = self._active_us.get(partition, self._opened_us)
+            if partition not in self._idle and silent_since + self._event_time.idle_us <= now_us:
+                return partition
+        return None
+
+    @property
+    def next_idle_us(self) -> int | None:
+        """When the next partition may fall idle."""
+        if self._event_time.idle_us is None or self.ended or self._opened_us is None:
+            return None
+        awake = [self._active_us.get(p, self._opened_us) for p in self._own if p not in self._idle]
+        return min(awake) + self._event_time.idle_us if awake else None
+
+    @property
+    def idle(self) -> bool:
+        return bool(self._own) and len(self._idle) == len(self._own)
+
+    @property
+    def watermark(self) -> int:
+        """Event time below which no partition that is not idle will give a row, but for late ones."""
+        awake = [self._highest[p] for p in self._own if p not in self._idle]
+        lowest = min(awake, default=MIN_TIME)
+        return lowest - self._event_time.out_of_order_us if lowest > MIN_TIME else MIN_TIME
+
+    def close(self) -> None:
+        self._source.close()
