@@ -1,0 +1,202 @@
+"""The generator as a source of three ports: people, auctions, bids. Replayable from any offset, paced if asked.
+
+The stream is cut into stripes; stripe s belongs to partition s % partitions, and an offset is the number of events of
+its partition before it. Every read lies in one stripe. Partitions take turns, the one that is furthest behind first, so
+that event time advances evenly.
+
+All columns of every event are made before any is left out: a query that needs two columns is not spared the others.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import xxhash
+
+from clonos_py.bench.nexmark.generator import (
+    AUCTION,
+    BASE_TIME_US,
+    BID,
+    BLOCK_EVENTS,
+    PERSON,
+    Events,
+    Generator,
+    part,
+)
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.errors import SettingError, SourceError
+from clonos_py.model.operators import End, Read, Source, Wait
+
+EVENT_TIME = "date_time"
+_STRIPES = (BLOCK_EVENTS, 5_000, 500, 50)
+_TICK_US = 20_000
+"""A paced partition is read in pieces of so much time."""
+
+Columns = tuple[tuple[str, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class NexmarkSource(SourceDefinition):
+    """Events 0 to ``events`` of a generator.
+
+    ``rate``: events per second of processing time over all partitions, None for as fast as possible. The schedule
+    begins at ``start_us``, so that a task that was away catches up with it; without one it begins when a reader is
+    first polled, or is then taken to have been kept.
+    """
+
+    events: int
+    rate: float | None = None
+    event_rate: int = 500_000
+    seed: int = 1
+    partitions: int = 8
+    start_us: int | None = None
+    base_time_us: int = BASE_TIME_US
+    schemas: tuple[pa.Schema, ...] = field(default=(PERSON, AUCTION, BID), init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("events", "event_rate", "partitions", "rate"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise SettingError(f"{name} is {value}: a Nexmark source needs more than 0")
+
+    @property
+    def stripe_events(self) -> int:
+        """Small streams are cut into small stripes, so that every partition has a share."""
+        enough = (size for size in _STRIPES if size * self.partitions * 4 <= self.events)
+        return next(enough, _STRIPES[-1])
+
+    def create(self, columns: Columns, read_rows: int | None = None) -> NexmarkReader:
+        return NexmarkReader(self, columns, read_rows)
+
+
+class NexmarkReader(Source):
+    """Reads the partitions of one task."""
+
+    def __init__(self, definition: NexmarkSource, columns: Columns, read_rows: int | None = None) -> None:
+        self._definition = definition
+        self._columns = columns
+        self._stripe = definition.stripe_events
+        self._read_events = min(read_rows or self._stripe, self._stripe)
+        self._generator = Generator(definition.seed, definition.event_rate, definition.base_time_us)
+        self._positions: dict[int, int] = {}
+        self._blocks: OrderedDict[int, Events] = OrderedDict()
+        self._start_us = definition.start_us
+        self._layout = _Layout(definition.events, self._stripe, definition.partitions)
+
+    def partitions(self) -> int:
+        return self._layout.partitions
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._positions = dict.fromkeys(range(index, self.partitions(), parallelism), 0)
+        self._block(0, last=True)  # fills the pools of text, so that the first read after a recovery need not
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._positions = {partition: positions.get(partition, 0) for partition in self._positions}
+        self._blocks.clear()
+
+    def poll(self, now: int) -> Read | Wait | End:
+        left = [(at, partition) for partition, at in self._positions.items() if at < self._layout.size(partition)]
+        if not left:
+            return End()
+        start, partition = min(left)
+        stop = min(self._layout.stripe_end(partition, start), start + self._read_events)
+        if self._definition.rate is None:
+            return self._read(partition, start, stop, 0)
+        return self._read_when_due(partition, start, stop, now)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        if partition not in self._positions or not start < stop <= self._layout.stripe_end(partition, start):
+            raise SourceError(
+                f"nexmark partition {partition} has no read [{start}, {stop}): the job's events, partitions and seed "
+                "must be those of the run it resumes"
+            )
+        return self._read(partition, start, stop, 0)
+
+    def _read_when_due(self, partition: int, start: int, stop: int, now: int) -> Read | Wait:
+        """As much of [start, stop) as is due, or the time when the next piece will be."""
+        if self._start_us is None:
+            self._start_us = now - round(start * self._event_us)
+        tick = max(round(_TICK_US / self._event_us), 1)
+        ready = self._start_us + round(min(start + tick, stop) * self._event_us)
+        if now < ready:
+            return Wait(ready)
+        due = max(int((now - self._start_us) / self._event_us), min(start + tick, stop))
+        return self._read(partition, start, min(stop, due), ready)
+
+    @property
+    def _event_us(self) -> float:
+        """Time between two events of one partition."""
+        return self.partitions() * 1_000_000 / (self._definition.rate or 1)
+
+    def _read(self, partition: int, start: int, stop: int, due_us: int) -> Read:
+        first = self._layout.event(partition, start)
+        block, offset = divmod(first, BLOCK_EVENTS)
+        events = part(self._block(block, last=offset + stop - start == BLOCK_EVENTS), offset, offset + stop - start)
+        self._positions[partition] = stop
+        rows = tuple(_projected(rows, columns) for rows, columns in zip(events, self._columns, strict=True))
+        return Read(partition, start, stop, rows, _checksum(events), stop - start, due_us)
+
+    def _block(self, number: int, last: bool) -> Events:
+        """A block, kept as long as reads are to come from it. Those of small streams are shared by all readers."""
+        if self._stripe < BLOCK_EVENTS:
+            return _shared_block(self._generator, number)
+        block = self._blocks.pop(number, None) or self._generator.block(number)
+        if not last:
+            self._blocks[number] = block
+            while len(self._blocks) > len(self._positions):
+                self._blocks.popitem(last=False)
+        return block
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which events lie where: ``events`` in stripes of ``stripe``, dealt to up to ``most`` partitions in turn."""
+
+    events: int
+    stripe: int
+    most: int
+
+    @property
+    def partitions(self) -> int:
+        """No partition is empty: it would hold back event time."""
+        return min(self.most, -(-self.events // self.stripe))
+
+    def event(self, partition: int, offset: int) -> int:
+        """The number of the event at an offset."""
+        stripe, rest = divmod(offset, self.stripe)
+        return (stripe * self.partitions + partition) * self.stripe + rest
+
+    def size(self, partition: int) -> int:
+        """How many events a partition has."""
+        rounds, rest = divmod(self.events, self.stripe * self.partitions)
+        return rounds * self.stripe + min(max(rest - partition * self.stripe, 0), self.stripe)
+
+    def stripe_end(self, partition: int, offset: int) -> int:
+        """Where the stripe of an offset ends."""
+        return min((offset // self.stripe + 1) * self.stripe, self.size(partition))
+
+
+@functools.lru_cache(maxsize=4)
+def _shared_block(generator: Generator, number: int) -> Events:
+    return generator.block(number)
+
+
+def _projected(rows: pa.RecordBatch, columns: tuple[str, ...] | None) -> pa.RecordBatch | None:
+    if not rows.num_rows:
+        return None
+    return rows if columns is None else rows.select(list(columns))
+
+
+def _checksum(events: Events) -> int:
+    """Of the bids' prices and the reserves, which differ for every event, seed and range; the cost of one pass."""
+    checksum = 0
+    for rows, column in ((events.bid, "price"), (events.auction, "reserve"), (events.person, "date_time")):
+        values = rows.column(column)
+        data = values.buffers()[1]
+        if data is not None:
+            checksum = xxhash.xxh3_64_intdigest(data.slice(values.offset * 8, len(values) * 8), seed=checksum)
+    return checksum
