@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from clonos_py.model.errors import ServiceError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import Clock, Operator
+from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
-from clonos_py.services.clock import CausalClock
 
 
 class ScriptedGate:
@@ -39,6 +38,16 @@ class ScriptedGate:
         return answer
 
 
+class ScriptedClock:
+    def __init__(self, gate: ScriptedGate) -> None:
+        self.gate = gate
+        self.wall_us = 1_000
+
+    def now(self) -> int:
+        now: int = self.gate.ask("time", lambda: self.wall_us)
+        return now
+
+
 class ScriptedContext:
     """An OperatorContext of plain attributes."""
 
@@ -51,8 +60,7 @@ class ScriptedContext:
         self.watermark = MIN_TIME
         self.frame = (0, 1)
         self.gate = gate or ScriptedGate()
-        self.wall_us = 1_000
-        self.time: Clock = CausalClock(self.gate, lambda: self.wall_us)
+        self.time = ScriptedClock(self.gate)
         self.random = random.Random(7)
         self.services: dict[str, Any] = {}
         self.timers: set[int] = set()
@@ -113,3 +121,9 @@ def stored(state: OperatorState) -> OperatorState:
         return Chunk(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
 
     return OperatorState({name: [copied(c) for c in chunks] for name, chunks in state.tables.items()}, state.values)
+
+
+def schema(*columns: tuple[str, pa.DataType], required: tuple[str, ...] = ()) -> pa.Schema:
+    """Columns by name and type; those ``required`` hold no nulls."""
+    fields: list[pa.Field[Any]] = [pa.field(name, type_, nullable=name not in required) for name, type_ in columns]
+    return pa.schema(fields)

@@ -62,7 +62,7 @@ def test_time_is_read_once_and_replayed() -> None:
     ctx, scripted = context()
     assert ctx.time.now() == 1_000
     again, later = context(scripted.gate.log)
-    later.wall_us = 9_999
+    later.time.wall_us = 9_999
     assert (again.time.now(), again.time.now()) == (1_000, 9_999)
 
 

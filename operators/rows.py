@@ -1,0 +1,126 @@
+"""Python functions of one row: map, flat_map and filter (D13).
+
+Rows are decoded a few thousand at a time, given to the function one by one, and its results encoded together. What a
+function gives for one row is an atom: if it raises half-way, or one of its results does not fit the schema, none of
+its results goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.model.record import Record, record_type
+from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
+from clonos_py.operators.failures import RowFailures
+from clonos_py.services.context import Context
+
+RESULTS = 0
+DEAD_LETTERS = 1
+
+Kind = Literal["map", "flat_map", "filter"]
+
+
+class MapRows(Operator):
+    """Applies ``fn`` to each row, given as ``row_type`` (None: a record with all columns of the input).
+
+    Emits on port 0 what ``map`` returned, what ``flat_map`` returned or yielded, or the rows for which ``filter``
+    returned true; on port 1 a DeadLetter for each row that failed, if ``on_error`` is "catch". Otherwise the first
+    failure raises UserCodeError.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        row_type: type[Record] | None,
+        schema: pa.Schema,
+        kind: Kind,
+        wants_ctx: bool = False,
+        on_error: Literal["fail", "catch"] = "fail",
+    ) -> None:
+        self._fn = fn
+        self._row_type = row_type
+        self._schema = schema
+        self._kind = kind
+        self._wants_ctx = wants_ctx
+        self._catch = on_error == "catch"
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._context = Context(ctx) if self._wants_ctx else None
+        self._failures = RowFailures(ctx, self._catch)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        start = 0
+        for part in decode(rows, self._row_type or record_type(rows.schema)):
+            results, origins = self._applied(rows, start, part)
+            if self._kind == "filter":
+                kept = [row for result, row in zip(results, origins, strict=True) if result]
+                self._emit_kept(rows, kept)
+            else:
+                self._emit_results(rows, results, origins)
+            start += len(part)
+        letters = self._failures.take()
+        if letters is not None:
+            self.out.emit(letters, DEAD_LETTERS)
+
+    def _applied(self, rows: pa.RecordBatch, start: int, part: list[Any]) -> tuple[list[Any], list[int]]:
+        """The results, and for each the row of the batch that it came from."""
+        results: list[Any] = []
+        origins: list[int] = []
+        call = self._call
+        many = self._kind == "flat_map"
+        for row, record in enumerate(part, start):
+            try:
+                given = call(record, row)
+                if many:
+                    given = list(given or ())
+            except Exception as error:  # noqa: BLE001 - whatever user code raises is the row's failure
+                self._failures.add(rows, row, error)
+                continue
+            if many:
+                results.extend(given)
+                origins.extend([row] * len(given))
+            else:
+                results.append(given)
+                origins.append(row)
+        return results, origins
+
+    def _call(self, record: Any, row: int) -> Any:
+        if self._context is None:
+            return self._fn(record)
+        self._context.at_row(row)
+        return self._fn(record, ctx=self._context)
+
+    def _emit_kept(self, rows: pa.RecordBatch, kept: list[int]) -> None:
+        if len(kept) == rows.num_rows:
+            self.out.emit(rows)
+        elif kept:
+            self.out.emit(rows.take(pa.array(kept, pa.int32())))
+
+    def _emit_results(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> None:
+        try:
+            batches = self._encoded(results)
+        except FieldError:
+            batches = self._encoded(self._fitting(rows, results, origins))
+        for batch in batches:
+            self.out.emit(batch, RESULTS)
+
+    def _encoded(self, results: list[Any]) -> list[pa.RecordBatch]:
+        cuts = range(0, len(results), SLICE_ROWS)
+        return [encode(results[start : start + SLICE_ROWS], self._schema) for start in cuts]
+
+    def _fitting(self, rows: pa.RecordBatch, results: list[Any], origins: list[int]) -> list[Any]:
+        """The results of those rows all of whose results fit the schema; the other rows have failed."""
+        failed: dict[int, FieldError] = {}
+        for result, origin in zip(results, origins, strict=True):
+            try:
+                encode([result], self._schema)
+            except FieldError as error:
+                failed.setdefault(origin, error)
+        for origin, misfit in failed.items():
+            self._failures.add(rows, origin, misfit)
+        return [result for result, origin in zip(results, origins, strict=True) if origin not in failed]

@@ -1,0 +1,82 @@
+"""Operators without state that work on whole batches: filter, select, map_batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.model.errors import UserCodeError
+from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.services.context import Context
+
+Evaluate = Callable[[pa.RecordBatch], Any]
+"""A compiled expression: a batch to an array of as many values."""
+
+
+class Filter(Operator):
+    """Keeps the rows for which ``predicate`` is true; null is not."""
+
+    def __init__(self, predicate: Evaluate) -> None:
+        self._predicate = predicate
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        mask = self._predicate(rows)
+        kept = mask.true_count
+        if kept == rows.num_rows:
+            self.out.emit(rows)
+        elif kept:
+            self.out.emit(rows.filter(mask))
+
+
+class Project(Operator):
+    """Computes the columns of ``schema`` from expressions, by name."""
+
+    def __init__(self, columns: tuple[tuple[str, Evaluate], ...], schema: pa.Schema) -> None:
+        by_name = dict(columns)
+        self._expressions = [by_name[name] for name in schema.names]
+        self._schema = schema
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        columns = [evaluate(rows) for evaluate in self._expressions]
+        self.out.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+
+class MapBatches(Operator):
+    """Applies a user's function from batch to batch. Its columns are taken by name and must have the declared types."""
+
+    def __init__(self, fn: Callable[..., pa.RecordBatch], schema: pa.Schema, wants_ctx: bool = False) -> None:
+        self._fn = fn
+        self._schema = schema
+        self._wants_ctx = wants_ctx
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._arguments = {"ctx": Context(ctx)} if self._wants_ctx else {}
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        result = self._fn(rows, **self._arguments)
+        if not isinstance(result, pa.RecordBatch):
+            kind = type(result).__name__
+            raise UserCodeError(f"operator {self.ctx.operator!r}: map_batches gave {kind}, not a pyarrow.RecordBatch")
+        self.out.emit(self._conformed(result))
+
+    def _conformed(self, result: pa.RecordBatch) -> pa.RecordBatch:
+        if result.schema.equals(self._schema):
+            return result
+        columns = [self._column(result, field) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(self, result: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
+        index = result.schema.get_field_index(field.name)
+        found = "absent" if index < 0 else str(result.schema.field(index).type)
+        if index >= 0 and result.column(index).type == field.type:
+            if field.nullable or not result.column(index).null_count:
+                return result.column(index)
+            found = "partly null"
+        wanted = f"{field.type}{'' if field.nullable else ' without nulls'}"
+        raise UserCodeError(
+            f"operator {self.ctx.operator!r}: column {field.name!r} of the batch that map_batches gave is {found}, "
+            f"declared is {wanted}"
+        )
