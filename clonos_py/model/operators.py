@@ -179,6 +179,8 @@ class Read(NamedTuple):
     """Of what was read, as cheap as the source can make it; compared on replay."""
     events: int = -1
     """Input events covered, for throughput; -1: the number of rows."""
+    last: bool = False
+    """The partition is exhausted: it no longer holds watermarks back. A reread says the same."""
     due_us: int = 0
     """When a paced source should have read this (processing time); latency counts from there. 0: unpaced."""
 
