@@ -53,7 +53,7 @@ def fitted(value: object, beside: pa.DataType, compared: bool) -> pa.Scalar[Any]
             return natural(plain)
     if isinstance(plain, bool) != pa.types.is_boolean(beside) or isinstance(plain, str) != _is_text(beside):
         return natural(plain)
-    if isinstance(plain, float) and not pa.types.is_float64(beside):
+    if isinstance(plain, float | Decimal) and not pa.types.is_float64(beside):
         return natural(plain)
     try:
         return pa.scalar(plain, beside)

@@ -60,6 +60,7 @@ def values(expr: Expr) -> list[Any]:
         (col("price") > 2, [False, None, True, True]),
         (col("price") == 1.1, [True, None, False, False]),
         (col("price") * 0.5, [Decimal("0.550"), None, Decimal("1.500"), Decimal("50.000")]),
+        (col("a") * Decimal("0.5"), [Decimal("3.5"), Decimal("-3.5"), None, Decimal("0.0")]),
         (col("flag") & (col("b") > 3), [False, False, False, True]),
         (col("flag") | (col("b") == 3), [True, False, True, True]),
         (~col("flag"), [False, True, None, False]),
