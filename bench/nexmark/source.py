@@ -10,6 +10,7 @@ All columns of every event are made before any is left out: a query that needs t
 from __future__ import annotations
 
 import functools
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,6 +87,9 @@ class NexmarkReader(Source):
         self._blocks: OrderedDict[int, Events] = OrderedDict()
         self._start_us = definition.start_us
         self._layout = _Layout(definition.events, self._stripe, definition.partitions)
+        # The time between two events of one partition, and how many make a piece worth reading.
+        self._event_us = self.partitions() * 1_000_000 / (definition.rate or math.inf)
+        self._tick_events = max(round(_TICK_US / self._event_us), 1) if definition.rate else 1
 
     def partitions(self) -> int:
         return self._layout.partitions
@@ -105,7 +109,7 @@ class NexmarkReader(Source):
         start, partition = min(left)
         stop = min(self._layout.stripe_end(partition, start), start + self._read_events)
         if self._definition.rate is None:
-            return self._read(partition, start, stop, 0)
+            return self._read(partition, start, stop)
         return self._read_when_due(partition, start, stop, now)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
@@ -114,31 +118,39 @@ class NexmarkReader(Source):
                 f"nexmark partition {partition} has no read [{start}, {stop}): the job's events, partitions and seed "
                 "must be those of the run it resumes"
             )
-        return self._read(partition, start, stop, 0)
+        return self._read(partition, start, stop)
 
     def _read_when_due(self, partition: int, start: int, stop: int, now: int) -> Read | Wait:
         """As much of [start, stop) as is due, or the time when the next piece will be."""
         if self._start_us is None:
             self._start_us = now - round(start * self._event_us)
-        tick = max(round(_TICK_US / self._event_us), 1)
-        ready = self._start_us + round(min(start + tick, stop) * self._event_us)
-        if now < ready:
-            return Wait(ready)
-        due = max(int((now - self._start_us) / self._event_us), min(start + tick, stop))
-        return self._read(partition, start, min(stop, due), ready)
+        due_us = self._due_us(start, stop)
+        if now < due_us:
+            return Wait(due_us)
+        due_events = int((now - self._start_us) / self._event_us)
+        return self._read(partition, start, min(stop, max(due_events, start + self._tick_events)))
 
-    @property
-    def _event_us(self) -> float:
-        """Time between two events of one partition."""
-        return self.partitions() * 1_000_000 / (self._definition.rate or 1)
+    def _due_us(self, start: int, stop: int) -> int:
+        """When the first piece of [start, stop) is to be read; 0 without a schedule."""
+        if self._definition.rate is None or self._start_us is None:
+            return 0
+        return self._start_us + round(min(start + self._tick_events, stop) * self._event_us)
 
-    def _read(self, partition: int, start: int, stop: int, due_us: int) -> Read:
+    def _read(self, partition: int, start: int, stop: int) -> Read:
         first = self._layout.event(partition, start)
         block, offset = divmod(first, BLOCK_EVENTS)
         events = part(self._block(block, last=offset + stop - start == BLOCK_EVENTS), offset, offset + stop - start)
         self._positions[partition] = stop
-        rows = tuple(_projected(rows, columns) for rows, columns in zip(events, self._columns, strict=True))
-        return Read(partition, start, stop, rows, _checksum(events), stop - start, due_us)
+        return Read(
+            partition,
+            start,
+            stop,
+            rows=tuple(_projected(rows, columns) for rows, columns in zip(events, self._columns, strict=True)),
+            checksum=_checksum(events),
+            events=stop - start,
+            last=stop == self._layout.size(partition),
+            due_us=self._due_us(start, stop),
+        )
 
     def _block(self, number: int, last: bool) -> Events:
         """A block, kept as long as reads are to come from it. Those of small streams are shared by all readers."""

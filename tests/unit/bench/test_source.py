@@ -86,6 +86,13 @@ def test_a_read_beyond_the_stream_is_refused() -> None:
         _reader(NexmarkSource(events=100)).reread(0, 40, 5_000)
 
 
+def test_the_last_read_of_each_partition_says_so_also_when_read_again() -> None:
+    reads = _drain(_reader(NexmarkSource(events=3_333), read_rows=40))
+    assert sorted(read.partition for read in reads if read.last) == list(range(8))
+    again = _reader(NexmarkSource(events=3_333))
+    assert [again.reread(*read[:3]).last for read in reads] == [read.last for read in reads]
+
+
 def test_a_paced_source_keeps_its_rate() -> None:
     reader = _reader(NexmarkSource(events=100_000, rate=10_000, start_us=0))
     per_second = [0] * 11
