@@ -1,0 +1,144 @@
+"""The Ray cluster that a job runs on: one that is joined, or a local one of its own.
+
+Everything that must be the same in all processes of a job is an environment variable: the hash seed (D12), one thread
+per library, and an allocator that keeps what it got. A local cluster inherits them, and so do raylets started by
+``deploy/start_raylets.py``, which say so by a resource; on any other cluster each actor is started with a runtime
+environment, which takes Ray about twice as long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from clonos_py.model.errors import ClusterError
+from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
+
+WORKER_ENVIRONMENT: Mapping[str, str] = {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    **ALLOCATOR_ENVIRONMENT,
+}
+PREPARED_RESOURCE = "clonos_environment"
+"""A node with this resource starts its workers with WORKER_ENVIRONMENT."""
+_OBJECT_STORE_BYTES = 80 << 20
+"""Ray's minimum or so: no data passes through its object store."""
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",
+}
+"""Ray reads these when it is imported. A death is for the coordinator to report, not for Ray's log."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is connected to."""
+
+    prepared: bool
+    """Whether workers inherit WORKER_ENVIRONMENT."""
+
+    def actor_options(self) -> dict[str, Any]:
+        """Options for every actor of a job. They reserve no CPU: a cluster without a free one runs the job too,
+        and Ray neither restarts an actor nor repeats a call: that is the coordinator's business."""
+        environment = {} if self.prepared else {"runtime_env": {"env_vars": dict(WORKER_ENVIRONMENT)}}
+        return {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, **environment}
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Cluster]:
+    """Joins the cluster at ``address``, or starts a local one; leaves or stops it at the end.
+
+    A connection that this process already has is used as it is. Raises ClusterError.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield Cluster(_prepared(ray))
+        return
+    if address is None:
+        _start(ray)
+    else:
+        _join(ray, address)
+    try:
+        yield Cluster(_prepared(ray))
+    finally:
+        ray.shutdown()
+
+
+def import_ray() -> ModuleType:
+    """Ray, made quiet. Raises ClusterError where it is not installed."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterError("Ray is not installed: install clonos-py again, or use --runtime local") from error
+    return ray
+
+
+def _start(ray: ModuleType) -> None:
+    options = {
+        "include_dashboard": False,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "resources": {PREPARED_RESOURCE: 1},
+    }
+    with _environment(WORKER_ENVIRONMENT):
+        try:
+            ray.init(address="local", logging_level="ERROR", log_to_driver=False, **options)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ClusterError(f"a local Ray cannot be started: {_line(error)}; or use --runtime local") from error
+
+
+def _join(ray: ModuleType, address: str) -> None:
+    _check_reachable(address)
+    try:
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        hint = "if it asks for a token, set RAY_AUTH_MODE=token"
+        raise ClusterError(f"no Ray cluster can be joined at {address}: {_line(error)}; {hint}") from error
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for a minute before it gives up."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=5).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address}: {_line(error)}; start one, or leave it out"
+        ) from error
+
+
+def _prepared(ray: ModuleType) -> bool:
+    return all(PREPARED_RESOURCE in node["Resources"] for node in ray.nodes() if node["Alive"])
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for a while, for child processes to inherit."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error's message."""
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,123 @@
+"""Runs a Ray cluster of several nodes on this machine, as if they were machines of their own, until interrupted.
+
+    python deploy/start_raylets.py --nodes 3      prints the address to give to --address, then waits
+
+Workers inherit the environment that a job's processes need (``clonos_py.runtime.ray.cluster``), so they start
+without a runtime environment. Processes on different nodes talk TCP, as they would across machines. Ray's token
+authentication is on; a token is made if there is none, and whoever joins sets RAY_AUTH_MODE=token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from clonos_py.runtime.ray.cluster import PREPARED_RESOURCE, WORKER_ENVIRONMENT
+
+_RAY = str(Path(sys.executable).parent / "ray")
+_HOST = "127.0.0.1"
+_NO_DASHBOARD = "--include-dashboard=false"
+_OBJECT_STORE_BYTES = 80 << 20
+_START_S_MAX = 60.0
+_STOP_S_MAX = 10.0
+
+
+class RayletError(Exception):
+    """A raylet did not start; the message is Ray's own."""
+
+
+@contextmanager
+def raylets(nodes: int, port: int | None = None) -> Iterator[str]:
+    """A cluster of ``nodes`` raylets for as long as the context lasts; gives its address."""
+    head_port = port or _free_port()
+    address = f"{_HOST}:{head_port}"
+    _make_token()
+    started: list[subprocess.Popen[bytes]] = []
+    with TemporaryDirectory(prefix="raylets-") as folder:
+        try:
+            for number in range(nodes):
+                where = [f"--address={address}"] if number else ["--head", f"--port={head_port}", _NO_DASHBOARD]
+                started.append(_start(where, Path(folder) / f"{number}.log"))
+            yield address
+        finally:
+            for process in reversed(started):
+                _stop(process)
+
+
+def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Starts one node and waits until it has joined: two that start at once may choose the same sockets. It gets a
+    process group of its own, so that stopping it leaves nothing and hurts nobody else."""
+    options = [
+        "--block",
+        "--disable-usage-stats",
+        f"--node-ip-address={_HOST}",
+        f"--object-store-memory={_OBJECT_STORE_BYTES}",
+        f"--resources={json.dumps({PREPARED_RESOURCE: 1})}",
+    ]
+    command = [_RAY, "start", *arguments, *options]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, env=_environment(), start_new_session=True, stdout=out, stderr=subprocess.STDOUT
+        )
+    deadline = time.monotonic() + _START_S_MAX
+    while "Ray runtime started" not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            _stop(process)
+            raise RayletError(f"{' '.join(command)} failed: {log.read_text().strip()}")
+        time.sleep(0.1)
+    return process
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_S_MAX)
+
+
+def _make_token() -> None:
+    """Ray keeps one token per user; this makes it if there is none, and shows it to nobody."""
+    subprocess.run([_RAY, "get-auth-token", "--generate"], env=_environment(), capture_output=True, check=True)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **WORKER_ENVIRONMENT, "RAY_AUTH_MODE": "token"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=2, help="how many nodes (default 2)")
+    parser.add_argument("--port", type=int, default=None, help="port of the head node (default: a free one)")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with raylets(options.nodes, options.port) as address:
+            sys.stdout.write(f"{address}\n")
+            sys.stdout.flush()
+            signal.pause()
+    except KeyboardInterrupt:
+        pass
+    except RayletError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+if __name__ == "__main__":
+    main()
