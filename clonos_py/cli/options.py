@@ -1,0 +1,34 @@
+"""Settings as command-line options, so that every command spells them alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clonos_py.dsl.settings import DEFINITIONS, FILE_NAME, Definition, Settings, read_file, resolve
+
+
+def setting_options(*keys: str) -> list[click.Option]:
+    """The options of these settings (all without any), in that order. An option not given is not set."""
+    return [_option(DEFINITIONS[key]) for key in keys or DEFINITIONS]
+
+
+def _option(definition: Definition) -> click.Option:
+    kind = definition.kind
+    shown = kind.show(definition.default)
+    help = definition.help if shown in ("none", "false") else f"{definition.help}  [default: {shown}]"
+    if kind.flag:
+        return click.Option([definition.option, definition.key], is_flag=True, default=None, help=help)
+    return click.Option(
+        [definition.option, definition.key], metavar=kind.metavar, multiple=kind.repeatable, default=None, help=help
+    )
+
+
+def resolved(job: Mapping[str, object], parameters: Mapping[str, Any]) -> Settings:
+    """The settings of a run: what the options say over environment, ``clonos.toml`` here, the job and defaults."""
+    given = {key: parameters[key] for key in DEFINITIONS if parameters.get(key) not in (None, ())}
+    return resolve(job, command_line=given, environment=os.environ, file=read_file(Path(FILE_NAME)))

@@ -1,0 +1,121 @@
+"""The command line's manners: help that teaches, one line per error, exit codes that mean something."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from clonos_py.cli import main
+from clonos_py.model.errors import CheckpointError, SettingError
+
+Plant = Callable[[Callable[..., None]], None]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Makes ``clonos run`` do something else."""
+
+    def planted(body: Callable[..., None]) -> None:
+        module = ModuleType("planted")
+        vars(module)["command"] = click.Command("run", callback=body, params=[click.Option(["--n"], type=int)])
+        monkeypatch.setitem(sys.modules, "planted", module)
+        monkeypatch.setitem(main.COMMANDS, "run", ("planted", "Planted."))
+
+    return planted
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def body(n: int | None) -> None:
+        raise error
+
+    return body
+
+
+def test_help_teaches_and_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "clonos run hello.py --runtime local" in text
+    assert all(name in text for name in main.COMMANDS)
+
+
+def test_help_imports_no_engine() -> None:
+    heavy = "{'pyarrow', 'polars', 'ray', 'numpy'} & set(sys.modules)"
+    code = f"import sys; from clonos_py.cli.main import invoke; invoke(['--help']); sys.exit(repr({heavy} or '') or 0)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stderr.strip() == "''"
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("clonos, version 0.")
+
+
+def test_an_engine_error_is_one_line_with_its_remedy(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(raising(CheckpointError("cannot write checkpoint 3:\n  no space left")))
+    assert main.invoke(["run"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == (
+        "error: cannot write checkpoint 3: no space left (remedy: stop the job, its last checkpoint intact)\n"
+    )
+    assert captured.out == ""
+
+
+def test_wrong_input_needs_no_remedy_beside_its_message(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(raising(SettingError("no such setting")))
+    assert main.invoke(["run"]) == 1
+    assert capsys.readouterr().err == "error: no such setting\n"
+
+
+def test_an_interrupt_is_told_by_its_exit_code(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(raising(KeyboardInterrupt()))
+    assert main.invoke(["run"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_an_unexpected_error_is_one_line_and_its_traceback_a_file(
+    plant: Plant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLONOS_DEBUG", raising=False)
+    plant(raising(ZeroDivisionError("by nothing")))
+    assert main.invoke(["run"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ZeroDivisionError: by nothing (traceback in ")
+    log = Path(line.removesuffix(")").split()[-1])
+    assert "raise error" in log.read_text(encoding="utf-8")
+    log.unlink()
+
+
+def test_on_request_the_traceback_is_shown(
+    plant: Plant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLONOS_DEBUG", "1")
+    plant(raising(ZeroDivisionError("by nothing")))
+    assert main.invoke(["run"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["rum"], "error: No such command 'rum'. Did you mean 'run'? (see clonos --help)"),
+        (["run", "--m", "3"], "error: No such option '--m'. Did you mean '--n'? (see clonos run --help)"),
+        (["run", "--n", "x"], "error: Invalid value for '--n': 'x' is not a valid integer. (see clonos run --help)"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    plant: Plant, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    plant(lambda n: None)
+    assert main.invoke(arguments) == 2
+    assert capsys.readouterr().err == line + "\n"
+
+
+def test_without_a_command_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke([]) == 2
+    assert "Start here" in capsys.readouterr().err
