@@ -12,8 +12,7 @@ READY := .venv/.ready
 .PHONY: help setup demo check format lint types imports unit test bench fix clean
 
 help: ## lists the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1  #/p' $(MAKEFILE_LIST) | column -t -s '#' 2>/dev/null \
-	  || sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
 
 setup: $(READY) ## fetches uv into .tools and the locked packages into .venv
 
