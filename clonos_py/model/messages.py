@@ -22,7 +22,7 @@ class Restore(msgspec.Struct, frozen=True):
     checkpoint: int
     operators: dict[str, list[OperatorHandle]] = {}
     progress: bytes | None = None
-    committables: dict[str, bytes] = {}
+    committables: dict[str, list[bytes]] = {}
 
 
 class Peer(msgspec.Struct, frozen=True):

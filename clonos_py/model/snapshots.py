@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,13 +15,13 @@ from clonos_py.model.state import OperatorState
 class TaskSnapshot:
     """What a task hands to storage at a barrier. ``progress`` is msgpack: sequence numbers, log offset, watermarks,
     timers; it serves the replacement of this very task and is void on another parallelism. ``operators`` are by stable
-    name, the source's positions among them. ``committables`` are by the sink's name."""
+    name, the source's positions among them. ``committables`` are by the sink's name, oldest first: an aborted checkpoint's are committed with the next."""
 
     task: TaskId
     checkpoint: int
     operators: Mapping[str, OperatorState]
     progress: bytes
-    committables: Mapping[str, bytes] = field(default_factory=dict)
+    committables: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class TaskHandle(msgspec.Struct, frozen=True):
     checkpoint: int
     operators: dict[str, OperatorHandle]
     progress: bytes
-    committables: dict[str, bytes]
+    committables: dict[str, list[bytes]]
     written_bytes: int = 0
     """New bytes that this snapshot cost; chunks of earlier ones are referenced."""
 

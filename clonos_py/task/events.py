@@ -97,6 +97,14 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Renumber:
+    """The sender of an input starts its numbering anew: no determinants were kept (sharing depth 0)."""
+
+    input: int
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class TriggerCall:
     checkpoint: int
 
@@ -113,7 +121,7 @@ class MayProduce:
     allowed: bool
 
 
-ToTask = TakeState | Begin | Deliver | TriggerCall | AbortCall | MayProduce
+ToTask = TakeState | Begin | Deliver | Renumber | TriggerCall | AbortCall | MayProduce
 
 
 # ---- task to link

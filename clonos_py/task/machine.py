@@ -53,6 +53,7 @@ from clonos_py.task.events import (
     Observed,
     Produced,
     Progress,
+    Renumber,
     Snapped,
     TakeState,
     TaskState,
@@ -112,6 +113,8 @@ class TaskMachine:
         match item:
             case Deliver(index, frame):
                 self._inputs.offer(index, frame)
+            case Renumber(index, next_seq):
+                self._inputs.restart(index, next_seq)
             case TriggerCall() | AbortCall():
                 self._calls.append(item)
             case MayProduce(allowed):
@@ -383,7 +386,7 @@ class TaskMachine:
         """Old epoch: what is pending, state, barriers. New epoch: fresh seed (NOTES: order of things at a barrier)."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
         self._outputs.flush()
-        committables = self._chain.prepare(checkpoint)
+        committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
         operators = self._chain.snapshot()
         if self._reader:
             operators[self._reader.name] = self._reader.snapshot()

@@ -1,0 +1,85 @@
+"""The coordinated checkpoint from the coordinator's side: trigger, collect, complete or abort (D7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import Manifest, TaskHandle
+
+
+@dataclass
+class Pending:
+    """A checkpoint under way."""
+
+    checkpoint: int
+    triggered_us: int
+    final: bool
+    handles: dict[TaskId, TaskHandle] = field(default_factory=dict)
+    writing: bool = False
+    """Whether the manifest is being written: from here on it may be complete."""
+
+
+class Checkpoints:
+    """One checkpoint at a time; numbers only grow, those of aborted ones are not used again."""
+
+    def __init__(self, plan: PhysicalPlan, manifest: Manifest | None, code_digest: str) -> None:
+        self._plan, self._code_digest = plan, code_digest
+        self.manifest = manifest
+        self.pending: Pending | None = None
+        self.aborted: list[int] = []
+        """Those triggered since the last completed checkpoint and given up."""
+        self._last = manifest.checkpoint if manifest else 0
+        self.next_us: int | None = None
+
+    @property
+    def completed(self) -> int:
+        return self.manifest.checkpoint if self.manifest else 0
+
+    def trigger(self, now_us: int, final: bool) -> int:
+        assert self.pending is None
+        self._last += 1
+        self.pending = Pending(self._last, now_us, final)
+        return self._last
+
+    def acknowledge(self, handle: TaskHandle, generation: int) -> Manifest | None:
+        """A task's snapshot is durable. Gives the manifest to write once all are; ignores other checkpoints'."""
+        pending = self.pending
+        if pending is None or handle.checkpoint != pending.checkpoint or pending.writing:
+            return None
+        pending.handles[handle.task] = handle
+        if len(pending.handles) < len(self._plan.tasks):
+            return None
+        pending.writing = True
+        return self._manifest(pending, generation)
+
+    def _manifest(self, pending: Pending, generation: int) -> Manifest:
+        operators = {o.name: v.name for v in self._plan.vertices for o in v.operators}
+        operators.update({v.source.name: v.name for v in self._plan.vertices if v.source})
+        return Manifest(
+            job=self._plan.job,
+            checkpoint=pending.checkpoint,
+            generation=generation,
+            key_groups=self._plan.key_groups,
+            parallelism={v.name: v.parallelism for v in self._plan.vertices},
+            tasks=[pending.handles[t] for t in self._plan.tasks],
+            operators=operators,
+            code_digest=self._code_digest,
+        )
+
+    def complete(self, manifest: Manifest) -> Pending:
+        pending = self.pending
+        assert pending is not None
+        assert pending.checkpoint == manifest.checkpoint
+        self.manifest, self.pending, self.aborted = manifest, None, []
+        return pending
+
+    def abort(self) -> int | None:
+        """Gives the pending checkpoint up; its number, None if there is none."""
+        if self.pending is None:
+            return None
+        checkpoint = self.pending.checkpoint
+        self.aborted.append(checkpoint)
+        self.pending = None
+        return checkpoint

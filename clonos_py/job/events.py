@@ -1,0 +1,120 @@
+"""What the coordinator's machine takes from its driver and asks of it, besides the control messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import ToProcess
+from clonos_py.model.snapshots import Manifest
+
+
+@dataclass(frozen=True)
+class JobPolicy:
+    """How often and how patiently. Times in microseconds; ``checkpoint_interval_us`` 0: only the final checkpoint."""
+
+    checkpoint_interval_us: int = 5_000_000
+    checkpoint_timeout_us: int = 60_000_000
+    heartbeat_us: int = 500_000
+    heartbeat_timeout_us: int = 2_000_000
+    rollbacks_max: int = 3
+    """Rollbacks without a checkpoint completed in between, after which the job is given up."""
+    deduplicate: bool = True
+    """False below exactly-once: replacements number their frames anew and receivers take what comes."""
+    replay: bool = True
+    """False for at-most-once: a replacement goes on at the present (gap recovery)."""
+
+
+# ---- driver to coordinator
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDied:
+    """The platform says that a process has ended."""
+
+    process: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFailed:
+    checkpoint: int
+    reason: str
+
+
+JobEvent = ProcessDied | ManifestWritten | ManifestFailed
+
+
+# ---- coordinator to driver
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """A process that stands by for ``task``. It answers with Started."""
+
+    process: int
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class KillProcess:
+    """It is hung, or fenced by a rollback; whatever it says from now on is ignored."""
+
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    process: int
+    message: ToProcess
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    manifest: Manifest
+
+
+class Happening(Enum):
+    """What people are told about a running job."""
+
+    DEPLOYED = "deployed"
+    CHECKPOINT_TRIGGERED = "checkpoint triggered"
+    CHECKPOINT_COMPLETED = "checkpoint completed"
+    CHECKPOINT_ABORTED = "checkpoint aborted"
+    TASK_FAILED = "task failed"
+    STANDBY_LOST = "standby lost"
+    STANDBY_PROMOTED = "standby promoted"
+    REPLAY_STARTED = "replay started"
+    REPLAYED = "replayed"
+    NEW_EFFECT = "first new effect"
+    ROLLED_BACK = "rolled back"
+    DRAINED = "drained"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something happened; ``detail`` has plain values (milliseconds, bytes, rows, words)."""
+
+    what: Happening
+    task: TaskId | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """Everything is committed and stopped, or ``error`` (a type of model.errors) and ``message`` say why not."""
+
+    error: str | None = None
+    message: str = ""
+
+
+JobInstruction = StartProcess | KillProcess | Send | WriteManifest | Report | EndJob

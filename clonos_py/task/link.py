@@ -1,0 +1,501 @@
+"""The link: the state machine that owns a process's channels, logs and acknowledgements, and never runs operators (D8).
+
+    STANDBY --Promote--> CONNECTING --all inputs opened--> FETCHING_DETERMINANTS --Replay, state loaded--> REPLAYING
+    REPLAYING --the task's replay ended--> RUNNING --the task's input ended--> FINISHED;  any --error--> FAILED
+
+``handle`` takes one event (a control message, what the driver saw, or what the task did) and gives instructions.
+
+Invariants:
+- a frame leaves with every determinant its receiver will depend on, in one message (always-no-orphans);
+- only connections of the expected attempt are served or listened to (D11);
+- nothing that a completed checkpoint does not cover is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import msgspec
+
+from clonos_py.causal.log import CausalStore
+from clonos_py.channel.frames import FrameCodec, FrameHeader, FrameKind
+from clonos_py.channel.inflight import Spill
+from clonos_py.model import messages as control
+from clonos_py.model.errors import CapacityError, ClonosError
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Peer, Restore
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.task import events as task
+from clonos_py.task import instructions as io
+from clonos_py.task.events import Progress, TaskState
+from clonos_py.task.receiving import InputChannel
+from clonos_py.task.sending import OutputChannel
+
+_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.STANDBY: frozenset({TaskState.CONNECTING}),
+    TaskState.CONNECTING: frozenset({TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING}),
+    TaskState.FETCHING_DETERMINANTS: frozenset({TaskState.CONNECTING, TaskState.REPLAYING}),
+    TaskState.REPLAYING: frozenset({TaskState.RUNNING}),
+    TaskState.RUNNING: frozenset({TaskState.FINISHED}),
+    TaskState.FINISHED: frozenset(),
+    TaskState.FAILED: frozenset(),
+}
+_BEFORE_BEGIN = (TaskState.STANDBY, TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
+
+
+@dataclass(frozen=True)
+class LinkLimits:
+    """``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which
+    sources stop to read; the reserve on top admits what must pass for the next barrier (D3)."""
+
+    window: int = 16
+    budget_bytes: int = 1 << 30
+    spill_at: float = 0.5
+    reserve: float = 0.25
+
+
+class LinkMachine:
+    """One process's link, active or standing by."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        task_id: TaskId,
+        process: int,
+        codec: FrameCodec,
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
+        spill: Spill | None = None,
+        retain: bool = True,
+    ) -> None:
+        self.task_id, self.process, self.state = task_id, process, TaskState.STANDBY
+        self.attempt: Attempt | None = None
+        self.store = CausalStore()
+        self._plan, self._codec, self._limits, self._spill = plan, codec, limits, spill
+        self._logs = plan.sharing_depth != 0
+        self.inputs = [
+            InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])
+        ]
+        self.outputs = [
+            OutputChannel(j, c, plan.receiver(c), self._shared_logs(plan.receiver(c)), spill)
+            for j, c in enumerate(plan.outputs[task_id])
+        ]
+        for output in self.outputs:
+            output.retain = retain
+        vertex = plan.by_name[task_id.vertex]
+        self._sinks = any(operator.sink for operator in vertex.operators)
+        self._source = vertex.source is not None
+        self._round = 0
+        self._loaded = 0
+        self._wanted: Restore | None = None
+        self._replay: control.Replay | None = None
+        self._parked: list[io.Subscribed] = []
+        self._snapshots: dict[int, Progress] = {}
+        self._committables: dict[int, Mapping[str, list[bytes]]] = {}
+        self._may_produce = True
+        self._checkpoint_requested = False
+        self._effect_told = True
+        self._out: list[io.Instruction] = []
+        self.data_bytes = 0
+        self.delta_bytes = 0
+        self._restore_channels(None)
+
+    def _shared_logs(self, receiver: TaskId) -> frozenset[int]:
+        """The logs that go to ``receiver``: own and upstream ones within the sharing depth (shortest path, D6)."""
+        depth = self._plan.depth if self._plan.sharing_depth < 0 else self._plan.sharing_depth
+        held = {
+            number
+            for number, origin in enumerate(self._plan.tasks)
+            if (origin == self.task_id or self.task_id in self._plan.hops[origin])
+            and self._plan.hops[origin].get(receiver, depth + 1) <= depth
+        }
+        return frozenset(held)
+
+    # ---- dispatch
+
+    def handle(self, event: control.ToProcess | io.LinkEvent | task.FromTask) -> list[io.Instruction]:
+        """One event in, instructions out. Raises ProtocolError and the like; the process has then failed."""
+        handler = self._HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+        instructions, self._out = self._out, []
+        return instructions
+
+    def fail(self, problem: BaseException) -> list[io.Instruction]:
+        """The task or the link raised: tell the coordinator, which decides."""
+        self.state = TaskState.FAILED
+        kind = type(problem).__name__ if isinstance(problem, ClonosError) else "ClonosError"
+        message = str(problem) if isinstance(problem, ClonosError) else f"{type(problem).__name__}: {problem}"
+        return [io.Tell(control.Failed(self.process, kind, f"{self.task_id}: {message}"))]
+
+    def _enter(self, state: TaskState) -> None:
+        if state not in _TRANSITIONS[self.state]:
+            raise AssertionError(f"{self.task_id} cannot go from {self.state.value} to {state.value}")
+        self.state = state
+
+    # ---- state to start from
+
+    def _on_prepare(self, message: control.Prepare) -> None:
+        if self.state is TaskState.STANDBY:
+            self._wanted = message.restore
+            self._out.append(io.Load(message.restore))
+
+    def _on_promote(self, message: control.Promote) -> None:
+        if self.state not in _BEFORE_BEGIN or message.round < self._round:
+            return
+        self._round = message.round
+        first = self.attempt is None
+        self.attempt = message.attempt
+        if first:
+            self._enter(TaskState.CONNECTING)
+            self._wanted = message.restore
+            for index, peer in enumerate(message.inputs):
+                self.inputs[index].peer = peer
+            if self._loaded == message.restore.checkpoint:
+                self._start()
+            else:
+                self._out.append(io.Load(message.restore))
+        else:
+            for index, peer in enumerate(message.inputs):
+                self._change_peer(self.inputs[index], peer)
+
+    def _on_loaded(self, event: io.Loaded) -> None:
+        if self._wanted is None or event.restore.checkpoint != self._wanted.checkpoint or self.state not in _BEFORE_BEGIN:
+            return
+        progress = event.restore.progress
+        decoded = msgspec.msgpack.decode(progress, type=Progress) if progress is not None else None
+        self._loaded = event.restore.checkpoint
+        self._out.append(io.Hand(task.TakeState(self._loaded, event.operators, decoded)))
+        self._restore_channels(decoded)
+        if self.state is TaskState.STANDBY:
+            self._out.append(io.Tell(control.Prepared(self.process, self._loaded)))
+        else:
+            self._start()
+
+    def _restore_channels(self, progress: Progress | None) -> None:
+        for channel in self.inputs:
+            channel.restore(progress.inputs[channel.index].next_seq if progress else 0)
+        for output in self.outputs:
+            output.restore(progress.outputs[output.index] if progress else 0)
+
+    def _start(self) -> None:
+        """The state is here: commit what it names, connect, serve who waits, and begin if the log is here too."""
+        assert self._wanted is not None
+        self.store.truncate(self._wanted.checkpoint)
+        if self._sinks and self._wanted.checkpoint:
+            self._out.append(io.Commit(self._wanted.checkpoint, self._wanted.committables))
+        for channel in self.inputs:
+            self._connect(channel)
+        parked, self._parked = self._parked, []
+        for subscription in parked:
+            self._on_subscribed(subscription)
+        self._check_opened()
+        self._begin()
+
+    @property
+    def _started(self) -> bool:
+        return self.attempt is not None and self._wanted is not None and self._loaded == self._wanted.checkpoint
+
+    def _on_replay(self, message: control.Replay) -> None:
+        if self.state in _BEFORE_BEGIN and message.round == self._round and self._replay is None:
+            self._replay = message
+            if self._started:
+                self._begin()
+
+    def _begin(self) -> None:
+        if self._replay is None or self.attempt is None:
+            return
+        for segment in self._replay.log:
+            self.store.append(segment, self.store.stable)
+        by_channel = {output.channel: output for output in self.outputs}
+        for expectation in self._replay.expected:
+            by_channel[expectation.channel].expect(expectation)
+        self._effect_told = not self._replay.expected and not self._replay.log
+        self._enter(TaskState.REPLAYING)
+        self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted)))
+        if not self._may_produce:
+            self._out.append(io.Hand(task.MayProduce(False)))
+
+    # ---- connections
+
+    def _connect(self, channel: InputChannel) -> None:
+        if channel.peer is None:
+            return
+        assert self.attempt is not None
+        channel.opened = False
+        next_seq = -1 if channel.peer.reset else channel.next_seq
+        hello = io.Hello(self._plan.job, channel.channel, self.attempt, channel.peer.attempt, next_seq)
+        self._out.append(io.Connect(channel.index, channel.peer.address, hello))
+
+    def _drop(self, channel: InputChannel) -> None:
+        channel.peer, channel.opened = None, False
+        if channel.connection is not None:
+            self._out.append(io.Disconnect(channel.connection))
+            channel.connection = None
+
+    def _change_peer(self, channel: InputChannel, peer: Peer) -> None:
+        if channel.peer == peer:
+            return
+        self._drop(channel)
+        channel.peer = peer
+        if self._started:
+            self._connect(channel)
+
+    def _on_connected(self, event: io.Connected) -> None:
+        channel = self.inputs[event.input]
+        if channel.peer is None or channel.connection is not None:
+            self._out.append(io.Disconnect(event.connection))
+        else:
+            channel.connection = event.connection
+
+    def _on_lost(self, event: io.Lost) -> None:
+        for channel in self.inputs:
+            if (event.connection == channel.connection and event.connection >= 0) or (
+                event.connection < 0 and event.input == channel.index and channel.connection is None
+            ):
+                channel.connection = None
+                if channel.peer is not None:
+                    self._out.append(io.Tell(control.Suspect(self.process, channel.sender)))
+                    self._connect(channel)
+        for output in self.outputs:
+            if event.connection >= 0 and output.connection == event.connection:
+                output.disconnect()
+        self._parked = [s for s in self._parked if s.connection != event.connection]
+        self._weigh()
+
+    def _on_subscribed(self, event: io.Subscribed) -> None:
+        hello = event.hello
+        output = next((o for o in self.outputs if o.channel == hello.channel), None)
+        if output is None or hello.job != self._plan.job:
+            self._out.append(io.Disconnect(event.connection))
+        elif not self._started or (self.attempt is not None and hello.sender > self.attempt):
+            self._parked.append(event)
+        elif hello.sender != self.attempt or hello.receiver < output.attempt:
+            self._out.append(io.Disconnect(event.connection))
+        else:
+            if (old := output.disconnect()) is not None:
+                self._out.append(io.Disconnect(old))
+            header = output.subscribe(event.connection, hello.receiver, hello.next_seq, self.store)
+            self._send(event.connection, header, None)
+            self._pump(output)
+            self._weigh()
+
+    def _on_sever(self, message: control.Sever) -> None:
+        self._round = message.round
+        self._truncate(message.stable)
+        failed = set(message.failed)
+        for channel in self.inputs:
+            if channel.sender in failed:
+                self._drop(channel)
+        for output in self.outputs:
+            if output.receiver in failed and (old := output.disconnect()) is not None:
+                self._out.append(io.Disconnect(old))
+        numbers = [n for n, origin in enumerate(self._plan.tasks) if origin in failed]
+        logs = [segment for number in numbers for segment in self.store.of(number)]
+        received = [channel.expectation for channel in self.inputs if channel.sender in failed]
+        self._out.append(io.Tell(control.Holdings(self.process, message.round, logs, received)))
+        by_channel = {channel.channel: channel for channel in self.inputs}
+        for peer in message.replacements:
+            if peer.channel in by_channel:
+                self._change_peer(by_channel[peer.channel], peer)
+        self._weigh()
+
+    # ---- frames
+
+    def _on_arrived(self, event: io.Arrived) -> None:
+        channel = next((c for c in self.inputs if c.connection == event.connection), None)
+        if channel is None:
+            return
+        header = event.header
+        if header.kind is FrameKind.LOG_ONLY:
+            if channel.open(header):
+                self._out.append(io.Hand(task.Renumber(channel.index, header.seq)))
+        else:
+            channel.receive(header)
+        for segment in header.delta:
+            self.store.append(segment, header.stable)
+        self.store.truncate(header.stable)
+        if header.kind is FrameKind.LOG_ONLY:
+            self._check_opened()
+        else:
+            self._out.append(io.Hand(task.Deliver(channel.index, event.frame)))
+
+    def _check_opened(self) -> None:
+        if self.state is TaskState.CONNECTING and all(c.opened for c in self.inputs):
+            self._enter(TaskState.FETCHING_DETERMINANTS)
+
+    def _on_acknowledged(self, event: io.Acknowledged) -> None:
+        for output in self.outputs:
+            if output.connection == event.connection:
+                output.log.acknowledge(event.next_seq)
+                self._pump(output)
+        self._weigh()
+
+    def _on_took(self, event: task.Took) -> None:
+        channel = self.inputs[event.input]
+        taken = channel.acknowledge(event.next_seq)
+        if taken is not None and channel.connection is not None:
+            self._out.append(io.SendAck(channel.connection, taken))
+        if not self.outputs and self.state is not TaskState.REPLAYING:
+            self._tell_effect()
+
+    def _on_produced(self, event: task.Produced) -> None:
+        if event.log is not None:
+            self.store.append(event.log, self.store.stable)
+        touched = {index: None for index, _ in event.frames}
+        for index, frame in event.frames:
+            self.outputs[index].retained(frame, self._codec, self._logs)
+        for index in touched:
+            self._pump(self.outputs[index])
+        self._weigh()
+
+    def _pump(self, output: OutputChannel) -> None:
+        if output.connection is None:
+            return
+        for header, body, new in output.sendable(self.store, self._limits.window):
+            self._send(output.connection, header, body)
+            if new:
+                self._tell_effect()
+
+    def _send(self, connection: int, header: FrameHeader, body: object) -> None:
+        self.delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
+        self.data_bytes += self._codec.size_bytes(body) if body is not None else 0
+        self._out.append(io.SendFrame(connection, header, body))
+
+    def _tell_effect(self) -> None:
+        if not self._effect_told:
+            self._effect_told = True
+            self._out.append(io.Tell(control.NewEffect(self.process)))
+
+    # ---- back-pressure and memory
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(output.log.memory_bytes for output in self.outputs)
+
+    def _weigh(self) -> None:
+        """After any change of the in-flight logs: spill, ask for a checkpoint, hold the task back, or give up."""
+        budget = self._limits.budget_bytes
+        used = self.memory_bytes
+        if self._spill is not None and used > budget * self._limits.spill_at:
+            for output in self.outputs:
+                output.log.spill_oldest(used - int(budget * self._limits.spill_at))
+            used = self.memory_bytes
+        if used * 2 > budget and not self._checkpoint_requested:
+            self._checkpoint_requested = True
+            self._out.append(io.Tell(control.RequestCheckpoint(self.process)))
+        if used > budget * (1 + self._limits.reserve) * 1.5:
+            raise CapacityError(
+                f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent: "
+                "checkpoint more often, raise the budget, or choose a spill policy"
+            )
+        limit = budget if self._source else budget * (1 + self._limits.reserve)
+        crowded = any(output.log.unreceived >= 2 * self._limits.window for output in self.outputs)
+        allowed = not crowded and used < limit
+        if allowed != self._may_produce:
+            self._may_produce = allowed
+            self._out.append(io.Hand(task.MayProduce(allowed)))
+
+    # ---- checkpoints
+
+    def _on_trigger(self, message: control.Trigger) -> None:
+        self._out.append(io.Hand(task.TriggerCall(message.checkpoint)))
+
+    def _on_abort(self, message: control.AbortCheckpoint) -> None:
+        self._out.append(io.Hand(task.AbortCall(message.checkpoint)))
+
+    def _on_snapped(self, event: task.Snapped) -> None:
+        snapshot = event.snapshot
+        self._snapshots[snapshot.checkpoint] = event.progress
+        if snapshot.committables:
+            self._committables[snapshot.checkpoint] = {n: list(c) for n, c in snapshot.committables.items()}
+        if event.persist and self.attempt is not None:
+            merged = self._uncommitted(snapshot.checkpoint)
+            self._out.append(io.Persist(replace(snapshot, committables=merged), self.attempt))
+
+    def _uncommitted(self, checkpoint: int) -> dict[str, list[bytes]]:
+        """What sinks prepared up to ``checkpoint`` and no completed checkpoint covers: aborted ones' included."""
+        merged: dict[str, list[bytes]] = {}
+        for number in sorted(n for n in self._committables if n <= checkpoint):
+            for name, named in self._committables[number].items():
+                merged.setdefault(name, []).extend(named)
+        return merged
+
+    def _on_persisted(self, event: io.Persisted) -> None:
+        self._out.append(io.Tell(control.Snapshotted(self.process, event.handle, event.persist_ms)))
+
+    def _on_persist_failed(self, event: io.PersistFailed) -> None:
+        self._out.append(io.Tell(control.SnapshotFailed(self.process, event.checkpoint, event.reason)))
+
+    def _on_complete(self, message: control.Complete) -> None:
+        if self.state in _BEFORE_BEGIN:
+            return
+        checkpoint = message.checkpoint
+        if self._sinks:
+            self._out.append(io.Commit(checkpoint, self._uncommitted(checkpoint)))
+            self._committables = {n: c for n, c in self._committables.items() if n > checkpoint}
+        self._truncate(checkpoint)
+        self._weigh()
+
+    def _truncate(self, checkpoint: int) -> None:
+        self.store.truncate(checkpoint)
+        progress = self._snapshots.get(checkpoint)
+        if progress is None:
+            return
+        self._checkpoint_requested = False
+        for output in self.outputs:
+            output.log.truncate(checkpoint)
+        for channel in self.inputs:
+            channel.truncate(progress.inputs[channel.index].next_seq)
+        self._snapshots = {n: p for n, p in self._snapshots.items() if n > checkpoint}
+
+    def _on_commit_done(self, event: io.CommitDone) -> None:
+        self._out.append(io.Tell(control.Committed(self.process, event.checkpoint)))
+
+    # ---- the rest
+
+    def _on_entered(self, event: task.Entered) -> None:
+        if event.state is TaskState.RUNNING:
+            self._enter(TaskState.RUNNING)
+            self._out.append(io.Tell(control.Running(self.process, self._round, event.rows_replayed)))
+        elif event.state is TaskState.FINISHED:
+            self._enter(TaskState.FINISHED)
+            self._out.append(io.Tell(control.Drained(self.process)))
+
+    def _on_ping(self, message: control.Ping) -> None:
+        counters = {
+            "in_flight_bytes": self.memory_bytes,
+            "log_bytes": self.store.size_bytes,
+            "data_bytes": self.data_bytes,
+            "delta_bytes": self.delta_bytes,
+        }
+        self._out.append(io.Tell(control.Pong(self.process, message.number, counters)))
+
+    def _on_stop(self, message: control.Stop) -> None:
+        self._out.append(io.Shutdown(message.reason))
+
+    _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+        control.Prepare: _on_prepare,
+        control.Promote: _on_promote,
+        control.Replay: _on_replay,
+        control.Sever: _on_sever,
+        control.Trigger: _on_trigger,
+        control.AbortCheckpoint: _on_abort,
+        control.Complete: _on_complete,
+        control.Stop: _on_stop,
+        control.Ping: _on_ping,
+        io.Subscribed: _on_subscribed,
+        io.Connected: _on_connected,
+        io.Arrived: _on_arrived,
+        io.Acknowledged: _on_acknowledged,
+        io.Lost: _on_lost,
+        io.Loaded: _on_loaded,
+        io.Persisted: _on_persisted,
+        io.PersistFailed: _on_persist_failed,
+        io.CommitDone: _on_commit_done,
+        task.Took: _on_took,
+        task.Produced: _on_produced,
+        task.Snapped: _on_snapped,
+        task.Entered: _on_entered,
+    }

@@ -1,0 +1,62 @@
+"""The receiving side of a link: what each input channel has got, and from whom it may still get something."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from clonos_py.channel.frames import FrameHeader
+from clonos_py.model.errors import ProtocolError
+from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.messages import Expectation, Peer
+
+
+class InputChannel:
+    """One input: its sender, the connection to it, and checksums of what arrived since the restart point (D12)."""
+
+    def __init__(self, index: int, channel: ChannelId, sender: TaskId, window: int) -> None:
+        self.index, self.channel, self.sender = index, channel, sender
+        self.peer: Peer | None = None
+        self.connection: int | None = None
+        self.opened = False
+        """Whether the connection's log-only frame has come."""
+        self._window = window
+        self.restore(0)
+
+    def restore(self, next_seq: int) -> None:
+        self.next_seq = next_seq
+        self._acknowledged = next_seq
+        self._checksums: deque[tuple[int, int]] = deque()
+
+    def open(self, header: FrameHeader) -> bool:
+        """Takes the log-only frame. True if the numbering starts anew. Raises ProtocolError on a gap."""
+        assert self.peer is not None
+        self.opened = True
+        if header.seq == self.next_seq:
+            return False
+        if not self.peer.reset:
+            raise ProtocolError(f"{self.sender} offers frames from {header.seq} on {self.channel}, {self.next_seq} is next")
+        self.restore(header.seq)
+        return True
+
+    def receive(self, header: FrameHeader) -> None:
+        """Raises ProtocolError unless it is the next frame."""
+        if header.seq != self.next_seq or not self.opened:
+            raise ProtocolError(f"{self.sender} sent frame {header.seq} on {self.channel}, {self.next_seq} is next")
+        self.next_seq += 1
+        self._checksums.append((header.seq, header.checksum))
+
+    def acknowledge(self, taken: int) -> int | None:
+        """The task has taken everything below ``taken``: what to acknowledge now, None to wait for more."""
+        if taken < self.next_seq and taken - self._acknowledged < max(1, self._window // 4):
+            return None
+        self._acknowledged = taken
+        return taken
+
+    def truncate(self, next_seq: int) -> None:
+        """Everything below is covered by a completed checkpoint."""
+        while self._checksums and self._checksums[0][0] < next_seq:
+            self._checksums.popleft()
+
+    @property
+    def expectation(self) -> Expectation:
+        return Expectation(self.channel, self.next_seq, list(self._checksums))

@@ -1,0 +1,101 @@
+"""The sending side of a link: in-flight logs, their subscribers, and the delta that goes with every frame (D3, D6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from clonos_py.causal.log import CausalStore
+from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
+from clonos_py.channel.inflight import Entry, InFlightLog, Spill
+from clonos_py.model.errors import DivergenceError
+from clonos_py.model.ids import Attempt, ChannelId, TaskId
+from clonos_py.model.messages import Expectation
+
+NO_ATTEMPT = Attempt(-1, -1)
+
+
+class OutputChannel:
+    """One output: its in-flight log, who receives it, and how far that connection has carried the logs.
+
+    What a receiver holds is known per connection only, and is forgotten with it.
+    """
+
+    def __init__(
+        self, index: int, channel: ChannelId, receiver: TaskId, shared_logs: frozenset[int], spill: Spill | None
+    ) -> None:
+        self.index, self.channel, self.receiver = index, channel, receiver
+        self._shared_logs, self._spill = shared_logs, spill
+        self.connection: int | None = None
+        self.attempt = NO_ATTEMPT
+        self.retain = True
+        self.restore(0)
+
+    def restore(self, next_seq: int) -> None:
+        self.log = InFlightLog(next_seq, self._spill)
+        self.log.retain = self.retain
+        self._position = 0
+        self._expected: dict[int, int] = {}
+        self._first_new = next_seq
+
+    def expect(self, expectation: Expectation) -> None:
+        """What the receiver has of the predecessor's frames: rebuilt ones must equal them."""
+        self._expected = dict(expectation.checksums)
+        self._first_new = expectation.next_seq
+
+    def retained(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
+        """Appends a frame. Raises DivergenceError if it is not what the predecessor sent under this number."""
+        body = codec.encode(frame.rows) if frame.rows is not None else None
+        checksum = codec.checksum(body) if check and body is not None else 0
+        if self._expected.pop(frame.seq, checksum) != checksum:
+            raise DivergenceError(
+                f"frame {frame.seq} on {self.channel} was rebuilt with other content than its predecessor sent to "
+                f"{self.receiver}: an operator of this task is not deterministic; find it with 'clonos check'"
+            )
+        size = codec.size_bytes(body) if body is not None else 0
+        row_count = frame.rows.num_rows if frame.rows is not None else 0
+        bare = Frame(
+            frame.seq, frame.kind, frame.epoch, frame.watermark, frame.idle, frame.checkpoint, None, frame.marker_us
+        )
+        self.log.append(Entry(bare, row_count, body, size, checksum))
+
+    def subscribe(self, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> FrameHeader:
+        """Starts to serve a receiver; gives the log-only frame that opens the connection."""
+        if next_seq < 0:
+            next_seq = self.log.first if self.retain else self.log.next_seq
+        self.log.connect(next_seq)
+        self.connection, self.attempt, self._position = connection, attempt, 0
+        delta = self._delta(store)
+        return FrameHeader(next_seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, store.stable, delta)
+
+    def _delta(self, store: CausalStore) -> list[Any]:
+        delta = store.since(self._position, self._shared_logs.__contains__) if self._shared_logs else []
+        self._position = store.position
+        return delta
+
+    def disconnect(self) -> int | None:
+        """Ends the connection; what it was."""
+        connection, self.connection = self.connection, None
+        self.log.disconnect()
+        return connection
+
+    def sendable(self, store: CausalStore, window: int) -> Iterator[tuple[FrameHeader, Any, bool]]:
+        """Frames to send now, each with a delta cut at this moment, and whether it was never sent before."""
+        while (entry := self.log.pending(window)) is not None:
+            frame = entry.frame
+            header = FrameHeader(
+                frame.seq,
+                frame.kind,
+                frame.epoch,
+                frame.watermark,
+                frame.idle,
+                frame.checkpoint,
+                entry.row_count,
+                frame.marker_us,
+                entry.checksum,
+                store.stable,
+                self._delta(store),
+            )
+            body = self.log.body(entry)
+            self.log.sent()
+            yield header, body, frame.seq >= self._first_new
