@@ -1,0 +1,113 @@
+"""All rows that one side of a join has seen, by key: immutable segments plus an index that can be rebuilt (D15).
+
+Rows are numbered in the order in which they came. Small segments are merged eight at a time, so that a row is copied a
+logarithmic number of times and a snapshot writes little more than what is new; what is stored and has not been merged
+since is only referenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.views import Ints, Words, fixed
+from clonos_py.model.state import Chunk
+from clonos_py.operators.keyed_chunks import concat
+
+_FAN_IN = 8
+_FULL_CLASS = 7
+"""Segments of 2**20 rows and more are not merged again."""
+
+
+class History:
+    """Rows of one schema, looked up by the hash of ``keys``."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+        self._segments: list[Chunk] = []
+        self._starts: Ints = np.zeros(1, np.int64)
+        self._index = SortedIndex()
+
+    @property
+    def rows(self) -> int:
+        return self._index.rows
+
+    def append(self, rows: pa.RecordBatch, hashes: Words) -> None:
+        """Adds rows, whose keys have these hashes."""
+        if rows.num_rows:
+            self._index.append(hashes)
+            self._segments.append(Chunk(rows))
+            self._merge()
+
+    def load(self, chunks: Iterable[Chunk]) -> None:
+        """Adds stored rows."""
+        for chunk in chunks:
+            self._index.append(hash_rows(chunk.rows, self._keys))
+            self._segments.append(chunk)
+        self._merge()
+
+    def chunks(self) -> list[Chunk]:
+        """All rows. Chunks are immutable; what is stored of them stays so."""
+        return list(self._segments)
+
+    def probe(self, hashes: Words) -> tuple[Ints, Ints]:
+        """Candidates: (position in ``hashes``, number of the row), in the order of positions, then of rows."""
+        return self._index.probe(hashes)
+
+    def take(self, numbers: Ints) -> pa.RecordBatch:
+        """The rows of these numbers, in this order."""
+        owners = np.searchsorted(self._starts, numbers, side="right") - 1
+        order = np.argsort(owners, kind="stable")
+        held, cuts = np.unique(owners[order], return_index=True)
+        pieces = [
+            self._segments[segment].rows.take(numbers[part] - self._starts[segment])
+            for segment, part in zip(held.tolist(), np.split(order, cuts[1:]), strict=True)
+        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return concat(pieces).take(back)
+
+    def expire(self, time: str, before: int) -> None:
+        """Forgets segments in which most rows have a ``time`` earlier than ``before``, except their later rows."""
+        keep = np.ones(self.rows, bool)
+        segments: list[Chunk] = []
+        for start, segment in zip(self._starts.tolist(), self._segments, strict=False):
+            alive = fixed(segment.rows.column(time)) >= before
+            if 2 * np.count_nonzero(alive) > len(alive):
+                segments.append(segment)
+                continue
+            keep[start : start + len(alive)] = alive
+            if alive.any():
+                segments.append(Chunk(segment.rows.take(np.flatnonzero(alive))))
+        if not keep.all():
+            self._segments = segments
+            self._index.compact(keep)
+            self._merge()
+
+    def _merge(self) -> None:
+        while (count := self._mergeable()) >= _FAN_IN:
+            merged = Chunk(concat([segment.rows for segment in self._segments[-count:]]))
+            self._segments[-count:] = [merged]
+        sizes = [segment.rows.num_rows for segment in self._segments]
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def _mergeable(self) -> int:
+        """How many of the last segments are no larger, by magnitude, than the very last one."""
+        if not self._segments:
+            return 0
+        limit = min(_size_class(self._segments[-1]), _FULL_CLASS - 1)
+        for count, segment in enumerate(reversed(self._segments)):
+            if _size_class(segment) > limit:
+                return count
+        return len(self._segments)
+
+
+def _size_class(segment: Chunk) -> int:
+    """Each class holds eight times as many rows as the one before."""
+    return segment.rows.num_rows.bit_length() // 3

@@ -1,0 +1,108 @@
+"""Incremental inner join of everything two streams have ever brought (Nexmark q3), or of rows at most ``ttl`` apart.
+
+Each row meets the rows of the other side that came before it, so every pair is found once, by its later row. Pairs come
+in the order of the arriving rows, then in that in which the others arrived. State is the history of both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.matching import equal_rows
+from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
+from clonos_py.operators.history import History
+from clonos_py.operators.keyed_chunks import owned, with_groups
+from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
+
+_SIDES = ("left", "right")
+
+
+class HistoryJoin(Operator):
+    """Joins on equal keys (null equals nothing).
+
+    With ``ttl_us`` only rows whose event times differ by at most so much make a pair, which lets old rows be forgotten;
+    it needs the time columns. Then rows behind the watermark, whose partners may be gone, are dropped and counted as
+    ``late_rows``.
+    """
+
+    def __init__(
+        self,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        columns: JoinColumns,
+        schema: pa.Schema,
+        ttl_us: int | None = None,
+        left_time: str | None = None,
+        right_time: str | None = None,
+    ) -> None:
+        if ttl_us is not None and (left_time is None or right_time is None):
+            raise GraphError("a join with a ttl needs an event time on both sides; give their sources one")
+        self._keys = (list(left_keys), list(right_keys))
+        self._times = (None, None) if ttl_us is None else (left_time, right_time)
+        self._ttl = ttl_us
+        self._pairs = Pairs(columns, schema)
+        self._kept = tuple(self._pairs.needed(side, *self._keys[side], self._times[side]) for side in (0, 1))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._histories = tuple(History(keys) for keys in self._keys)
+        self._expired = MIN_TIME
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows = self._on_time(matchable(rows, self._keys[side], self._times[side], self.ctx.count), side)
+        if not rows.num_rows:
+            return
+        rows = with_groups(rows.select(self._kept[side]), self._keys[side], self.ctx.key_groups)
+        hashes = hash_rows(rows, self._keys[side])
+        positions, numbers = self._histories[1 - side].probe(hashes)
+        if len(positions):
+            self._emit(rows, side, positions, self._histories[1 - side].take(numbers))
+        self._histories[side].append(rows, hashes)
+
+    def on_watermark(self, watermark: int) -> int:
+        """Forgets what no row on time can match any more, now and then."""
+        if self._ttl is not None and watermark - self._expired >= self._ttl // 8:
+            for history, time in zip(self._histories, self._times, strict=True):
+                history.expire(str(time), watermark - self._ttl)
+            self._expired = watermark
+        return watermark
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState({name: self._histories[side].chunks() for side, name in enumerate(_SIDES)})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._clear()
+        for side, name in enumerate(_SIDES):
+            for part in parts:
+                self._histories[side].load(owned(part.tables.get(name, ()), self.ctx.groups))
+
+    def _on_time(self, rows: pa.RecordBatch, side: int) -> pa.RecordBatch:
+        time = self._times[side]
+        if time is None:
+            return rows
+        on_time = fixed(rows.column(time)) >= self.ctx.watermark
+        late = rows.num_rows - int(np.count_nonzero(on_time))
+        if not late:
+            return rows
+        self.ctx.count("late_rows", late)
+        return rows.take(np.flatnonzero(on_time))
+
+    def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> None:
+        """Emits the candidates that are pairs: row i of ``candidates`` may belong to row ``positions[i]``."""
+        others = np.arange(candidates.num_rows)
+        same = equal_rows(rows, self._keys[side], positions, candidates, self._keys[1 - side], others)
+        if self._ttl is not None:
+            ours = fixed(rows.column(str(self._times[side])))[positions]
+            same &= np.abs(ours - fixed(candidates.column(str(self._times[1 - side])))) <= self._ttl
+        order = (0, 1) if side == 0 else (1, 0)
+        batches, numbers = (rows, candidates), (positions[same], others[same])
+        for batch in self._pairs.batches([batches[i] for i in order], [numbers[i] for i in order]):
+            self.out.emit(batch)

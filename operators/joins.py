@@ -1,0 +1,6 @@
+"""The joins."""
+
+from clonos_py.operators.history_join import HistoryJoin
+from clonos_py.operators.window_join import WindowJoin
+
+__all__ = ["HistoryJoin", "WindowJoin"]

@@ -1,0 +1,62 @@
+"""What joins have in common: the rows that can match at all, and pairs of rows as result columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.matching import with_keys
+from clonos_py.columns.views import Ints, valid
+
+_EMIT_ROWS = 65_536
+
+JoinColumns = tuple[tuple[str, int, str], ...]
+"""(name in the result, side: 0 left or 1 right, name in that input)"""
+
+
+class Pairs:
+    """Makes rows of ``schema`` from pairs of rows. Fields that ``columns`` does not name are constants."""
+
+    def __init__(self, columns: JoinColumns, schema: pa.Schema) -> None:
+        self._origins = {name: (side, column) for name, side, column in columns}
+        self._schema = schema
+
+    def needed(self, side: int, *others: str | None) -> list[str]:
+        """The columns of a side that results are made of, and ``others``; each once, in a fixed order."""
+        mine = [column for _, (at, column) in sorted(self._origins.items()) if at == side]
+        return list(dict.fromkeys([*(name for name in others if name is not None), *mine]))
+
+    def batches(
+        self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints], constants: dict[str, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The pairs as batches, in their order."""
+        for start in range(0, len(rows[0]), _EMIT_ROWS):
+            cut = [pa.array(numbers[start : start + _EMIT_ROWS]) for numbers in rows]
+            columns = [self._column(field, sides, cut, constants or {}) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(
+        self, field: pa.Field[Any], sides: Sequence[pa.RecordBatch], cut: list[Any], constants: dict[str, int]
+    ) -> Any:
+        if field.name in self._origins:
+            side, column = self._origins[field.name]
+            return sides[side].column(column).take(cut[side])
+        return pa.repeat(pa.scalar(constants[field.name], field.type), len(cut[0]))
+
+
+def matchable(
+    rows: pa.RecordBatch, keys: Sequence[str], time: str | None, count: Callable[[str, int], None]
+) -> pa.RecordBatch:
+    """The rows that have all keys and a time. The others match nothing and are counted."""
+    kept = with_keys(rows, keys)
+    if kept is not None:
+        count("null_key_rows", rows.num_rows - len(kept))
+        rows = rows.take(kept)
+    timed = None if time is None else valid(rows.column(time))
+    if timed is not None:
+        count("null_time_rows", int(rows.num_rows - timed.sum()))
+        rows = rows.take(np.flatnonzero(timed))
+    return rows

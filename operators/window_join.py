@@ -1,0 +1,207 @@
+"""Inner join of two streams within windows: rows of equal keys whose event times lie in the same window (Nexmark q8).
+
+Rows are kept by *pane*, the longest piece of time that no window cuts: a tumbling window is one pane, a hopping window
+several. When the watermark passes the end of a window its panes are joined; a pane goes when its last window has
+closed. Pairs come in the order of windows, then of the left row, then of the right row. A row none of whose windows is
+open any more is dropped and counted as ``late_rows``.
+
+A window joins only rows for which it has not fired yet: each chunk of a snapshot comes with the time up to which its
+instance had fired, since instances whose key groups one successor takes over need not have been equally far.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.matching import match
+from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.operators.keyed_chunks import concat, owned, with_groups
+from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
+
+_PANE = "_pane"
+_SIDES = ("left", "right")
+
+
+class _Stored(NamedTuple):
+    """A chunk, and the time up to which the windows of its rows have fired."""
+
+    chunk: Chunk
+    fired: int
+
+
+@dataclass
+class _Pane:
+    """The rows of one side in one pane."""
+
+    stored: list[_Stored] = field(default_factory=list)
+    fresh: list[pa.RecordBatch] = field(default_factory=list)
+
+
+class WindowJoin(Operator):
+    """Joins on equal keys (null equals nothing) within tumbling or hopping windows.
+
+    ``columns`` say where each field of ``schema`` comes from; ``window_start`` and ``window_end`` may stand among the
+    fields without being named there.
+    """
+
+    def __init__(
+        self,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        window: Tumbling | Hopping,
+        left_time: str,
+        right_time: str,
+        columns: JoinColumns,
+        schema: pa.Schema,
+    ) -> None:
+        self._keys = (list(left_keys), list(right_keys))
+        self._times = (None, None) if window.processing_time else (left_time, right_time)
+        self._size = window.size_us
+        self._slide = window.slide_us if isinstance(window, Hopping) else window.size_us
+        self._width = gcd(self._size, self._slide)
+        self._pairs = Pairs(columns, schema)
+        self._kept = tuple(self._pairs.needed(side, *self._keys[side]) for side in (0, 1))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._panes: tuple[dict[int, _Pane], dict[int, _Pane]] = ({}, {})
+        self._fired = MIN_TIME
+        self._next_end = MAX_TIME
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows = matchable(rows, self._keys[side], self._times[side], self.ctx.count)
+        if not rows.num_rows:
+            return
+        times = self._event_times(rows, side)
+        rows = rows.select(self._kept[side])
+        open_from = self._open_from(self._fired)
+        if times.min() < open_from:
+            on_time = np.flatnonzero(times >= open_from)
+            self.ctx.count("late_rows", rows.num_rows - len(on_time))
+            rows, times = rows.take(on_time), times[on_time]
+        for start, piece in self._split(rows, times):
+            self._pane(side, start).fresh.append(piece)
+
+    def on_watermark(self, watermark: int) -> int:
+        """Fires what is due. The pairs of a later window can have times down to the start of that window."""
+        processing_time = self._times[0] is None
+        if watermark == MAX_TIME or not processing_time:
+            self._fire(watermark)
+        if watermark == MAX_TIME or processing_time:
+            return watermark
+        return max(MIN_TIME, min(watermark, self._open_from(watermark)))
+
+    def on_timer(self, at: int) -> None:
+        self._fire(at)
+
+    def snapshot(self) -> OperatorState:
+        """Per side a table of panes, and in ``values`` the time up to which each of its chunks has fired."""
+        tables: dict[str, list[Chunk]] = {}
+        values: dict[str, int | list[int]] = {"fired": self._fired}
+        for side, name in enumerate(_SIDES):
+            stored = [entry for start, pane in self._panes[side].items() for entry in self._sealed(side, start, pane)]
+            tables[name] = [entry.chunk for entry in stored]
+            values[name] = [max(entry.fired, self._fired) for entry in stored]
+        return OperatorState(tables, values)
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._clear()
+        self._fired = min((part.values["fired"] for part in parts), default=MIN_TIME)
+        for part in parts:
+            for side, name in enumerate(_SIDES):
+                for whole, fired in zip(part.tables.get(name, ()), part.values[name], strict=True):
+                    for chunk in owned([whole], self.ctx.groups):
+                        start = int(fixed(chunk.rows.column(_PANE))[0])
+                        self._pane(side, start).stored.append(_Stored(chunk, fired))
+
+    def _event_times(self, rows: pa.RecordBatch, side: int) -> Ints:
+        time = self._times[side]
+        if time is None:
+            return np.full(rows.num_rows, self.ctx.time.now())
+        times: Ints = fixed(rows.column(time))
+        return times
+
+    def _open_from(self, watermark: int) -> int:
+        """The start of the first window that ends after ``watermark``."""
+        return ((watermark - self._size) // self._slide + 1) * self._slide
+
+    def _split(self, rows: pa.RecordBatch, times: Ints) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows by pane, in the order of panes, the order inside each kept."""
+        if not len(times):
+            return
+        panes = times // self._width
+        if int(panes.min()) != int(panes.max()) and (panes[1:] < panes[:-1]).any():
+            order = np.argsort(panes, kind="stable")
+            rows, panes = rows.take(order), panes[order]
+        cuts = [0, *(np.flatnonzero(panes[1:] != panes[:-1]) + 1).tolist(), len(panes)]
+        for low, high in itertools.pairwise(cuts):
+            yield int(panes[low]) * self._width, rows.slice(low, high - low)
+
+    def _pane(self, side: int, start: int) -> _Pane:
+        pane = self._panes[side].get(start)
+        if pane is None:
+            pane = self._panes[side][start] = _Pane()
+            for end in self._ends(start):
+                self._next_end = min(self._next_end, end)
+                if self._times[0] is None:
+                    self.ctx.set_timer(end)
+        return pane
+
+    def _ends(self, pane: int) -> Iterator[int]:
+        """The ends of the windows around a pane that have not fired."""
+        first = ((pane - self._size) // self._slide + 1) * self._slide
+        for start in range(first, pane + 1, self._slide):
+            if start + self._size > self._fired:
+                yield start + self._size
+
+    def _fire(self, watermark: int) -> None:
+        if watermark >= self._next_end:
+            ends = {end for panes in self._panes for pane in panes for end in self._ends(pane)}
+            for end in sorted(end for end in ends if end <= watermark):
+                self._join(end - self._size, end)
+        self._fired = max(self._fired, watermark)
+        if watermark >= self._next_end:
+            self._forget()
+
+    def _join(self, start: int, end: int) -> None:
+        pieces = [list(self._pieces(side, start, end)) for side in (0, 1)]
+        if not all(pieces):
+            return
+        sides = [concat(found) for found in pieces]
+        rows = match(sides[0], self._keys[0], sides[1], self._keys[1])
+        for batch in self._pairs.batches(sides, rows, {"window_start": start, "window_end": end}):
+            self.out.emit(batch)
+
+    def _pieces(self, side: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        for at in range(start, end, self._width):
+            pane = self._panes[side].get(at)
+            if pane is not None:
+                yield from (e.chunk.rows.select(self._kept[side]) for e in pane.stored if e.fired < end)
+                yield from pane.fresh
+
+    def _forget(self) -> None:
+        open_from = self._open_from(self._fired)
+        left, right = ({at: pane for at, pane in panes.items() if at >= open_from} for panes in self._panes)
+        self._panes = (left, right)
+        ends = (end for panes in self._panes for pane in panes for end in self._ends(pane))
+        self._next_end = min(ends, default=MAX_TIME)
+
+    def _sealed(self, side: int, start: int, pane: _Pane) -> list[_Stored]:
+        """The pane's chunks; what came since the last snapshot has become one more."""
+        if pane.fresh:
+            rows = with_groups(concat(pane.fresh), self._keys[side], self.ctx.key_groups)
+            rows = rows.append_column(pa.field(_PANE, pa.int64()), pa.array(np.full(rows.num_rows, start)))
+            pane.stored.append(_Stored(Chunk(rows), MIN_TIME))
+            pane.fresh = []
+        return pane.stored

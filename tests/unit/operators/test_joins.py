@@ -1,0 +1,269 @@
+"""Joins give the pairs that their definition says, once, whatever the batches, the snapshots and the parallelism."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MAX_TIME
+from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.operators.joins import HistoryJoin, WindowJoin
+from clonos_py.operators.pairs import JoinColumns
+from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
+
+Row = tuple[int | None, int | None, str]
+"""key, time, name"""
+
+INPUT = schema(("key", pa.int64()), ("at", pa.int64()), ("name", pa.string()))
+PAIR = schema(("left", pa.string()), ("right", pa.string()))
+COLUMNS: JoinColumns = (("left", 0, "name"), ("right", 1, "name"))
+WINDOWED = schema(("left", pa.string()), ("right", pa.string()), ("window_start", pa.int64()))
+
+
+def batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = [pa.array([row[i] for row in rows], INPUT.field(i).type) for i in range(3)]
+    return pa.RecordBatch.from_arrays(columns, schema=INPUT)
+
+
+def window_join(window: Tumbling | Hopping) -> WindowJoin:
+    return WindowJoin(["key"], ["key"], window, "at", "at", COLUMNS, WINDOWED)
+
+
+def history_join(ttl_us: int | None = None) -> HistoryJoin:
+    return HistoryJoin(["key"], ["key"], COLUMNS, PAIR, ttl_us, "at", "at")
+
+
+def pairs(out: Collected) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in out.rows()]
+
+
+def test_a_window_join_pairs_equal_keys_of_one_window_when_it_closes() -> None:
+    operator = window_join(Tumbling(10))
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, 3, "a"), (2, 9, "b"), (1, 10, "c")]), 0)
+    operator.on_rows(batch([(1, 0, "x"), (1, 9, "y"), (2, 12, "z")]), 1)
+    assert advance(operator, ctx, 9) == 0
+    assert pairs(out) == []
+    assert advance(operator, ctx, 10) == 10
+    assert pairs(out) == [("a", "x", 0), ("a", "y", 0)]
+    operator.on_rows(batch([(1, 19, "w")]), 1)
+    assert advance(operator, ctx, MAX_TIME) == MAX_TIME
+    assert pairs(out)[2:] == [("c", "w", 10)]
+
+
+def test_rows_of_closed_windows_are_late_and_counted() -> None:
+    operator = window_join(Tumbling(10))
+    ctx, out = opened(operator)
+    advance(operator, ctx, 20)
+    operator.on_rows(batch([(1, 19, "late"), (1, 20, "a"), (1, 3, "late")]), 0)
+    operator.on_rows(batch([(1, 21, "x")]), 1)
+    advance(operator, ctx, 30)
+    assert pairs(out) == [("a", "x", 20)]
+    assert ctx.counted["late_rows"] == 2
+
+
+@pytest.mark.parametrize("operator", [window_join(Tumbling(10)), history_join(ttl_us=10)])
+def test_null_keys_match_nothing_and_null_times_belong_nowhere(operator: Operator) -> None:
+    ctx, out = opened(operator)
+    for side in (0, 1):
+        operator.on_rows(batch([(None, 1, "n"), (1, None, "t"), (1, 1, "a")]), side)
+    advance(operator, ctx, 10)
+    assert [pair[:2] for pair in pairs(out)] == [("a", "a")]
+    assert ctx.counted == {"null_key_rows": 2, "null_time_rows": 2}
+
+
+def test_a_processing_time_join_fires_by_timers() -> None:
+    operator = window_join(Tumbling(10, processing_time=True))
+    ctx, out = opened(operator)
+    ctx.time.wall_us = 12
+    operator.on_rows(batch([(1, None, "a")]), 0)
+    ctx.time.wall_us = 17
+    operator.on_rows(batch([(1, None, "x")]), 1)
+    assert ctx.timers == {20}
+    assert advance(operator, ctx, 100) == 100
+    assert pairs(out) == []
+    restored = window_join(Tumbling(10, processing_time=True))
+    ctx, out = opened(restored)
+    restored.restore([stored(operator.snapshot())])
+    assert ctx.timers == {20}
+    restored.on_timer(20)
+    assert pairs(out) == [("a", "x", 10)]
+
+
+def test_a_history_join_pairs_every_row_with_all_earlier_ones() -> None:
+    operator = history_join()
+    _, out = opened(operator)
+    operator.on_rows(batch([(1, 0, "a"), (2, 0, "b")]), 0)
+    operator.on_rows(batch([(2, 0, "x"), (1, 0, "y"), (1, 0, "z")]), 1)
+    operator.on_rows(batch([(1, 0, "c"), (2, 0, "d")]), 0)
+    assert pairs(out) == [("b", "x"), ("a", "y"), ("a", "z"), ("c", "y"), ("c", "z"), ("d", "x")]
+
+
+def test_keys_of_several_columns_and_of_text() -> None:
+    operator = HistoryJoin(["name", "key"], ["name", "key"], (("at", 1, "at"),), schema(("at", pa.int64())))
+    _, out = opened(operator)
+    operator.on_rows(batch([(1, 0, "a"), (2, 0, "a")]), 0)
+    operator.on_rows(batch([(2, 7, "a"), (2, 8, "b")]), 1)
+    assert pairs(out) == [(7,)]
+
+
+def test_a_history_join_with_ttl_needs_event_time() -> None:
+    with pytest.raises(GraphError, match="needs an event time"):
+        HistoryJoin(["key"], ["key"], COLUMNS, PAIR, ttl_us=5)
+
+
+def test_a_history_join_with_ttl_forgets_and_drops_late_rows() -> None:
+    operator = history_join(ttl_us=10)
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, at, f"l{at}") for at in range(100)]), 0)
+    advance(operator, ctx, 80)
+    operator.on_rows(batch([(1, 80, "x"), (1, 79, "late")]), 1)
+    assert [left for left, _ in pairs(out)] == [f"l{at}" for at in range(70, 91)]
+    assert ctx.counted["late_rows"] == 1
+    assert sum(chunk.rows.num_rows for chunk in operator.snapshot().tables["left"]) == 30
+
+
+def test_a_snapshot_of_a_history_join_writes_only_what_is_new() -> None:
+    operator = history_join()
+    opened(operator)
+    operator.on_rows(batch([(key, 0, "a") for key in range(1_000)]), 0)
+    first = operator.snapshot().tables["left"]
+    operator.on_rows(batch([(key, 0, "b") for key in range(10)]), 0)
+    second = operator.snapshot().tables["left"]
+    assert second[0] is first[0]
+    assert [chunk.rows.num_rows for chunk in second] == [1_000, 10]
+
+
+def test_many_small_batches_stay_few_segments_and_give_all_pairs() -> None:
+    operator = history_join()
+    _, out = opened(operator)
+    for number in range(600):
+        operator.on_rows(batch([(number, 0, f"l{number}")]), 0)
+    assert len(operator.snapshot().tables["left"]) < 25
+    operator.on_rows(batch([(number, 0, f"r{number}") for number in reversed(range(600))]), 1)
+    assert pairs(out) == [(f"l{n}", f"r{n}") for n in reversed(range(600))]
+
+
+def test_large_results_are_cut() -> None:
+    operator = history_join()
+    _, out = opened(operator)
+    for side in (0, 1):
+        operator.on_rows(batch([(1, 0, "a")] * 300), side)
+    assert sum(b.num_rows for _, b in out.batches) == 90_000
+    assert max(b.num_rows for _, b in out.batches) <= 65_536
+
+
+# Against their definitions, over random histories, snapshots and other parallelism.
+
+Step = tuple[int, list[tuple[int, int]]] | int
+"""Rows (key, time) of a side, or a watermark."""
+rows_of = st.lists(st.tuples(st.integers(0, 3), st.integers(-30, 60)), max_size=6)
+histories = st.lists(st.tuples(st.integers(0, 1), rows_of) | st.integers(-30, 70), max_size=14)
+windows = st.sampled_from([Tumbling(10), Hopping(20, 10), Hopping(15, 10), Hopping(10, 15)])
+
+
+class Instances:
+    """The instances of an operator: feeds each its key groups and can replace all by fewer or more."""
+
+    def __init__(self, create: Callable[[], Operator]) -> None:
+        self.create = create
+        self.collected: list[Collected] = []
+        self.start(1, [])
+
+    def start(self, parallelism: int, parts: list[OperatorState], watermark: int | None = None) -> None:
+        cuts = np.linspace(0, 128, parallelism + 1).astype(int).tolist()
+        self.running: list[tuple[Operator, ScriptedContext]] = []
+        for low, high in itertools.pairwise(cuts):
+            operator = self.create()
+            ctx, out = opened(operator, ScriptedContext(range(low, high)))
+            if watermark is not None:
+                ctx.watermark = watermark
+            operator.restore(parts)
+            self.collected.append(out)
+            self.running.append((operator, ctx))
+
+    def feed(self, rows: pa.RecordBatch, side: int) -> None:
+        from clonos_py.columns.keys import key_groups
+
+        groups = key_groups(rows, ["key"], 128)
+        for operator, ctx in self.running:
+            mine = rows.take(np.flatnonzero((groups >= ctx.groups.start) & (groups < ctx.groups.stop)))
+            if mine.num_rows:
+                operator.on_rows(mine, side)
+
+    def advance(self, watermark: int) -> None:
+        for operator, ctx in self.running:
+            advance(operator, ctx, watermark)
+
+    def rescale(self, parallelism: int, watermark: int) -> None:
+        self.start(parallelism, [stored(operator.snapshot()) for operator, _ in self.running], watermark)
+
+    def pairs(self) -> list[tuple[Any, ...]]:
+        return sorted(pair for out in self.collected for pair in pairs(out))
+
+
+def windows_of(window: Tumbling | Hopping, time: int) -> list[int]:
+    slide = window.slide_us if isinstance(window, Hopping) else window.size_us
+    return [start for start in range(-300, 300, slide) if start <= time < start + window.size_us]
+
+
+def run(create: Callable[[], Operator], history: list[Step], rescale_at: int, parallelism: int) -> tuple[Any, Any]:
+    """The pairs, and by side the rows in the order in which they came, each with the watermark it met."""
+    instances = Instances(create)
+    seen: tuple[list[tuple[int, int, str, int]], ...] = ([], [])
+    watermark = -1_000
+    for number, step in enumerate(history):
+        if number == rescale_at:
+            instances.rescale(parallelism, watermark)
+        if isinstance(step, int):
+            if step > watermark:
+                watermark = step
+                instances.advance(watermark)
+            continue
+        side, rows = step
+        named: list[Row] = [(key, at, f"{number}.{i}") for i, (key, at) in enumerate(rows)]
+        seen[side].extend((key, at, name, watermark) for (key, at), (_, _, name) in zip(rows, named, strict=True))
+        instances.feed(batch(named), side)
+    instances.advance(MAX_TIME)
+    return instances.pairs(), seen
+
+
+@given(histories, windows, st.integers(0, 14), st.integers(1, 3))
+def test_window_joins_equal_their_definition(
+    history: list[Step], window: Tumbling | Hopping, rescale_at: int, parallelism: int
+) -> None:
+    found, (left, right) = run(lambda: window_join(window), history, rescale_at, parallelism)
+    expected = [
+        (a[2], b[2], start)
+        for a in left
+        for b in right
+        for start in windows_of(window, a[1])
+        if a[0] == b[0] and start in windows_of(window, b[1])
+        if max(a[3], b[3]) < start + window.size_us
+    ]
+    assert found == sorted(expected)
+
+
+@given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | st.integers(1, 40))
+def test_history_joins_equal_their_definition(
+    history: list[Step], rescale_at: int, parallelism: int, ttl_us: int | None
+) -> None:
+    found, (left, right) = run(lambda: history_join(ttl_us), history, rescale_at, parallelism)
+    expected = [
+        (a[2], b[2])
+        for a in left
+        for b in right
+        if a[0] == b[0]
+        if ttl_us is None or (abs(a[1] - b[1]) <= ttl_us and a[1] >= a[3] and b[1] >= b[3])
+    ]
+    assert found == sorted(expected)
