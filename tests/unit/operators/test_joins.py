@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
@@ -193,8 +194,6 @@ class Instances:
             self.running.append((operator, ctx))
 
     def feed(self, rows: pa.RecordBatch, side: int) -> None:
-        from clonos_py.columns.keys import key_groups
-
         groups = key_groups(rows, ["key"], 128)
         for operator, ctx in self.running:
             mine = rows.take(np.flatnonzero((groups >= ctx.groups.start) & (groups < ctx.groups.stop)))
@@ -210,6 +209,22 @@ class Instances:
 
     def pairs(self) -> list[tuple[Any, ...]]:
         return sorted(pair for out in self.collected for pair in pairs(out))
+
+
+def test_a_successor_of_instances_that_were_not_equally_far_fires_each_window_once() -> None:
+    instances = Instances(lambda: window_join(Hopping(20, 10)))
+    instances.start(2, [])
+    keys = range(8)
+    for side, prefix in enumerate("lr"):
+        instances.feed(batch([(key, 15, f"{prefix}{key}") for key in keys]), side)
+    ahead, behind = instances.running
+    advance(*ahead, 21)
+    advance(*behind, 9)
+    assert 0 < len(instances.pairs()) < len(keys)
+    instances.rescale(1, 9)
+    instances.rescale(3, 9)
+    instances.advance(MAX_TIME)
+    assert instances.pairs() == [(f"l{key}", f"r{key}", start) for key in keys for start in (0, 10)]
 
 
 def windows_of(window: Tumbling | Hopping, time: int) -> list[int]:
