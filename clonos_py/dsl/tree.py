@@ -36,7 +36,9 @@ class Compiled:
         try:
             return kernels.as_array(self.evaluate(rows), rows.num_rows)
         except pa.ArrowException as error:
-            raise UserCodeError(f"{self.operator}: {self.text}: {error}, at {self._culprit(rows)}") from error
+            raise UserCodeError(
+                f"operator {self.operator!r}: {self.text}: {error}, at {self._culprit(rows)}"
+            ) from error
 
     def _culprit(self, rows: pa.RecordBatch) -> str:
         for index in range(rows.num_rows):

@@ -22,6 +22,10 @@ class SourceDefinition:
         raise NotImplementedError
 
 
+class MultiSourceDefinition(SourceDefinition):
+    """A source with several ports, so that type checkers know that ``job.source`` gives a tuple of streams."""
+
+
 class SinkDefinition:
     """A sink as written in a job. Picklable."""
 

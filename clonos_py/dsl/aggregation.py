@@ -1,0 +1,66 @@
+"""What ``aggregate(R, bids=count(), top=col("price").max())`` means: aggregates, their inputs, the output's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.dsl.aggregates import AggregateExpr
+from clonos_py.dsl.functions import Shape, record_of, schema_of
+from clonos_py.dsl.shapes import filled
+from clonos_py.dsl.tree import Column, Node
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.errors import GraphError
+from clonos_py.model.record import Record
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """``computed``: columns that the input needs before; ``schema`` and ``record`` describe the output."""
+
+    aggregates: tuple[Aggregate, ...]
+    computed: list[tuple[str, Node]]
+    schema: pa.Schema
+    record: type[Record] | None
+
+
+def aggregation(
+    schema: pa.Schema,
+    keys: tuple[str, ...],
+    extra: Mapping[str, pa.Field[Any]],
+    into: Shape | None,
+    aggregates: Mapping[str, Any],
+) -> Aggregation:
+    """Checks aggregates against the input's schema and fills ``into`` from keys, ``extra`` columns and them by name."""
+    if not aggregates:
+        raise GraphError("it needs at least one aggregate, such as n=count()")
+    fields: dict[str, pa.Field[Any]] = {key: schema.field(key) for key in keys}
+    fields.update(extra)
+    for name, found in aggregates.items():
+        if not isinstance(found, AggregateExpr):
+            raise GraphError(f"{name}={found} is no aggregate: write count(), col('x').max(), or aggregate_by(...)")
+        if name in fields:
+            raise GraphError(f"{name!r} is a key or a bound of the window already; give the aggregate another name")
+        fields[name] = found.field(name, schema)
+    target = None if into is None else schema_of(into)
+    output = filled(target, fields, aggregates, getattr(into, "__name__", "the schema"))
+    bound: list[Aggregate] = []
+    computed: list[tuple[str, Node]] = []
+    for name, found in aggregates.items():
+        column = _input(found, name, schema, computed)
+        bound.append(found.bound(name, column, output.field(name).type))
+    return Aggregation(tuple(bound), computed, output, None if into is None else record_of(into))
+
+
+def _input(found: AggregateExpr, name: str, schema: pa.Schema, computed: list[tuple[str, Node]]) -> str | None:
+    """The column an aggregate reads; for an expression one that is computed before."""
+    if found.argument is None or isinstance(found.argument, Column):
+        return None if found.argument is None else found.argument.name
+    column = f"_{name}"
+    while schema.get_field_index(column) >= 0:
+        column = f"_{column}"
+    computed.append((column, found.argument))
+    return column

@@ -1,0 +1,64 @@
+"""Where in the user's file a verb was written, so that errors can say so."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from clonos_py.model.errors import GraphError
+
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+class LocatedError(GraphError):
+    """A GraphError whose message begins with the line that caused it."""
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """A line of the user's code. ``names`` are what is defined there, to resolve annotations of local functions."""
+
+    text: str
+    names: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def call_site() -> CallSite:
+    """The innermost line on the stack that is not part of this package's own verbs."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _own(frame):
+        frame = frame.f_back
+    if frame is None:
+        return CallSite("?", {})
+    return CallSite(f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}", dict(frame.f_locals))
+
+
+@contextmanager
+def located(verb: str) -> Iterator[CallSite]:
+    """Within it every GraphError is given the line of the call and the verb. Nested uses leave the message alone."""
+    site = call_site()
+    try:
+        yield site
+    except LocatedError:
+        raise
+    except GraphError as error:
+        raise LocatedError(f"{site}: {verb}: {error}") from error
+
+
+def _own(frame: FrameType) -> bool:
+    folder = os.path.dirname(frame.f_code.co_filename)
+    return folder == _OWN_FOLDER or frame.f_code.co_filename.endswith("contextlib.py")
+
+
+def _shown(filename: str) -> str:
+    """Relative to the working folder if inside it."""
+    path = Path(filename)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename

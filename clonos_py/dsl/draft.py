@@ -1,0 +1,83 @@
+"""The graph of a job while it is being written: nodes are added and renamed; names are resolved at the end (P3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.dsl.callsite import CallSite
+from clonos_py.model.errors import GraphError
+from clonos_py.model.record import Record
+from clonos_py.plan.logical import EventTimeColumn, LogicalGraph, Node, Port, ReadSource, Work, WriteSink, renamed
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+class Draft:
+    """Owned by one Job. Node ids are positions in ``nodes``."""
+
+    def __init__(self, job: str, nodes: Iterable[Node] = ()) -> None:
+        self.job = job
+        self.nodes: list[Node] = list(nodes)
+
+    def add(
+        self,
+        verb: str,
+        work: Work,
+        inputs: tuple[Port, ...],
+        schemas: tuple[pa.Schema, ...],
+        site: CallSite,
+        records: tuple[type[Record] | None, ...] = (),
+        times: tuple[EventTimeColumn | None, ...] = (),
+        stem: str = "",
+    ) -> Node:
+        """A new node. Ports without a known record or event time have none; ``stem`` is its name by default."""
+        all_records = (*records, *([None] * (len(schemas) - len(records))))
+        all_times = (*times, *([None] * (len(schemas) - len(times))))
+        node = Node(
+            id=len(self.nodes), verb=verb, work=work, inputs=inputs, schemas=schemas, where=str(site),
+            records=all_records, times=all_times, stem=stem or verb,
+        )  # fmt: skip
+        self.nodes.append(node)
+        return node
+
+    def change(self, node: int, **changes: Any) -> Node:
+        self.nodes[node] = replace(self.nodes[node], **changes)
+        return self.nodes[node]
+
+    def name(self, node: int, name: str) -> None:
+        """Gives a stable name. Raises GraphError for one that is taken or cannot be written on a command line."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise GraphError(f"{name!r} is no name: use letters, digits, '_', '-' and '.', a letter first")
+        for other in self.nodes:
+            if other.name == name and other.id != node:
+                raise GraphError(f"{name!r} is the name of the {other.verb} at {other.where} already; names are unique")
+        self.nodes[node] = renamed(self.nodes[node], name)
+
+    def graph(self) -> LogicalGraph:
+        """The finished graph, every node with its name. Raises GraphError for names that are not stable."""
+        taken = {node.name: node for node in self.nodes if node.name}
+        named = []
+        for node in self.nodes:
+            found = node if node.name else renamed(node, self._default_name(node, taken))
+            taken[found.name] = found
+            named.append(found)
+        return LogicalGraph(self.job, tuple(named)).checked()
+
+    def _default_name(self, node: Node, taken: dict[str, Node]) -> str:
+        """The stem. What keeps state may have it once; the rest is numbered."""
+        stem = node.stem
+        keeps_state = node.stateful or isinstance(node.work, ReadSource | WriteSink)
+        if stem not in taken:
+            return stem
+        if keeps_state:
+            first = taken[stem]
+            raise GraphError(
+                f"{node.where}: a second {stem!r}, the first is at {first.where}: what keeps state needs a "
+                "stable name of its own; add .named('...')"
+            )
+        return next(name for n in range(2, len(self.nodes) + 2) if (name := f"{stem}-{n}") not in taken)

@@ -1,0 +1,114 @@
+"""What a user's function says of itself: the row it wants, whether it wants ``ctx``, what it returns (P1, P2, P5)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections import abc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.model.errors import GraphError
+from clonos_py.model.record import Record
+
+_MANY = (abc.Iterator, abc.Iterable, abc.Generator, abc.Sequence, list, tuple)
+_FIX = "annotate what it returns with a Record class, or give returns="
+
+Shape = type[Record] | pa.Schema
+"""How a schema may be given: by a class or as it is."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """``row``: the annotation of the first parameter; ``result``: of what is returned; None where there is none."""
+
+    name: str
+    wants_ctx: bool
+    row: Any
+    result: Any
+
+
+def signature_of(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature:
+    """Reads a function's parameters and annotations; ``names`` helps to resolve those of local classes.
+
+    Raises GraphError for what is no synchronous function of one row, and optionally ``ctx``.
+    """
+    plain = _plain(function)
+    name = getattr(plain, "__qualname__", repr(plain)).replace("<locals>.", "")
+    if not callable(function) or inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
+        raise GraphError(f"{name}: it takes a plain function; `async def` is not supported, and neither is a value")
+    parameters = _parameters(function, name)
+    rows = [p for p in parameters if p.name != "ctx"]
+    required = [p for p in rows[1:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not rows or required:
+        raise GraphError(f"{name}: it takes one row and, if it wants, `ctx`; it has {len(parameters)} parameters")
+    hints = _hints(plain, name, names)
+    return Signature(name, len(rows) < len(parameters), hints.get(rows[0].name), hints.get("return"))
+
+
+def returned(signature: Signature, returns: Shape | None, many: bool) -> Shape:
+    """The shape of a function's results, of each of them where it gives ``many``. Raises GraphError where unsaid."""
+    if returns is not None:
+        return _shape(returns, f"returns={returns!r}")
+    result = signature.result
+    if result is None:
+        raise GraphError(f"{signature.name} does not say what it returns: {_FIX}")
+    origin = typing.get_origin(result)
+    if many:
+        if origin not in _MANY:
+            raise GraphError(f"{signature.name} returns {_spelled(result)}: annotate Iterator[R], or give returns=R")
+        result = typing.get_args(result)[0]
+    elif origin in _MANY:
+        raise GraphError(f"{signature.name} returns {_spelled(result)}, any number of rows: use flat_map, not map")
+    return _shape(result, f"{signature.name} returns {_spelled(result)}")
+
+
+def schema_of(shape: Shape) -> pa.Schema:
+    return shape if isinstance(shape, pa.Schema) else shape.schema()
+
+
+def record_of(shape: Shape) -> type[Record] | None:
+    return None if isinstance(shape, pa.Schema) else shape
+
+
+def is_record(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Record)
+
+
+def _shape(found: Any, said: str) -> Shape:
+    if not isinstance(found, pa.Schema) and not is_record(found):
+        raise GraphError(f"{said}, which is no Record class: {_FIX}")
+    return typing.cast("Shape", found)
+
+
+def _plain(function: Callable[..., Any]) -> Any:
+    """The function below partials and callable objects."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function):
+        return function
+    return getattr(type(function), "__call__", function)  # noqa: B004 - what is wanted is the method itself
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"{name}: its parameters cannot be read ({error}); wrap it in a lambda or a def") from error
+
+
+def _hints(function: Any, name: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, localns=dict(names))
+    except NameError as error:
+        raise GraphError(f"{name}: {error}; its annotations must be importable where it is defined") from error
+    except TypeError:
+        return {}
+
+
+def _spelled(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")

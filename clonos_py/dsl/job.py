@@ -1,0 +1,180 @@
+"""``Job``: what a user writes, from sources to sinks. Defining one connects to nothing (P8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import pyarrow as pa
+
+from clonos_py.dsl.callsite import located
+from clonos_py.dsl.draft import Draft
+from clonos_py.dsl.naming import stem_of
+from clonos_py.dsl.shapes import listed
+from clonos_py.dsl.stream import Stream
+from clonos_py.model.connectors import MultiSourceDefinition, SinkDefinition, SourceDefinition
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import EventTime
+from clonos_py.model.record import Record
+from clonos_py.model.times import micros
+from clonos_py.plan.logical import EventTimeColumn, LogicalGraph, Node, Port, ReadSource, WriteSink
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_TIMES = (str, type(None))
+
+
+class Job:
+    """A job. Its name is its identity: what is resumed, listed and stopped. ``settings`` are defaults for its runs,
+    below the command line, the environment and ``clonos.toml``."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        with located("Job"):
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise GraphError(f"{name!r} is no name of a job: use letters, digits, '_', '-' and '.'")
+        self.name = name
+        self.settings: Mapping[str, Any] = settings
+        self._draft = Draft(name)
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r})"
+
+    @overload
+    def source(  # type: ignore[overload-overlap]
+        self, definition: MultiSourceDefinition, *, event_time: str | Sequence[str | None] | None = None,
+        out_of_order: str | int = 0, idle: str | int | None = None,
+    ) -> tuple[Stream[Any], ...]: ...  # fmt: skip
+    @overload
+    def source(
+        self, definition: SourceDefinition, *, event_time: str | Sequence[str | None] | None = None,
+        out_of_order: str | int = 0, idle: str | int | None = None,
+    ) -> Stream[Any]: ...  # fmt: skip
+    def source(
+        self,
+        definition: SourceDefinition,
+        *,
+        event_time: str | Sequence[str | None] | None = None,
+        out_of_order: str | int = 0,
+        idle: str | int | None = None,
+    ) -> Stream[Any] | tuple[Stream[Any], ...]:
+        """The rows of a source: a stream, or one for each of its ports.
+
+        ``event_time``: the column with the time of the event, one for all ports that have it or one for each;
+        ``out_of_order``: how far a row may be behind an earlier one of its partition; ``idle``: a partition silent for
+        so long does not hold time back.
+        """
+        with located("source") as site:
+            if not isinstance(definition, SourceDefinition):
+                raise GraphError(f"{definition!r} is no source")
+            time = _event_time(definition.schemas, event_time, out_of_order, idle)
+            ports = len(definition.schemas)
+            node = self._draft.add(
+                "source", ReadSource(definition, time, (None,) * ports), (), definition.schemas, site,
+                tuple(getattr(definition, "records", (None,) * ports)),
+                tuple(EventTimeColumn(column) if column else None for column in time.columns),
+                stem_of("source", definition),
+            )  # fmt: skip
+            streams = tuple(Stream[Any](self._draft, Port(node.id, port)) for port in range(ports))
+            several = ports > 1 or isinstance(definition, MultiSourceDefinition)
+            return streams if several else streams[0]
+
+    def graph(self) -> LogicalGraph:
+        """The finished graph. Raises GraphError where the job as a whole cannot be."""
+        return self._draft.graph()
+
+    @property
+    def sources(self) -> dict[str, SourceDefinition]:
+        """By name."""
+        return {n.name: n.work.definition for n in self.graph().nodes if isinstance(n.work, ReadSource)}
+
+    @property
+    def sinks(self) -> dict[str, SinkDefinition]:
+        """By name."""
+        return {n.name: n.work.definition for n in self.graph().nodes if isinstance(n.work, WriteSink)}
+
+    def record_of(self, name: str, port: int = 0) -> type[Record]:
+        """The class of the rows of a source's port, or of those that a sink is given."""
+        from clonos_py.model.record import record_type
+
+        node = self._connector(name)
+        return node.records[port] or record_type(node.schemas[port])
+
+    def with_connectors(self, replacements: Mapping[str, SourceDefinition | SinkDefinition]) -> Job:
+        """The same job with other sources and sinks, by name; ``txns`` also finds ``source-txns`` and ``sink-txns``.
+
+        Raises GraphError for an unknown name, a sink for a source, and other columns than the job was written for.
+        """
+        other = Job(self.name, **self.settings)
+        nodes = {node.id: node for node in self.graph().nodes}
+        for name, definition in replacements.items():
+            node = self._connector(name)
+            nodes[node.id] = replace(node, work=_replaced(node, definition))
+        other._draft = Draft(self.name, nodes.values())
+        return other
+
+    def _connector(self, name: str) -> Node:
+        found = [n for n in self.graph().nodes if isinstance(n.work, ReadSource | WriteSink)]
+        exact = [node for node in found if node.name == name]
+        short = [node for node in found if node.name in (f"source-{name}", f"sink-{name}")]
+        if len(exact or short) != 1:
+            raise GraphError(
+                f"job {self.name!r} has no single source or sink {name!r}; it has {listed(n.name for n in found)}"
+            )
+        return (exact or short)[0]
+
+
+def _event_time(
+    schemas: tuple[pa.Schema, ...],
+    given: str | Sequence[str | None] | None,
+    out_of_order: str | int,
+    idle: str | int | None,
+) -> EventTime:
+    columns = _time_columns(schemas, given)
+    for schema, column in zip(schemas, columns, strict=True):
+        if column is None:
+            continue
+        if schema.get_field_index(column) < 0:
+            raise GraphError(f"event_time: no column {column!r}; there are {listed(schema.names)}")
+        if schema.field(column).type != pa.int64():
+            found = schema.field(column).type
+            raise GraphError(f"event_time: column {column!r} is {found}; an Instant is int64, microseconds UTC")
+    out_of_order_us, idle_us = micros(out_of_order), None if idle is None else micros(idle)
+    if out_of_order_us < 0 or (idle_us is not None and idle_us <= 0):
+        raise GraphError(f"out_of_order={out_of_order!r}, idle={idle!r}: neither can be negative, nor idle 0")
+    return EventTime(columns, out_of_order_us, idle_us)
+
+
+def _time_columns(schemas: tuple[pa.Schema, ...], given: str | Sequence[str | None] | None) -> tuple[str | None, ...]:
+    if given is None:
+        return (None,) * len(schemas)
+    if isinstance(given, str):
+        found = tuple(given if given in schema.names else None for schema in schemas)
+        return found if any(found) else (given,) * len(schemas)
+    if len(given) != len(schemas) or not all(isinstance(column, _TIMES) for column in given):
+        raise GraphError(f"event_time={given!r}: the source has {len(schemas)} ports, give a name or None for each")
+    return tuple(given)
+
+
+def _replaced(node: Node, definition: SourceDefinition | SinkDefinition) -> ReadSource | WriteSink:
+    match node.work:
+        case ReadSource() as work if isinstance(definition, SourceDefinition):
+            _check_columns(node, definition)
+            return replace(work, definition=definition)
+        case WriteSink() as work if isinstance(definition, SinkDefinition):
+            return replace(work, definition=definition)
+    raise GraphError(f"{node.name} is a {node.verb}, {type(definition).__name__} is none")
+
+
+def _check_columns(node: Node, definition: SourceDefinition) -> None:
+    if len(definition.schemas) != len(node.schemas):
+        raise GraphError(
+            f"{node.name} has {len(node.schemas)} ports, {type(definition).__name__} {len(definition.schemas)}"
+        )
+    for wanted, given in zip(node.schemas, definition.schemas, strict=True):
+        for field in wanted:
+            if field.name not in given.names or given.field(field.name).type != field.type:
+                found = given.field(field.name).type if field.name in given.names else "missing"
+                raise GraphError(
+                    f"{node.name}: column {field.name!r} is {field.type} in the job, {found} in its replacement"
+                )

@@ -1,0 +1,202 @@
+"""Streams by key, windows over them, tables of updating results, and process functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+
+import pyarrow as pa
+
+from clonos_py.dsl.aggregation import Aggregation, aggregation
+from clonos_py.dsl.callsite import CallSite, located
+from clonos_py.dsl.functions import Shape
+from clonos_py.dsl.processes import process_types
+from clonos_py.dsl.projection import carried
+from clonos_py.dsl.shapes import check_row, listed
+from clonos_py.dsl.stream import Stream, Written
+from clonos_py.dsl.timing import timed
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.errors import GraphError
+from clonos_py.model.record import Record
+from clonos_py.model.times import micros
+from clonos_py.model.windows import Hopping, Session, Tumbling, Window
+from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn, Port, RunProcess
+
+if TYPE_CHECKING:
+    from clonos_py.operators.process import Process
+
+R = TypeVar("R")
+S = TypeVar("S", bound=Record)
+A = TypeVar("A", bound=Record)
+B = TypeVar("B", bound=Record)
+C = TypeVar("C", bound=Record)
+
+_BOUNDS: dict[str, pa.Field[Any]] = {
+    name: pa.field(name, pa.int64(), nullable=False) for name in ("window_start", "window_end")
+}
+
+
+class KeyedStream(Generic[R]):
+    """A stream whose rows of equal keys are brought together. No keys: all rows are brought together."""
+
+    def __init__(self, stream: Stream[R], keys: tuple[str, ...]) -> None:
+        self._stream = stream
+        self._keys = keys
+
+    def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
+        """Windows for each key. Rows later than ``lateness`` after their window's end are late: see ``with_late``."""
+        with located("window"):
+            if not isinstance(window, Tumbling | Hopping | Session):
+                raise GraphError(f"{window!r} is no window: use tumbling(...), hopping(...) or session(...)")
+            lateness_us = micros(lateness)
+            if lateness_us < 0 or (lateness_us and window.processing_time):
+                raise GraphError(f"lateness is {lateness!r}: it is at least 0, and 0 in processing time")
+            return WindowedStream(self._stream, self._keys, window, lateness_us)
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
+        """An updating result per key: a Table. Its rows have the keys and the named aggregates, or are of a class whose
+        fields these fill by name."""
+        with located("aggregate") as site:
+            found = aggregation(self._stream.schema, self._keys, {}, into, aggregates)
+            stream = self._stream._extended(found.computed, site)
+            work = AggregateTable(self._keys, found.aggregates, "changes")
+            return Table(stream, _add(stream, work, found, site, None, (found.schema,)))
+
+    def process(self, process: type[Process[Any, S]], *, in_order: bool = False) -> Processed[S]:
+        """Runs a process function for each key: its state and timers are declared in the class. ``in_order`` gives it
+        rows and timers in event-time order."""
+        with located("process") as site:
+            if not self._keys:
+                raise GraphError("a process keeps its state by key: write key_by before it")
+            row, outputs = process_types(process)
+            check_row(row.schema(), self._stream.schema, row.__name__)
+            if in_order and self._stream._time is None:
+                raise GraphError("in_order=True needs event time: say which column it is at job.source(event_time=...)")
+            stream, time = timed(self._stream, site) if self._stream._time else (self._stream, None)
+            work = RunProcess(process, self._keys, row, outputs, in_order, time)
+            schemas = tuple(output.schema() for output in outputs)
+            times = tuple(carried(self._stream._time, schema) for schema in schemas)
+            node = stream._draft.add("process", work, (stream._port,), schemas, site, outputs, times)
+            return Processed(stream._draft, Port(node.id))
+
+
+class WindowedStream(Generic[R]):
+    """A stream cut into windows."""
+
+    def __init__(self, stream: Stream[R], keys: tuple[str, ...], window: Window, lateness_us: int) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._window = window
+        self._lateness_us = lateness_us
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Windowed[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Windowed[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Windowed[Any]:
+        """One row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates, or the
+        fields of a class that these fill by name."""
+        with located("aggregate") as site:
+            found = aggregation(self._stream.schema, self._keys, _BOUNDS, into, aggregates)
+            stream, time = self._stream._extended(found.computed, site), None
+            if not self._window.processing_time:
+                stream, time = timed(stream, site)
+            work = AggregateWindows(self._keys, self._window, found.aggregates, time, self._lateness_us)
+            closed = EventTimeColumn("window_end", -1) if time and "window_end" in found.schema.names else None
+            port = _add(stream, work, found, site, closed, (found.schema, stream.schema))
+            return Windowed(stream._draft, port)
+
+
+class Windowed(Stream[R]):
+    """Results of windows."""
+
+    def with_late(self) -> tuple[Stream[R], Stream[Any]]:
+        """The results, and the rows that came too late for them; these are counted either way."""
+        with located("with_late"):
+            work = self._node.work
+            if not isinstance(work, AggregateWindows) or work.window.processing_time:
+                raise GraphError("in processing time no row is late")
+            self._draft.change(self._port.node, work=replace(work, late=True))
+            return Stream(self._draft, self._port), Stream(self._draft, Port(self._port.node, 1))
+
+
+class Processed(Stream[R]):
+    """What a process function yields."""
+
+    @overload
+    def split(self, first: type[A], second: type[B], /) -> tuple[Stream[A], Stream[B]]: ...
+    @overload
+    def split(self, first: type[A], second: type[B], third: type[C], /) -> tuple[Stream[A], Stream[B], Stream[C]]: ...
+    def split(self, *kinds: type[Any]) -> tuple[Stream[Any], ...]:
+        """One stream for each class of row, in the order asked for."""
+        with located("split"):
+            work = self._node.work
+            assert isinstance(work, RunProcess)
+            if set(kinds) != set(work.outputs) or len(kinds) != len(work.outputs):
+                asked, given = (listed(kind.__name__ for kind in found) for found in (kinds, work.outputs))
+                raise GraphError(f"{work.process.__name__} yields {given}, split asks for {asked}")
+            return tuple(Stream(self._draft, Port(self._port.node, work.outputs.index(kind))) for kind in kinds)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise GraphError("to take the results apart write .split(A, B)")
+
+
+class Table(Generic[R]):
+    """An updating result. It becomes a stream in one of two ways, or goes to a sink that takes updates."""
+
+    def __init__(self, stream: Stream[Any], port: Port) -> None:
+        self._draft = stream._draft
+        self._port = port
+        self._used: str | None = None
+
+    def named(self, name: str) -> Self:
+        """Gives the operator its stable name."""
+        with located("named"):
+            self._draft.name(self._port.node, name)
+        return self
+
+    def changes(self) -> Stream[R]:
+        """A row for each change of a result."""
+        with located("changes"):
+            return self._as("changes")
+
+    def at_end(self) -> Stream[R]:
+        """The final results, when all input has ended."""
+        with located("at_end"):
+            return self._as("at_end")
+
+    def sink(self, definition: SinkDefinition) -> Written:
+        """Keeps the results current in a sink that takes updates."""
+        with located("sink"):
+            if not getattr(definition, "takes_updates", False):
+                raise GraphError(
+                    f"{type(definition).__name__} only appends, and a result without a window changes; say which rows "
+                    "you want: .changes() or .at_end()"
+                )
+            return self._as("changes").sink(definition)
+
+    def _as(self, mode: Literal["changes", "at_end"]) -> Stream[R]:
+        if self._used not in (None, mode):
+            raise GraphError(f"this table is used as .{self._used}() already; write the aggregate twice to have both")
+        self._used = mode
+        work = self._draft.nodes[self._port.node].work
+        assert isinstance(work, AggregateTable)
+        self._draft.change(self._port.node, work=replace(work, mode=mode))
+        return Stream(self._draft, self._port)
+
+
+def _add(
+    stream: Stream[Any],
+    work: AggregateWindows | AggregateTable,
+    found: Aggregation,
+    site: CallSite,
+    time: EventTimeColumn | None,
+    schemas: tuple[pa.Schema, ...],
+) -> Port:
+    node = stream._draft.add("aggregate", work, (stream._port,), schemas, site, (found.record,), (time,))
+    return Port(node.id)

@@ -1,0 +1,80 @@
+"""Which columns a verb makes: from names, expressions and keywords to (name, node) pairs, checked against a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.dsl.expressions import Expr, node_of
+from clonos_py.dsl.functions import Shape, schema_of
+from clonos_py.dsl.shapes import assignable, listed
+from clonos_py.dsl.tree import Cast, Column, Node
+from clonos_py.model.errors import GraphError
+from clonos_py.plan.logical import EventTimeColumn
+
+Columns = list[tuple[str, Node]]
+
+
+def node_with(name: str) -> Node:
+    """The column of that name, as it is."""
+    return Column(name)
+
+
+def projected(columns: Sequence[str | Expr], named: Mapping[str, object], schema: pa.Schema) -> Columns:
+    """(name, node) of everything asked for, in order. Raises GraphError: no name, a name twice, a wrong expression."""
+    made: Columns = [_named(column) for column in columns]
+    made += [(name, Column(value) if isinstance(value, str) else node_of(value)) for name, value in named.items()]
+    names = [name for name, _ in made]
+    for name, node in made:
+        if names.count(name) > 1:
+            raise GraphError(f"column {name!r} twice")
+        node.bind(schema)
+    return made
+
+
+def exactly(into: Shape, named: Mapping[str, object], schema: pa.Schema) -> Columns:
+    """The columns that fill the fields of a class by name. Raises GraphError where one cannot be filled."""
+    target = schema_of(into)
+    given = dict(projected((), named, schema))
+    name = getattr(into, "__name__", "the schema")
+    for unknown in [column for column in given if target.get_field_index(column) < 0]:
+        raise GraphError(f"{name} has no field {unknown!r}; its fields are {listed(target.names)}")
+    made: Columns = []
+    for field in target:
+        if field.name not in given and schema.get_field_index(field.name) < 0:
+            raise GraphError(f"{name}.{field.name}: no column of that name; there are {listed(schema.names)}")
+        node = given.get(field.name, Column(field.name))
+        found = node.bind(schema).type
+        if not assignable(found, field.type):
+            raise GraphError(f"{name}.{field.name} is {field.type}, but {node} is {found}; cast() changes types")
+        made.append((field.name, node if found == field.type else Cast(node, field.type)))
+    return made
+
+
+def result_fields(columns: Columns, schema: pa.Schema) -> pa.Schema:
+    return pa.schema([node.field(name, schema) for name, node in columns])
+
+
+def carried(time: EventTimeColumn | None, schema: pa.Schema, columns: Columns | None = None) -> EventTimeColumn | None:
+    """Where event time is after a verb: in the column that took it over under another name, else in that of the same
+    name, else nowhere."""
+    if time is None:
+        return None
+    taken = [name for name, node in columns or () if isinstance(node, Column) and node.column == time.name]
+    name = time.name if not taken or time.name in taken else taken[0]
+    index = schema.get_field_index(name)
+    if index < 0 or schema.field(index).type != pa.int64():
+        return None
+    return EventTimeColumn(name, time.offset_us)
+
+
+def _named(column: str | Expr | Any) -> tuple[str, Node]:
+    if isinstance(column, str):
+        return column, Column(column)
+    if not isinstance(column, Expr):
+        raise GraphError(f"{column!r} is neither the name of a column nor an expression such as col('name')")
+    if column.name is None:
+        raise GraphError(f"{column} has no name: write name={column} or {column}.alias('name')")
+    return column.name, column.node

@@ -1,0 +1,69 @@
+"""How rows fit into classes: what a verb gives is put into a Record's fields by name, and types must agree.
+
+A field takes a column of its own type, a narrower integer or float, or a decimal with as many places after the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.model.errors import GraphError
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def assignable(column: pa.DataType, field: pa.DataType) -> bool:
+    """Whether every value of a column, or every one that is not too large, is a value of a field."""
+    kinds = (pa.types.is_signed_integer, pa.types.is_unsigned_integer, pa.types.is_floating)
+    if any(kind(column) and kind(field) for kind in kinds):
+        return column.bit_width <= field.bit_width
+    if pa.types.is_decimal(column) and pa.types.is_decimal(field):
+        return bool(column.scale == field.scale)
+    return bool(column == field)
+
+
+def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
+    """A function may ask for rows of some of a stream's columns. Raises GraphError for others."""
+    for field in row:
+        if schema.get_field_index(field.name) < 0:
+            raise GraphError(f"{name} asks for column {field.name!r}; there are {listed(schema.names)}")
+        found = schema.field(field.name).type
+        if not assignable(found, field.type):
+            raise GraphError(f"{name}.{field.name} is {field.type}, the stream's column is {found}")
+
+
+def filled(
+    target: pa.Schema | None, available: Mapping[str, pa.Field[Any]], must_use: Iterable[str], name: str
+) -> pa.Schema:
+    """The schema that available columns make: all of them, or those that the fields of ``target`` name.
+
+    Raises GraphError for a field without a column, a type that does not fit, or a column of ``must_use`` that the
+    target has no field for.
+    """
+    if target is None:
+        return pa.schema(list(available.values()))
+    for column in must_use:
+        if target.get_field_index(column) < 0:
+            raise GraphError(f"{name} has no field {column!r}; its fields are {listed(target.names)}")
+    for field in target:
+        if field.name not in available:
+            raise GraphError(f"{name}.{field.name}: nothing of that name; there are {listed(available)}")
+        found = available[field.name].type
+        if not assignable(found, field.type):
+            raise GraphError(f"{name}.{field.name} is {field.type}, but what fills it is {found}")
+    return target
+
+
+def same_columns(first: pa.Schema, second: pa.Schema) -> str | None:
+    """What differs between two schemas that should have the same columns in the same order, None if nothing."""
+    if first.names != second.names:
+        return f"one has the columns {listed(first.names)}, the other {listed(second.names)}"
+    for left, right in zip(first, second, strict=True):
+        if left.type != right.type:
+            return f"column {left.name!r} is {left.type} in one, {right.type} in the other"
+    return None

@@ -1,0 +1,46 @@
+"""Windows as people write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``, ``forever()``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clonos_py.model.errors import GraphError
+from clonos_py.model.times import micros
+from clonos_py.model.windows import Hopping, Session, Tumbling
+
+
+@dataclass(frozen=True)
+class Forever:
+    """A join without a window: every row meets all earlier rows of the other side that are younger than the ttl."""
+
+    ttl_us: int | None = None
+
+
+def tumbling(size: str | int, *, processing_time: bool = False) -> Tumbling:
+    """Windows of one size, one after the other, aligned to the epoch. An int is microseconds."""
+    return Tumbling(_positive("tumbling", "size", size), processing_time)
+
+
+def hopping(size: str | int, slide: str | int, *, processing_time: bool = False) -> Hopping:
+    """Windows of ``size`` that begin every ``slide``, so that a row belongs to size / slide of them."""
+    size_us, slide_us = _positive("hopping", "size", size), _positive("hopping", "slide", slide)
+    if size_us % slide_us:
+        raise GraphError(f"hopping: the size ({size}) must be a multiple of the slide ({slide})")
+    return Hopping(size_us, slide_us, processing_time)
+
+
+def session(gap: str | int, *, processing_time: bool = False) -> Session:
+    """Rows of a key less than ``gap`` apart; the window ends ``gap`` after its last row."""
+    return Session(_positive("session", "gap", gap), processing_time)
+
+
+def forever(*, ttl: str | int | None = None) -> Forever:
+    """All of history; with ``ttl`` a row is forgotten that long after it came."""
+    return Forever(None if ttl is None else _positive("forever", "ttl", ttl))
+
+
+def _positive(window: str, what: str, duration: str | int) -> int:
+    found = micros(duration)
+    if found <= 0:
+        raise GraphError(f"{window}: {what} is {duration!r}, it must be more than 0")
+    return found

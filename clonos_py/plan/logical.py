@@ -1,0 +1,259 @@
+"""The logical graph: what a job says, before anything is decided about tasks.
+
+A node is one verb of the job. Its inputs are ports of other nodes, one per side (a union has many); ``checked`` makes
+sure that there is no cycle. Keys are part of the work that needs them: a keyed stream is no node. Nodes are immutable;
+rewrites make new graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from clonos_py.dsl.tree import Node as Expression
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import EventTime
+from clonos_py.model.record import Record
+from clonos_py.model.windows import Window
+
+
+@dataclass(frozen=True)
+class ReadSource:
+    """``columns[port]``: what is read of each port, None for everything."""
+
+    definition: SourceDefinition
+    event_time: EventTime
+    columns: tuple[tuple[str, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class WriteSink:
+    definition: SinkDefinition
+
+
+@dataclass(frozen=True)
+class FilterRows:
+    predicate: Expression
+
+
+@dataclass(frozen=True)
+class ProjectColumns:
+    """``columns``: output name and what it is made of."""
+
+    columns: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True)
+class CallPerRow:
+    """A Python function of one row. ``row_type`` is what it is given, and so its projection."""
+
+    kind: Literal["map", "flat_map", "filter"]
+    function: Callable[..., Any]
+    row_type: type[Record]
+    wants_ctx: bool
+    catch: bool = False
+
+
+@dataclass(frozen=True)
+class CallPerBatch:
+    function: Callable[..., Any]
+    wants_ctx: bool
+
+
+@dataclass(frozen=True)
+class Unite:
+    """All rows of all inputs."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Rows in turn over all instances of what follows."""
+
+
+@dataclass(frozen=True)
+class AggregateWindows:
+    """Port 0: one row per key and window. Port 1: late rows, if ``late``. ``combined``: partial results come in."""
+
+    keys: tuple[str, ...]
+    window: Window
+    aggregates: tuple[Aggregate, ...]
+    time_column: str | None
+    lateness_us: int = 0
+    late: bool = False
+    combined: bool = False
+
+
+@dataclass(frozen=True)
+class AggregateTable:
+    """An updating result per key."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    mode: Literal["changes", "at_end"]
+
+
+@dataclass(frozen=True)
+class JoinWindows:
+    """``columns``: output name, side, input name."""
+
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    window: Window
+    left_time: str
+    right_time: str
+    columns: tuple[tuple[str, int, str], ...]
+
+
+@dataclass(frozen=True)
+class JoinHistory:
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    columns: tuple[tuple[str, int, str], ...]
+    ttl_us: int | None = None
+
+
+@dataclass(frozen=True)
+class RunProcess:
+    process: type[Any]
+    keys: tuple[str, ...]
+    row_type: type[Record]
+    outputs: tuple[type[Record], ...]
+    in_order: bool
+    time_column: str | None
+
+
+Work = (
+    ReadSource | WriteSink | FilterRows | ProjectColumns | CallPerRow | CallPerBatch | Unite | Spread
+    | AggregateWindows | AggregateTable | JoinWindows | JoinHistory | RunProcess
+)  # fmt: skip
+STATEFUL = AggregateWindows | AggregateTable | JoinWindows | JoinHistory | RunProcess
+"""Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
+
+
+class Port(NamedTuple):
+    """An output of a node."""
+
+    node: int
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class EventTimeColumn:
+    """The column that carries a stream's event time. Rows of a window that ends at ``window_end`` belong to the last
+    microsecond before it: ``offset_us`` is -1 there."""
+
+    name: str
+    offset_us: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """One verb. ``name`` is its stable name (empty until names are resolved, then by default made of ``stem``),
+    ``where`` the line that wrote it; ``schemas``, ``records`` and ``times`` are by output port."""
+
+    id: int
+    verb: str
+    work: Work
+    inputs: tuple[Port, ...]
+    schemas: tuple[pa.Schema, ...]
+    where: str = ""
+    name: str = ""
+    records: tuple[type[Record] | None, ...] = ()
+    times: tuple[EventTimeColumn | None, ...] = ()
+    stem: str = ""
+
+    def exchange(self, side: int) -> tuple[str, ...] | None:
+        """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
+        match self.work:
+            case AggregateWindows(keys=keys) | AggregateTable(keys=keys) | RunProcess(keys=keys):
+                return keys
+            case JoinWindows(left_keys=left, right_keys=right) | JoinHistory(left_keys=left, right_keys=right):
+                return right if side else left
+            case _:
+                return None
+
+    @property
+    def stateful(self) -> bool:
+        return isinstance(self.work, STATEFUL)
+
+
+@dataclass(frozen=True)
+class LogicalGraph:
+    """The nodes of a job in topological order, with names resolved. ``notes`` tell what rewrites did, for people."""
+
+    job: str
+    nodes: tuple[Node, ...]
+    notes: tuple[str, ...] = ()
+    by_id: Mapping[int, Node] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_id", {node.id: node for node in self.nodes})
+
+    def consumers(self) -> dict[Port, list[tuple[Node, int]]]:
+        """By port: who reads it, on which side."""
+        found: dict[Port, list[tuple[Node, int]]] = {
+            Port(n.id, p): [] for n in self.nodes for p in range(len(n.schemas))
+        }
+        for node in self.nodes:
+            for side, port in enumerate(node.inputs):
+                found[port].append((node, side))
+        return found
+
+    def schema(self, port: Port) -> pa.Schema:
+        return self.by_id[port.node].schemas[port.port]
+
+    def rebuilt(self, nodes: Mapping[int, Node], *notes: str) -> LogicalGraph:
+        """The graph of other nodes, brought into topological order."""
+        return LogicalGraph(self.job, tuple(topological(nodes)), (*self.notes, *notes))
+
+    def checked(self) -> LogicalGraph:
+        """The graph itself if it is sound. Raises GraphError naming the culprit."""
+        list(topological(self.by_id))
+        for port, readers in self.consumers().items():
+            node = self.by_id[port.node]
+            if isinstance(node.work, RunProcess) and len(node.schemas) > 1 and not readers:
+                lost, every = node.work.outputs[port.port].__name__, ", ".join(o.__name__ for o in node.work.outputs)
+                raise GraphError(f"{node.where}: {node.name}: its {lost} rows go nowhere; take all by .split({every})")
+        if not any(isinstance(node.work, WriteSink) for node in self.nodes):
+            raise GraphError(f"job {self.job!r} has no sink: nothing would come of it; end a stream with .sink(...)")
+        return self
+
+    def without_dead_ends(self) -> LogicalGraph:
+        """Only what leads to a sink."""
+        alive: set[int] = set()
+        for node in reversed(self.nodes):
+            if isinstance(node.work, WriteSink) or node.id in alive:
+                alive.update((node.id, *(port.node for port in node.inputs)))
+        dead = [node.name for node in self.nodes if node.id not in alive]
+        notes = [f"left out, as no sink is behind it: {', '.join(dead)}"] if dead else []
+        return self.rebuilt({node.id: node for node in self.nodes if node.id in alive}, *notes)
+
+
+def topological(nodes: Mapping[int, Node]) -> Iterator[Node]:
+    """Nodes after their inputs, otherwise in the order of their ids. Raises GraphError on a cycle, showing it."""
+    done: set[int] = set()
+
+    def visit(node: Node, path: tuple[int, ...]) -> Iterator[Node]:
+        if node.id in path:
+            names = " -> ".join(nodes[n].name for n in (*path[path.index(node.id) :], node.id))
+            raise GraphError(f"{node.where}: cycle: {names}; a stream cannot be its own input")
+        if node.id in done:
+            return
+        for port in node.inputs:
+            if port.node not in nodes:
+                raise GraphError(f"{node.where}: {node.name} reads a stream that is not in this job")
+            yield from visit(nodes[port.node], (*path, node.id))
+        done.add(node.id)
+        yield node
+
+    for key in sorted(nodes):
+        yield from visit(nodes[key], ())
+
+
+def renamed(node: Node, name: str) -> Node:
+    return replace(node, name=name)
