@@ -47,6 +47,8 @@ class Progress(Event):
     """Retained frames, all tasks together."""
     determinant_bytes: int = 0
     """Determinants sent since the run began."""
+    data_bytes: int = 0
+    """Rows sent between tasks since the run began."""
 
 
 @dataclass(frozen=True, kw_only=True)

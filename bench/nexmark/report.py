@@ -1,0 +1,168 @@
+"""What a run of a query tells afterwards, for people and as JSON.
+
+``Recorder`` listens to the run; ``report`` makes plain data of what it heard: throughput in steady state (from a
+warm-up after deployment to the last progress before the sources ended), checkpoints, bytes, what the planner did, and
+how every failure healed, in milliseconds after the failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from clonos_py.model.plan import Partitioning, PhysicalPlan
+from clonos_py.observe.events import Deployed, Event, Progress
+from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.observe.status import Recovery, RunStatus
+
+WARM_UP_US = 2_000_000
+PERCENTS = (50, 95, 99, 99.9)
+
+
+class Sample(NamedTuple):
+    """Events that all sources together have read until a time."""
+
+    at_us: int
+    events: int
+
+
+class Recorder:
+    """A listener that keeps what a report needs."""
+
+    def __init__(self) -> None:
+        self.status = RunStatus()
+        self.progress: list[Progress] = []
+        self.deployed_us = 0
+
+    def __call__(self, event: Event) -> None:
+        self.status.on(event)
+        if isinstance(event, Deployed):
+            self.deployed_us = event.at_us
+        if isinstance(event, Progress):
+            self.progress.append(event)
+
+    def samples(self, sources: Iterable[str]) -> list[Sample]:
+        """How much the vertices with a source had read, each time that progress was told."""
+        names = set(sources)
+        return [Sample(p.at_us, sum(v.rows_in for v in p.vertices if v.vertex in names)) for p in self.progress]
+
+
+def report(
+    recorder: Recorder, plan: PhysicalPlan, settings: Mapping[str, str], latency: LatencyHistogram | None = None
+) -> dict[str, Any]:
+    """Everything, as plain data for JSON."""
+    status = recorder.status
+    samples = recorder.samples(vertex.name for vertex in plan.vertices if vertex.source is not None)
+    return {
+        "job": plan.job,
+        "settings": dict(settings),
+        "seconds": round(status.at_us / 1e6, 3),
+        "deployed_s": round(recorder.deployed_us / 1e6, 3),
+        "throughput": throughput(samples, recorder.deployed_us),
+        "latency_ms": latencies(latency),
+        "checkpoints": _checkpoints(status),
+        "bytes": _bytes(status),
+        "plan": _plan(plan),
+        "failures": [_failure(recovery) for recovery in status.recoveries],
+        "rollbacks": len(status.rollbacks),
+        "attempts_changed": sorted({str(r.task) for r in status.recoveries if r.attempt is not None}),
+    }
+
+
+def throughput(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> dict[str, Any]:
+    """Events per second: in steady state, and in each second after deployment. Steady state is everything from the
+    warm-up to the last sample that still saw the sources read; a run too short for that counts as a whole."""
+    read = [sample for sample in samples if sample.at_us >= deployed_us]
+    reading = [a for a, b in itertools.pairwise(read) if b.events > a.events]
+    steady = [sample for sample in reading if sample.at_us >= deployed_us + warm_up_us]
+    measured = steady if len(steady) > 1 else read
+    return {
+        "events": samples[-1].events if samples else 0,
+        "steady_events_per_s": _rate(measured),
+        "steady_seconds": round((measured[-1].at_us - measured[0].at_us) / 1e6, 3) if measured else 0.0,
+        "per_second": [round(rate) for rate in _per_second(read)],
+    }
+
+
+def latencies(histogram: LatencyHistogram | None) -> dict[str, float | None]:
+    """Percentiles in milliseconds; None where no marker arrived."""
+    found = {percent: histogram.percentile_us(percent) if histogram else None for percent in PERCENTS}
+    return {f"p{percent:g}": None if us is None else us / 1000 for percent, us in found.items()}
+
+
+def lines(made: Mapping[str, Any]) -> Iterator[str]:
+    """The report in a few lines for people."""
+    rate, latency, checkpoints = made["throughput"], made["latency_ms"], made["checkpoints"]
+    yield f"{rate['events']:,} events, {rate['steady_events_per_s']:,.0f} events/s over {rate['steady_seconds']:.1f} s"
+    if latency["p50"] is not None:
+        yield "latency " + ", ".join(f"{name} {ms:,.1f} ms" for name, ms in latency.items())
+    if checkpoints["completed"]:
+        yield (
+            f"{checkpoints['completed']} checkpoints, {checkpoints['median_ms']:,.0f} ms in the median, "
+            f"{checkpoints['max_ms']:,.0f} ms at most"
+        )
+    if made["bytes"]["data"]:
+        yield f"{made['bytes']['data']:,} bytes of data, {made['bytes']['determinants']:,} bytes of determinants"
+
+
+def _rate(samples: Sequence[Sample]) -> float:
+    if len(samples) < 2 or samples[-1].at_us == samples[0].at_us:
+        return 0.0
+    return round((samples[-1].events - samples[0].events) / (samples[-1].at_us - samples[0].at_us) * 1e6, 1)
+
+
+def _per_second(samples: Sequence[Sample]) -> Iterator[float]:
+    """The rate of each second, between the first samples of neighbouring seconds."""
+    begin = samples[0].at_us if samples else 0
+    firsts = [next(group) for _, group in itertools.groupby(samples, lambda s: (s.at_us - begin) // 1_000_000)]
+    yield from (_rate(pair) for pair in itertools.pairwise(firsts))
+
+
+def _checkpoints(status: RunStatus) -> dict[str, Any]:
+    durations = [checkpoint.duration_ms for checkpoint in status.checkpoints]
+    return {
+        "completed": len(durations),
+        "aborted": len(status.aborted),
+        "median_ms": statistics.median(durations) if durations else None,
+        "max_ms": max(durations, default=None),
+        "durations_ms": durations,
+        "bytes": sum(checkpoint.bytes for checkpoint in status.checkpoints),
+    }
+
+
+def _bytes(status: RunStatus) -> dict[str, int]:
+    last = status.progress
+    return {
+        "data": last.data_bytes if last else 0,
+        "determinants": last.determinant_bytes if last else 0,
+        "retained": last.in_flight_bytes if last else 0,
+    }
+
+
+def _plan(plan: PhysicalPlan) -> dict[str, Any]:
+    shuffles = [edge for edge in plan.edges if edge.partitioning is not Partitioning.FORWARD]
+    return {
+        "tasks": len(plan.tasks),
+        "shuffles": [
+            {"from": edge.source, "to": edge.target, "by": list(edge.keys), "columns": edge.schema.names}
+            for edge in shuffles
+        ],
+        "notes": list(plan.notes),
+    }
+
+
+def _failure(recovery: Recovery) -> dict[str, Any]:
+    return {
+        "task": str(recovery.task),
+        "how": recovery.how,
+        "at_s": round(recovery.failed_at_us / 1e6, 3),
+        "detected_ms": recovery.detected_ms,
+        "standby_activated_ms": recovery.activated_ms,
+        "replayed_ms": recovery.replayed_ms,
+        "first_new_effect_ms": recovery.first_new_effect_ms,
+        "latency_normal_ms": recovery.recovered_ms,
+        "rows_replayed": recovery.rows_replayed,
+        "attempt": None if recovery.attempt is None else str(recovery.attempt),
+    }
