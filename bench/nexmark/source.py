@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import xxhash
 
+from clonos_py.bench.nexmark.events import Auction, Bid, Person
 from clonos_py.bench.nexmark.generator import (
     AUCTION,
     BASE_TIME_US,
@@ -28,9 +29,10 @@ from clonos_py.bench.nexmark.generator import (
     Generator,
     part,
 )
-from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.connectors import MultiSourceDefinition
 from clonos_py.model.errors import SettingError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
+from clonos_py.model.record import Record
 
 EVENT_TIME = "date_time"
 _STRIPES = (BLOCK_EVENTS, 5_000, 500, 50)
@@ -41,7 +43,7 @@ Columns = tuple[tuple[str, ...] | None, ...]
 
 
 @dataclass(frozen=True)
-class NexmarkSource(SourceDefinition):
+class NexmarkSource(MultiSourceDefinition):
     """Events 0 to ``events`` of a generator.
 
     ``rate``: events per second of processing time over all partitions, None for as fast as possible. The schedule
@@ -57,6 +59,7 @@ class NexmarkSource(SourceDefinition):
     start_us: int | None = None
     base_time_us: int = BASE_TIME_US
     schemas: tuple[pa.Schema, ...] = field(default=(PERSON, AUCTION, BID), init=False)
+    records: tuple[type[Record], ...] = field(default=(Person, Auction, Bid), init=False)
 
     def __post_init__(self) -> None:
         for name in ("events", "event_rate", "partitions", "rate"):

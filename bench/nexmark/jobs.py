@@ -1,0 +1,28 @@
+"""Queries as jobs: a source in front, a sink behind."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from clonos_py import Job, Stream
+from clonos_py.bench.nexmark.source import EVENT_TIME, NexmarkSource
+from clonos_py.bench.nexmark.streams import Streams
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.errors import SettingError
+
+QUERIES = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q12")
+
+
+def build(query: str, source: NexmarkSource, sink: SinkDefinition) -> Job:
+    """The job of a query. Raises SettingError for one that there is not."""
+    if query not in QUERIES:
+        raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join(QUERIES)}")
+    transform: Callable[[Streams], Stream[Any]] = getattr(
+        importlib.import_module(f"clonos_py.bench.nexmark.queries.{query}"), query
+    )
+    job = Job(f"nexmark-{query}")
+    person, auction, bid = job.source(source, event_time=EVENT_TIME)
+    transform(Streams(person, auction, bid)).sink(sink)
+    return job

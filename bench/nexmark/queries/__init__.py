@@ -1,0 +1,1 @@
+"""The Nexmark queries, one module each, with its SQL as in the official suite."""
