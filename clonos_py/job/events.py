@@ -82,6 +82,13 @@ class WriteManifest:
     manifest: Manifest
 
 
+@dataclass(frozen=True, slots=True)
+class OpenGeneration:
+    """A rollback begins generation ``generation``: storage must refuse the manifests of earlier ones (D11)."""
+
+    generation: int
+
+
 class Happening(Enum):
     """What people are told about a running job."""
 
@@ -117,4 +124,4 @@ class EndJob:
     message: str = ""
 
 
-JobInstruction = StartProcess | KillProcess | Send | WriteManifest | Report | EndJob
+JobInstruction = StartProcess | KillProcess | Send | WriteManifest | OpenGeneration | Report | EndJob

@@ -27,6 +27,7 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestFailed,
     ManifestWritten,
+    OpenGeneration,
     ProcessDied,
     Report,
     Send,
@@ -75,6 +76,7 @@ class JobMachine:
         self._committed: set[TaskId] = set()
         self._final: int | None = None
         self._rollbacks_in_vain = 0
+        self._rollback_reason: str | None = None
         self._next_ping_us = MAX_TIME
         self._ping = 0
         self._failed_us: dict[TaskId, int] = {}
@@ -312,7 +314,8 @@ class JobMachine:
     def _roll_back(self, reason: str) -> None:
         """The explicit last resort (D10): everything restarts from the last completed checkpoint."""
         if self.checkpoints.pending and self.checkpoints.pending.writing:
-            self._rollback_reason: str | None = reason
+            self._rollback_reason = reason  # which checkpoint is the last is being decided right now
+            return
         self.rollbacks += 1
         self._rollbacks_in_vain += 1
         self._report(Happening.ROLLED_BACK, reason=reason, checkpoint=self.checkpoints.completed)
@@ -325,6 +328,7 @@ class JobMachine:
             self._out.append(KillProcess(number))
         self._drained, self._committed, self._final, self._failed_us = set(), set(), None, {}
         self.generation += 1
+        self._out.append(OpenGeneration(self.generation))
         self._counters = dict.fromkeys(self._plan.tasks, 0)
         self._start_processes()
 
@@ -340,6 +344,7 @@ class JobMachine:
             if self._now_us >= pending.triggered_us + self._policy.checkpoint_timeout_us:
                 self._abort("timeout")
                 self._advance_round()
+                self._maybe_final()
         due = self.checkpoints.next_us
         if due is not None and due <= self._now_us:
             self.checkpoints.next_us = self._now_us + self._policy.checkpoint_interval_us
@@ -392,6 +397,10 @@ class JobMachine:
         for process in self._fleet.with_role(Role.STANDBY):
             if process.address is not None:
                 self._prepare(process)
+        if self._rollback_reason is not None:
+            reason, self._rollback_reason = self._rollback_reason, None
+            self._roll_back(reason)
+            return
         self._advance_round()
         self._maybe_final()
         self._maybe_finished()

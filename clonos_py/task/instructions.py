@@ -64,6 +64,7 @@ class Connected:
 
     input: int
     connection: int
+    hello: Hello
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,11 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A connection broke, or could not be made (then ``connection`` is -1 and ``input`` says which)."""
+    """A connection broke, or the one asked for with ``hello`` could not be made (then ``connection`` is -1)."""
 
     connection: int
     input: int = -1
+    hello: Hello | None = None
     reason: str = ""
 
 

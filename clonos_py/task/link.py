@@ -244,25 +244,29 @@ class LinkMachine:
 
     def _on_connected(self, event: io.Connected) -> None:
         channel = self.inputs[event.input]
-        if channel.peer is None or channel.connection is not None:
+        if channel.peer is None or channel.connection is not None or event.hello.sender != channel.peer.attempt:
             self._out.append(io.Disconnect(event.connection))
         else:
             channel.connection = event.connection
 
     def _on_lost(self, event: io.Lost) -> None:
         for channel in self.inputs:
-            if (event.connection == channel.connection and event.connection >= 0) or (
-                event.connection < 0 and event.input == channel.index and channel.connection is None
-            ):
-                channel.connection = None
-                if channel.peer is not None:
-                    self._out.append(io.Tell(control.Suspect(self.process, channel.sender)))
-                    self._connect(channel)
+            if channel.peer is not None and self._concerns(event, channel, channel.peer):
+                channel.connection, channel.opened = None, False
+                self._out.append(io.Tell(control.Suspect(self.process, channel.sender)))
+                self._connect(channel)
         for output in self.outputs:
             if event.connection >= 0 and output.connection == event.connection:
                 output.disconnect()
         self._parked = [s for s in self._parked if s.connection != event.connection]
         self._weigh()
+
+    @staticmethod
+    def _concerns(event: io.Lost, channel: InputChannel, peer: Peer) -> bool:
+        if event.connection >= 0:
+            return event.connection == channel.connection
+        tried = event.hello is not None and event.hello.sender == peer.attempt
+        return tried and event.input == channel.index and channel.connection is None
 
     def _on_subscribed(self, event: io.Subscribed) -> None:
         hello = event.hello

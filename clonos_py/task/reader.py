@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
-from clonos_py.model.times import MIN_TIME
+from clonos_py.model.times import MAX_TIME, MIN_TIME
 
 
 class Reader:
@@ -57,6 +57,8 @@ class Reader:
         self._positions[read.partition] = read.stop
         self._active_us[read.partition] = now_us
         self._idle.discard(read.partition)
+        if read.last:
+            self._highest[read.partition] = MAX_TIME
         for column, rows in zip(self._event_time.columns, read.rows, strict=True):
             if column is not None and rows is not None and rows.num_rows:
                 latest = pc.max(rows.column(column).cast(pa.int64())).as_py()
@@ -95,7 +97,7 @@ class Reader:
         """Event time below which no partition that is not idle will give a row, but for late ones."""
         awake = [self._highest[p] for p in self._own if p not in self._idle]
         lowest = min(awake, default=MIN_TIME)
-        return lowest - self._event_time.out_of_order_us if lowest > MIN_TIME else MIN_TIME
+        return lowest if lowest in (MIN_TIME, MAX_TIME) else lowest - self._event_time.out_of_order_us
 
     def close(self) -> None:
         self._source.close()

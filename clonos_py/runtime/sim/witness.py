@@ -1,0 +1,216 @@
+"""The two-witness job: every record gets a random number, a time and an answer that no one gives twice, and flows over
+two different paths into two sinks. If a recovery changed anything that somebody had already seen, they disagree.
+
+    numbers -> rebalance -> enrich -+-> forward ---------------------> left
+                                    +-> hash(key) -> rank (in order) -> right
+
+``rank`` numbers the rows of a key as they arrive and remembers them until a processing-time timer, so that its output
+depends on arrival order and on timers, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from clonos_py.columns.keys import key_groups
+from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Source
+from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+
+NUMBERS = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", pa.int64())])
+ENRICHED = pa.schema([*NUMBERS, ("random", pa.int64()), ("time", pa.int64()), ("answer", pa.int64())])
+RANKED = pa.schema([*ENRICHED, ("rank", pa.int64())])
+
+
+class Numbers(Source):
+    """Partition p gives the ids p, p + partitions, p + 2 * partitions, ... below ``total``."""
+
+    def __init__(self, total: int, partitions: int, batch: int) -> None:
+        self._total, self._partitions, self._batch = total, partitions, batch
+
+    def partitions(self) -> int:
+        return self._partitions
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._own = [p for p in range(self._partitions) if p % parallelism == index]
+        self.seek({})
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._positions = {p: positions.get(p, 0) for p in self._own}
+
+    def _count(self, partition: int) -> int:
+        return (self._total - partition + self._partitions - 1) // self._partitions
+
+    def poll(self, now: int) -> Read | End:
+        left = [p for p in self._own if self._positions[p] < self._count(p)]
+        if not left:
+            return End()
+        partition = min(left, key=lambda p: self._positions[p])
+        start = self._positions[partition]
+        # how much is there depends on the moment, as with a real source
+        return self.reread(partition, start, min(start + 1 + now % self._batch, self._count(partition)))
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        self._positions[partition] = stop
+        ids = [partition + n * self._partitions for n in range(start, stop)]
+        rows = pa.record_batch([ids, [i % 7 for i in ids], [i * 1_000 for i in ids]], schema=NUMBERS)
+        return Read(partition, start, stop, (rows,), last=stop == self._count(partition))
+
+
+class Enrich(Operator):
+    """Asks everything that is nondeterministic, for every row."""
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        randoms, times, answers = [], [], []
+        for _ in range(rows.num_rows):
+            randoms.append(self.ctx.random.getrandbits(40))
+            times.append(self.ctx.time.now())
+            answers.append(self.ctx.gate.ask("oracle", lambda: self.ctx.service("oracle")()))
+        self.out.emit(pa.record_batch([*rows.columns, randoms, times, answers], schema=ENRICHED))
+
+
+class Rank(Operator):
+    """Numbers the rows of each key in order of arrival; a timer after ``pause_us`` forgets the number."""
+
+    def __init__(self, pause_us: int) -> None:
+        self._pause_us = pause_us
+        self._ranks: dict[int, tuple[int, int]] = {}
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        ranks = []
+        for key in rows.column("key").to_pylist():
+            rank = self._ranks.get(key, (0, 0))[0] + 1
+            ranks.append(rank)
+            at_us = self.ctx.time.now() + self._pause_us
+            self._ranks[key] = (rank, at_us)
+            self.ctx.set_timer(at_us)
+        self.out.emit(pa.record_batch([*rows.columns, ranks], schema=RANKED))
+
+    def on_timer(self, at: int) -> None:
+        self._ranks = {k: v for k, v in self._ranks.items() if v[1] != at}
+
+    def snapshot(self) -> OperatorState:
+        keys = list(self._ranks)
+        rows = pa.RecordBatch.from_pydict(
+            {
+                "key": pa.array(keys, pa.int64()),
+                "rank": pa.array([self._ranks[k][0] for k in keys], pa.int64()),
+                "at": pa.array([self._ranks[k][1] for k in keys], pa.int64()),
+            }
+        )
+        groups = pa.array(key_groups(rows, ["key"], self.ctx.key_groups))
+        return OperatorState(tables={"ranks": [Chunk(rows.append_column(GROUP_COLUMN, groups))]})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._ranks = {}
+        for part in parts:
+            for chunk in part.tables["ranks"]:
+                for row in chunk.rows.to_pylist():
+                    if row[GROUP_COLUMN] in self.ctx.groups:
+                        self._ranks[row["key"]] = (row["rank"], row["at"])
+                        self.ctx.set_timer(row["at"])
+
+
+class Witness(Sink):
+    """Writes to a ledger that outlives processes; what is not committed does not count."""
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self._name, self._ledger = name, ledger
+        self._rows: list[dict[str, int]] = []
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self._rows.extend(rows.to_pylist())
+
+    def prepare(self, checkpoint: int) -> bytes | None:
+        if not self._rows:
+            return None
+        final = f"{self._name}-{self.ctx.task}-{checkpoint}"
+        staged = self._ledger.stage(self._rows)
+        self._rows = []
+        return f"{staged} {final}".encode()
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._rows = []
+
+    def commit(self, committable: bytes) -> None:
+        staged, final = committable.decode().split()
+        self._ledger.commit(int(staged), final)
+
+
+class Ledger:
+    """What the witnesses have written. Committing twice is committing once."""
+
+    def __init__(self) -> None:
+        self._staged: list[list[dict[str, int]]] = []
+        self.committed: dict[str, list[dict[str, int]]] = {}
+
+    def stage(self, rows: list[dict[str, int]]) -> int:
+        self._staged.append(rows)
+        return len(self._staged) - 1
+
+    def commit(self, staged: int, final: str) -> None:
+        self.committed[final] = self._staged[staged]
+
+    def rows(self, name: str) -> list[dict[str, int]]:
+        return [row for final in sorted(self.committed) if final.startswith(f"{name}-") for row in self.committed[final]]
+
+
+@dataclass(frozen=True)
+class WitnessJob:
+    """Sizes of a two-witness job."""
+
+    total: int = 200
+    batch: int = 5
+    parallelism: int = 2
+    partitions: int = 4
+    frame_rows: int = 8
+    sharing_depth: int = -1
+
+    def plan(self, ledger: Ledger) -> PhysicalPlan:
+        p = self.parallelism
+        no_times = EventTime((None,))
+        source = SourcePlan("numbers", partial(Numbers, self.total, self.partitions, self.batch), (NUMBERS,), no_times)
+        vertices = (
+            Vertex("numbers", p, source, (), ()),
+            Vertex("enrich", p, None, (OperatorPlan("enrich", "process", Enrich, (ENRICHED,)),), ()),
+            Vertex("left", p, None, (OperatorPlan("left", "sink", partial(Witness, "left", ledger), (), sink=True),), ()),
+            Vertex(
+                "rank",
+                p,
+                None,
+                (
+                    OperatorPlan("rank", "process", partial(Rank, 3_000), (RANKED,), stateful=True),
+                    OperatorPlan("right", "sink", partial(Witness, "right", ledger), (), sink=True),
+                ),
+                (Wire(0, 0, 1, 0),),
+            ),
+        )
+        n = self.frame_rows
+        edges = (
+            Edge(0, "numbers", -1, 0, "enrich", 0, 0, Partitioning.REBALANCE, (), NUMBERS, n),
+            Edge(1, "enrich", 0, 0, "left", 0, 0, Partitioning.FORWARD, (), ENRICHED, n),
+            Edge(2, "enrich", 0, 0, "rank", 0, 0, Partitioning.HASH, ("key",), ENRICHED, n),
+        )
+        return PhysicalPlan("witness", vertices, edges, key_groups=16, sharing_depth=self.sharing_depth)
+
+
+def disagreements(ledger: Ledger, total: int) -> list[str]:
+    """What is wrong with the witnesses' records: missing, doubled, or not the same. Empty if nothing is."""
+    left = ledger.rows("left")
+    right = [{k: v for k, v in row.items() if k != "rank"} for row in ledger.rows("right")]
+    found = []
+    for name, rows in (("left", left), ("right", right)):
+        ids = sorted(row["id"] for row in rows)
+        if ids != list(range(total)):
+            doubled = sorted({i for i in ids if ids.count(i) > 1})
+            missing = sorted(set(range(total)) - set(ids))
+            found.append(f"{name}: missing {missing[:10]}, twice {doubled[:10]}")
+    by_id = {row["id"]: row for row in left}
+    differing = [row["id"] for row in right if by_id.get(row["id"]) != row]
+    if differing:
+        found.append(f"witnesses differ on {differing[:10]}")
+    return found

@@ -1,0 +1,394 @@
+"""All processes of a job in one thread: the drivers ``sim`` and ``local`` (DESIGN section 2).
+
+The world executes the machines' instructions as scheduled actions. What differs between the two drivers is the
+scheduler (virtual or real time) and the delays between an instruction and its effect. Every channel of communication
+is FIFO, as sockets and queues are; across channels the delays decide. Nothing is shared between processes but what
+travels in messages, and a killed process does nothing more, whatever was scheduled for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from clonos_py.channel.frames import Frame, PassThrough
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import (
+    EndJob,
+    JobInstruction,
+    JobPolicy,
+    KillProcess,
+    ManifestFailed,
+    ManifestWritten,
+    OpenGeneration,
+    ProcessDied,
+    Report,
+    Send,
+    StartProcess,
+    WriteManifest,
+)
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.errors import CheckpointError, ClonosError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Started
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.times import MAX_TIME
+from clonos_py.task import instructions as io
+from clonos_py.task.context import Ports
+from clonos_py.task.events import Observed, TaskState
+from clonos_py.task.link import LinkLimits, LinkMachine
+from clonos_py.task.machine import TaskMachine
+
+
+class Scheduler(Protocol):
+    """Time, and the delays that the world's actions take."""
+
+    def now_us(self) -> int: ...
+
+    def wait_until(self, time_us: int) -> None:
+        """Returns when ``time_us`` has come: virtual time jumps, real time sleeps."""
+        ...
+
+    def delay_us(self, kind: str) -> int:
+        """How long an action of this kind takes: network, queue, control, disk, start, step, detect."""
+        ...
+
+
+@dataclass
+class Settings:
+    """What a world needs to know besides the plan."""
+
+    policy: JobPolicy = field(default_factory=JobPolicy)
+    limits: LinkLimits = field(default_factory=LinkLimits)
+    linger_us: int = 10_000
+    events_max: int | None = None
+    """Give up after so many actions: a job that hangs is a defect."""
+
+
+class LocalProcess:
+    """A process of the world: a link and a task, and the connections it takes part in."""
+
+    def __init__(self, number: int, task: TaskId, link: LinkMachine, machine: TaskMachine) -> None:
+        self.number, self.task, self.link, self.machine = number, task, link, machine
+        self.alive = True
+        self.step_token = 0
+        self.connections: set[int] = set()
+
+
+@dataclass
+class Connection:
+    """From a subscriber (the receiver of frames) to the process that serves it."""
+
+    receiver: LocalProcess
+    sender: LocalProcess
+    closed: bool = False
+
+    def other(self, process: LocalProcess) -> LocalProcess:
+        return self.sender if process is self.receiver else self.receiver
+
+
+class World:
+    """Runs one job to its end. ``hook`` is called before every action: fault injection, progress, interruption."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        store: SnapshotStore,
+        scheduler: Scheduler,
+        ports: Callable[[TaskId], Ports],
+        settings: Settings,
+        listener: Callable[[int, Report], None] = lambda time_us, report: None,
+        observer: Callable[[TaskId, Observed], None] = lambda task, observed: None,
+        hook: Callable[[World], None] | None = None,
+    ) -> None:
+        self.plan, self.store, self.scheduler = plan, store, scheduler
+        self.processes: dict[int, LocalProcess] = {}
+        self._ports, self._settings = ports, settings
+        self._listener, self._observer, self._hook = listener, observer, hook
+        self._codec = PassThrough()
+        self._actions: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self._latest: dict[Hashable, int] = {}
+        self._connections: dict[int, Connection] = {}
+        self.actions_done = 0
+        self.ended: EndJob | None = None
+        self.now_us = scheduler.now_us()
+        self.job = JobMachine(plan, settings.policy, store.latest(), store.open_generation())
+        self._tick_at = MAX_TIME
+
+    # ---- scheduling
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._actions, (time_us, self._count, action))
+
+    def after(self, kind: str, queue: Hashable, action: Callable[[], None]) -> None:
+        """Schedules ``action`` after a delay of ``kind``, behind everything already in ``queue``."""
+        time_us = max(self.now_us + self.scheduler.delay_us(kind), self._latest.get(queue, 0))
+        self._latest[queue] = time_us
+        self.at(time_us, action)
+
+    def run(self) -> EndJob:
+        """Runs the job to its end and says how it ended."""
+        self._coordinate(self.job.start(self.now_us))
+        while self.ended is None:
+            self._next()
+        for process in self.processes.values():
+            if process.alive:
+                process.machine.close()
+        return self.ended
+
+    def _next(self) -> None:
+        if not self._actions:
+            raise AssertionError("nothing is left to happen and the job has not ended")
+        time_us, _, action = heapq.heappop(self._actions)
+        if time_us > self.now_us:
+            self.scheduler.wait_until(time_us)
+            self.now_us = max(self.scheduler.now_us(), time_us)
+        self.actions_done += 1
+        limit = self._settings.events_max
+        if limit is not None and self.actions_done > limit:
+            raise AssertionError(f"the job has not ended after {limit} actions")
+        if self._hook is not None:
+            self._hook(self)
+        action()
+
+    # ---- the coordinator
+
+    def tell(self, queue: Hashable, event: Any) -> None:
+        """A message or event is on its way to the coordinator."""
+        self.after("control", (queue, "to coordinator"), lambda: self._coordinate(self.job.handle(event, self.now_us)))
+
+    def _coordinate(self, instructions: list[JobInstruction]) -> None:
+        for instruction in instructions:
+            self._obey_coordinator(instruction)
+        if self.ended is None and self.job.wake_us != self._tick_at:
+            self._tick_at = self.job.wake_us
+            at_us = self._tick_at
+            self.at(at_us, lambda: self._tick(at_us))
+
+    def _tick(self, at_us: int) -> None:
+        if at_us == self._tick_at:
+            self._tick_at = MAX_TIME
+            self._coordinate(self.job.tick(self.now_us))
+
+    def _obey_coordinator(self, instruction: JobInstruction) -> None:
+        match instruction:
+            case StartProcess(number, task):
+                self.after("start", ("start", number), lambda: self._start(number, task))
+            case KillProcess(number):
+                self._end_process(number)
+            case Send(number, message):
+                self.after("control", (number, "from coordinator"), lambda: self._link_event(number, message))
+            case WriteManifest():
+                self.after("disk", "manifest", lambda: self._write_manifest(instruction))
+            case OpenGeneration():
+                self.store.open_generation()
+            case Report():
+                self._listener(self.now_us, instruction)
+            case EndJob():
+                self.ended = instruction
+
+    def _write_manifest(self, instruction: WriteManifest) -> None:
+        checkpoint = instruction.manifest.checkpoint
+        event: ManifestWritten | ManifestFailed
+        try:
+            self.store.write_manifest(instruction.manifest)
+            self.store.retire()
+            event = ManifestWritten(checkpoint)
+        except CheckpointError as problem:
+            event = ManifestFailed(checkpoint, str(problem))
+        self._coordinate(self.job.handle(event, self.now_us))
+
+    # ---- processes
+
+    def _start(self, number: int, task: TaskId) -> None:
+        link = LinkMachine(
+            self.plan, task, number, self._codec, self._settings.limits, retain=self._settings.policy.replay
+        )
+        try:
+            machine = TaskMachine(self.plan, task, self._ports(task), self._settings.linger_us)
+        except ClonosError as problem:
+            self.ended = EndJob(type(problem).__name__, str(problem))
+            return
+        self.processes[number] = LocalProcess(number, task, link, machine)
+        self.tell(number, Started(number, str(number)))
+
+    def kill(self, number: int) -> None:
+        """The process dies now, as by SIGKILL: its connections break, and the platform notices after a while."""
+        if self._end_process(number):
+            died = ProcessDied(number, "killed")
+            self.after("detect", ("detect", number), lambda: self._coordinate(self.job.handle(died, self.now_us)))
+
+    def _end_process(self, number: int) -> bool:
+        process = self.processes.pop(number, None)
+        if process is None:
+            return False
+        process.alive = False
+        for connection in sorted(process.connections):
+            self._break(connection, process)
+        return True
+
+    def _break(self, connection: int, by: LocalProcess) -> None:
+        """One end has closed: the other hears of it, after what was sent before."""
+        link = self._connections.pop(connection, None)
+        if link is None:
+            return
+        link.closed = True
+        other = link.other(by)
+        other.connections.discard(connection)
+        by.connections.discard(connection)
+        number = other.number
+        self.after("network", (connection, by.number), lambda: self._link_event(number, io.Lost(connection)))
+
+    def _link_event(self, number: int, event: Any) -> None:
+        process = self.processes.get(number)
+        if process is None:
+            return
+        try:
+            instructions = process.link.handle(event)
+        except ClonosError as problem:
+            instructions = process.link.fail(problem)
+        for instruction in instructions:
+            self._obey(process, instruction)
+
+    def _obey(self, process: LocalProcess, instruction: io.Instruction) -> None:
+        number = process.number
+        match instruction:
+            case io.Hand(item):
+                self.after("queue", (number, "to task"), lambda: self._offer(process, item))
+            case io.Tell(message):
+                self.tell(number, message)
+            case io.SendFrame():
+                self._send_frame(process, instruction)
+            case io.SendAck(connection, next_seq):
+                self._transmit(process, connection, io.Acknowledged(connection, next_seq))
+            case io.Connect():
+                self.after("network", (number, "connect", instruction.input), lambda: self._connect(process, instruction))
+            case io.Disconnect(connection):
+                self._break(connection, process)
+            case io.Load():
+                self.after("disk", (number, "disk"), lambda: self._load(process, instruction))
+            case io.Persist():
+                self.after("disk", (number, "disk"), lambda: self._persist(process, instruction))
+            case io.Commit():
+                self.after("disk", (number, "disk"), lambda: self._commit(process, instruction))
+            case io.Shutdown():
+                self._end_process(number)
+
+    # ---- the network
+
+    def _connect(self, process: LocalProcess, wish: io.Connect) -> None:
+        if not process.alive:
+            return
+        sender = self.processes.get(int(wish.address))
+        if sender is None:
+            lost = io.Lost(-1, wish.input, wish.hello, "refused")
+            self.after("start", (process.number, "connect", wish.input), lambda: self._link_event(process.number, lost))
+            return
+        self._count += 1
+        connection = self._count
+        self._connections[connection] = Connection(process, sender)
+        process.connections.add(connection)
+        sender.connections.add(connection)
+        self._link_event(process.number, io.Connected(wish.input, connection, wish.hello))
+        self._transmit(process, connection, io.Subscribed(connection, wish.hello))
+
+    def _transmit(self, process: LocalProcess, connection: int, event: Any) -> None:
+        link = self._connections.get(connection)
+        if link is None:
+            return
+        other = link.other(process)
+
+        def deliver() -> None:
+            if not link.closed or not process.alive:
+                self._link_event(other.number, event)
+
+        self.after("network", (connection, process.number), deliver)
+
+    def _send_frame(self, process: LocalProcess, wish: io.SendFrame) -> None:
+        h = wish.header
+        frame = Frame(h.seq, h.kind, h.epoch, h.watermark, h.idle, h.checkpoint, wish.body, h.marker_us)
+        self._transmit(process, wish.connection, io.Arrived(wish.connection, h, frame))
+
+    # ---- storage
+
+    def _load(self, process: LocalProcess, wish: io.Load) -> None:
+        try:
+            operators = {
+                name: [self.store.read(handle) for handle in handles]
+                for name, handles in wish.restore.operators.items()
+            }
+        except CheckpointError as problem:
+            self._fail(process, problem)
+            return
+        self._link_event(process.number, io.Loaded(wish.restore, operators))
+
+    def _persist(self, process: LocalProcess, wish: io.Persist) -> None:
+        if not process.alive:
+            return
+        event: io.Persisted | io.PersistFailed
+        try:
+            event = io.Persisted(self.store.write(wish.snapshot, wish.attempt), 0.0)
+        except CheckpointError as problem:
+            event = io.PersistFailed(wish.snapshot.checkpoint, str(problem))
+        self._link_event(process.number, event)
+
+    def _commit(self, process: LocalProcess, wish: io.Commit) -> None:
+        if not process.alive:
+            return
+        try:
+            for name, named in wish.committables.items():
+                for committable in named:
+                    process.machine.commit(name, committable)
+        except ClonosError as problem:
+            self._fail(process, problem)
+            return
+        self._link_event(process.number, io.CommitDone(wish.checkpoint))
+
+    def _fail(self, process: LocalProcess, problem: ClonosError) -> None:
+        if process.alive:
+            for instruction in process.link.fail(problem):
+                self._obey(process, instruction)
+
+    # ---- tasks
+
+    def _offer(self, process: LocalProcess, item: Any) -> None:
+        if not process.alive or process.link.state is TaskState.FAILED:
+            return
+        try:
+            process.machine.offer(item)
+        except ClonosError as problem:
+            self._fail(process, problem)
+            return
+        self._plan_step(process, self.now_us + self.scheduler.delay_us("step"))
+
+    def _plan_step(self, process: LocalProcess, at_us: int) -> None:
+        process.step_token += 1
+        token = process.step_token
+        self.at(at_us, lambda: self._step(process, token))
+
+    def _step(self, process: LocalProcess, token: int) -> None:
+        if not process.alive or token != process.step_token or process.link.state is TaskState.FAILED:
+            return
+        try:
+            outcome = process.machine.step(self.now_us)
+        except ClonosError as problem:
+            self._fail(process, problem)
+            return
+        for event in outcome.events:
+            if isinstance(event, Observed):
+                self._observer(process.task, event)
+            else:
+                self._from_task(process, event)
+        if outcome.wake_us is None:
+            self._plan_step(process, self.now_us + self.scheduler.delay_us("step"))
+        elif outcome.wake_us < MAX_TIME:
+            self._plan_step(process, max(outcome.wake_us, self.now_us + 1))
+
+    def _from_task(self, process: LocalProcess, event: Any) -> None:
+        self.after("queue", (process.number, "from task"), lambda: self._link_event(process.number, event))
+
+
