@@ -29,6 +29,9 @@ class MultiSourceDefinition(SourceDefinition):
 class SinkDefinition:
     """A sink as written in a job. Picklable."""
 
+    upserts: bool = False
+    """Whether a later row of a key replaces an earlier one: what a ``Table`` needs (P6)."""
+
     def create(self, schema: pa.Schema) -> Sink:
         """The writer of one task for rows of ``schema``. Raises GraphError where it cannot take them."""
         raise NotImplementedError

@@ -1,0 +1,20 @@
+"""A sink that only counts, to measure what comes before it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.operators import Sink
+
+
+class BlackholeSink(SinkDefinition):
+    """Drops every row and counts them as ``rows_out``."""
+
+    def create(self, schema: pa.Schema) -> Sink:
+        return _Blackhole()
+
+
+class _Blackhole(Sink):
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self.ctx.count("rows_out", rows.num_rows)

@@ -1,0 +1,115 @@
+"""A sink that keeps one number of all rows: the same for the same rows in any order, at any parallelism."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.columns.digest import MODULUS, digest
+from clonos_py.connectors.file_writer import flush_folder
+from clonos_py.connectors.row_files import named_errors
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.errors import SinkError
+from clonos_py.model.operators import OperatorContext, Output, Sink
+from clonos_py.model.state import OperatorState
+
+
+class DigestResult(msgspec.Struct, frozen=True):
+    """What one task of a digest sink got up to a checkpoint."""
+
+    digest: int
+    rows: int
+    index: int
+    parallelism: int
+    checkpoint: int
+
+
+class DigestSink(SinkDefinition):
+    """Sums the 64-bit hashes of whole rows. The result is what ``prepare`` gives (``decode_result``); with a folder,
+    it is also written to ``OPERATOR-INDEX.digest.json`` there at each commit (``read_digest``)."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = None if folder is None else os.path.abspath(folder)
+
+    def create(self, schema: pa.Schema) -> Sink:
+        return _Digester(self._folder)
+
+
+def decode_result(committable: bytes) -> DigestResult:
+    """Raises SinkError if these bytes are none."""
+    try:
+        return msgspec.msgpack.decode(committable, type=DigestResult)
+    except msgspec.DecodeError as error:
+        raise SinkError(f"no result of a digest sink: {error}") from error
+
+
+def read_digest(folder: str) -> tuple[int, int]:
+    """Digest and number of rows over all tasks of the sink that wrote to this folder."""
+    found: list[DigestResult] = []
+    with named_errors(folder):
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".digest.json"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    found.append(msgspec.json.decode(file.read(), type=DigestResult))
+    newest = max(found, key=lambda result: result.checkpoint, default=None)
+    counted = [r for r in found if newest is not None and r.index < newest.parallelism == r.parallelism]
+    return sum(r.digest for r in counted) % MODULUS, sum(r.rows for r in counted)
+
+
+class _Digester(Sink):
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._digest = 0
+        self._rows = 0
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        if self._folder is not None:
+            with named_errors(self._folder):
+                os.makedirs(self._folder, exist_ok=True)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self._digest = (self._digest + digest(rows)) % MODULUS
+        self._rows += rows.num_rows
+        self.ctx.count("rows_out", rows.num_rows)
+
+    def snapshot(self) -> OperatorState:
+        place = {"index": self.ctx.task.index, "parallelism": self.ctx.parallelism}
+        return OperatorState(values={"digest": self._digest, "rows": self._rows, **place})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        """At another parallelism the first task takes over the sums of all former ones."""
+        own = [part.values for part in parts if self._is_own(part)]
+        first = [part.values for part in parts] if self.ctx.task.index == 0 else []
+        taken = own if len(parts) == 1 and own else first
+        self._digest = sum(int(values["digest"]) for values in taken) % MODULUS
+        self._rows = sum(int(values["rows"]) for values in taken)
+
+    def _is_own(self, part: OperatorState) -> bool:
+        place = (part.values["index"], part.values["parallelism"])
+        return place == (self.ctx.task.index, self.ctx.parallelism)
+
+    def prepare(self, checkpoint: int) -> bytes:
+        result = DigestResult(self._digest, self._rows, self.ctx.task.index, self.ctx.parallelism, checkpoint)
+        return msgspec.msgpack.encode(result)
+
+    def commit(self, committable: bytes) -> None:
+        result = decode_result(committable)
+        if self._folder is not None:
+            name = f"{quote(self.ctx.operator, safe=' ')}-{result.index}.digest.json"
+            _replace(os.path.join(self._folder, name), msgspec.json.encode(result))
+
+
+def _replace(path: str, content: bytes) -> None:
+    """Writes a file whole or not at all."""
+    with named_errors(path):
+        with open(f"{path}.{os.getpid()}.incomplete", "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(file.name, path)
+    flush_folder(os.path.dirname(path))

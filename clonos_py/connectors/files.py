@@ -1,0 +1,138 @@
+"""Files as sources and sinks, as written in a job, and how to read results back."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clonos_py.connectors.file_writer import FileWriter
+from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines
+from clonos_py.connectors.line_reader import LinePartition
+from clonos_py.connectors.parquet_reader import ParquetPartition
+from clonos_py.connectors.partitions import Partition, PartitionReader
+from clonos_py.connectors.row_files import check_columns, check_format
+from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.errors import GraphError, SinkError, SourceError
+from clonos_py.model.operators import Sink, Source
+from clonos_py.model.record import Record
+
+TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
+
+
+class InputFile(NamedTuple):
+    """A file and its size when the job was submitted; what is appended later is not read."""
+
+    path: str
+    size_bytes: int
+
+
+class FileSource(SourceDefinition):
+    """Reads files: ``path`` is a file, a folder or a pattern such as ``logs/*.jsonl``.
+
+    ``format`` is text (each line a row with the column ``line``), jsonl, csv (with a header line) or parquet; all but
+    text need ``schema``. Each file is a partition. The list of files, sorted, and their sizes are fixed when the job is
+    submitted; the files must stay as they are until it has ended. A file that is added later is found by the next run
+    if its name sorts behind the others; any other change of the list is an error on resuming.
+    """
+
+    def __init__(self, path: str, format: str = "text", schema: type[Record] | pa.Schema | None = None) -> None:
+        self._path = os.path.abspath(os.path.expanduser(path))
+        self._format = format
+        self.schemas = (_input_schema(format, schema),)
+
+    @cached_property
+    def files(self) -> tuple[InputFile, ...]:
+        """What there is to read. Raises SourceError if there is nothing."""
+        found = sorted(path for path in _matches(self._path) if os.path.isfile(path))
+        if not found:
+            raise SourceError(f"{self._path}: no such file; FileSource takes a file, a folder or a pattern like *.csv")
+        try:
+            return tuple(InputFile(path, os.path.getsize(path)) for path in found)
+        except OSError as error:
+            raise SourceError(f"{self._path}: cannot be read ({error})") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Submitting pickles: from here on all processes must see the same list."""
+        _ = self.files
+        return self.__dict__
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        (names,) = columns
+        (schema,) = self.schemas
+        taken = schema if names is None else pa.schema([schema.field(name) for name in names])
+        return PartitionReader(len(self.files), lambda number: self._partition(self.files[number], taken, read_rows))
+
+    def _partition(self, file: InputFile, schema: pa.Schema, read_rows: int | None) -> Partition:
+        if self._format == "parquet":
+            return ParquetPartition(file.path, schema, read_rows)
+        return LinePartition(file.path, file.size_bytes, self._line_format(schema), read_rows)
+
+    def _line_format(self, schema: pa.Schema) -> LineFormat:
+        match self._format:
+            case "text":
+                return TextLines(schema)
+            case "jsonl":
+                return JsonLines(schema)
+            case _:
+                return CsvLines(schema)
+
+
+class FileSink(SinkDefinition):
+    """Writes files into ``folder``, exactly once: they appear when the checkpoint that covers them is complete.
+
+    ``format`` is jsonl, csv or parquet. Raises GraphError for anything else and for columns that it cannot hold.
+    """
+
+    def __init__(self, folder: str, format: str = "jsonl") -> None:
+        check_format("FileSink", format)
+        self._folder = os.path.abspath(os.path.expanduser(folder))
+        self._format = format
+
+    def create(self, schema: pa.Schema) -> Sink:
+        check_columns("FileSink", self._format, schema)
+        return FileWriter(self._folder, self._format, schema)
+
+
+def read_results(folder: str) -> list[dict[str, Any]]:
+    """All rows that sinks have committed to a folder, file by file in the order of names. CSV gives text."""
+    return [row for name in sorted(os.listdir(folder)) for row in _rows_of(os.path.join(folder, name))]
+
+
+def _rows_of(path: str) -> Iterator[dict[str, Any]]:
+    match os.path.splitext(path)[1]:
+        case ".jsonl":
+            with open(path, "rb") as lines:
+                yield from (msgspec.json.decode(line) for line in lines)
+        case ".csv":
+            with open(path, newline="", encoding="utf-8") as text:
+                yield from csv.DictReader(text)
+        case ".parquet":
+            yield from pq.read_table(path, use_threads=False).to_pylist()
+        case _ if os.path.isfile(path):
+            raise SinkError(f"{path} is no result of a file sink: give the folder it writes to")
+
+
+def _matches(path: str) -> list[str]:
+    if os.path.isdir(path):
+        return [os.path.join(path, name) for name in os.listdir(path) if not name.startswith((".", "_"))]
+    return [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+
+
+def _input_schema(file_format: str, schema: type[Record] | pa.Schema | None) -> pa.Schema:
+    if file_format not in ("text", "jsonl", "csv", "parquet"):
+        raise GraphError(f"FileSource: unknown format {file_format!r}; choose one of text, jsonl, csv, parquet")
+    if file_format == "text":
+        if schema is not None:
+            raise GraphError("FileSource: text has the one column 'line'; for a schema choose jsonl, csv or parquet")
+        return TEXT_SCHEMA
+    if schema is None:
+        raise GraphError(f"FileSource: {file_format} needs schema=, a Record class or a pyarrow schema")
+    return schema if isinstance(schema, pa.Schema) else schema.schema()

@@ -1,0 +1,23 @@
+"""Errors of input files, with the file and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from clonos_py.model.errors import SourceError
+
+UNCHANGED = "input files must stay as they are until the job has ended"
+
+
+@contextmanager
+def named_errors(path: str) -> Iterator[None]:
+    """Turns errors of the operating system and of Arrow into SourceErrors."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SourceError(f"{path} is missing; {UNCHANGED}") from error
+    except (OSError, pa.ArrowException, StopIteration) as error:
+        raise SourceError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error

@@ -1,0 +1,107 @@
+"""One file of lines as a partition: positions are bytes, pieces end at the last complete record."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+import xxhash
+
+from clonos_py.connectors.input_errors import UNCHANGED, named_errors
+from clonos_py.connectors.line_formats import LineFormat, Positions, first_malformed, line_ends
+from clonos_py.connectors.partitions import Piece
+from clonos_py.model.errors import SourceError
+
+BLOCK_BYTES = 1 << 20
+RECORD_BYTES_MAX = 64 << 20
+HEAD_BYTES = 1 << 16
+
+
+class _Window(NamedTuple):
+    """Whole records of the file, read ahead: their bytes, and the position in the file behind each."""
+
+    start: int
+    content: bytes
+    ends: Positions
+
+
+class LinePartition:
+    """Keeps no file open between reads. Bytes behind ``size_bytes`` are not read; a last line without end counts."""
+
+    def __init__(self, path: str, size_bytes: int, line_format: LineFormat, read_rows: int | None) -> None:
+        self.name = path
+        self._size_bytes = size_bytes
+        self._format = line_format
+        self._read_rows = read_rows
+        self._first_record: int | None = None
+        self._window = _Window(0, b"", np.zeros(0, np.int64))
+
+    def next(self, start: int) -> Piece | None:
+        if start >= self._size_bytes:
+            return None
+        self._begin()
+        window = self._window_at(start)
+        first = int(np.searchsorted(window.ends, start, side="right"))
+        last = len(window.ends) if self._read_rows is None else min(first + self._read_rows, len(window.ends))
+        stop = int(window.ends[last - 1])
+        return self._piece(start, stop, window.content[start - window.start : stop - window.start])
+
+    def between(self, start: int, stop: int) -> Piece:
+        self._begin()
+        return self._piece(start, stop, self._pread(start, stop - start))
+
+    def _piece(self, start: int, stop: int, content: bytes) -> Piece:
+        records = content[max(0, (self._first_record or 0) - start) :]
+        try:
+            rows = self._format.parse(records)
+        except ValueError as error:
+            raise self._malformed(stop - len(records), records) from error
+        return Piece(stop, rows, xxhash.xxh3_64_intdigest(content) >> 1, stop >= self._size_bytes)
+
+    def _begin(self) -> None:
+        if self._first_record is None:
+            head = self._pread(0, min(HEAD_BYTES, self._size_bytes))
+            self._first_record = self._format.begin(head, self.name)
+
+    def _window_at(self, start: int) -> _Window:
+        window = self._window
+        if not window.start <= start < window.start + len(window.content):
+            self._window = window = self._load(start)
+        return window
+
+    def _load(self, start: int) -> _Window:
+        """Reads ahead, further than a block if a record is longer than that."""
+        wanted = BLOCK_BYTES
+        while wanted <= RECORD_BYTES_MAX:
+            content = self._pread(start, min(wanted, self._size_bytes - start))
+            ends = self._complete(start, content)
+            if len(ends):
+                return _Window(start, content[: ends[-1]], ends + start)
+            wanted *= 4
+        raise SourceError(f"{self.name}: the record at byte {start} does not end within {RECORD_BYTES_MAX >> 20} MiB")
+
+    def _complete(self, start: int, content: bytes) -> Positions:
+        ends = self._format.ends(content)
+        at_end = start + len(content) == self._size_bytes
+        if at_end and (not len(ends) or ends[-1] < len(content)):
+            ends = np.append(ends, len(content))
+        return ends
+
+    def _malformed(self, start: int, records: bytes) -> SourceError:
+        ends = self._complete(start, records)
+        offset, complaint = first_malformed(records, ends, self._format.parse)
+        before = self._pread(0, start + offset)
+        line = len(line_ends(before)) + 1
+        reason = " ".join(complaint.split())
+        return SourceError(f"{self.name}, line {line} (byte {start + offset}): malformed record: {reason}")
+
+    def _pread(self, start: int, size_bytes: int) -> bytes:
+        with named_errors(self.name), open(self.name, "rb", buffering=0) as file:
+            content = os.pread(file.fileno(), size_bytes, start)
+        if len(content) < size_bytes:
+            raise SourceError(
+                f"{self.name} has shrunk: it ends at byte {start + len(content)}, {start + size_bytes} was expected; "
+                f"{UNCHANGED}"
+            )
+        return content

@@ -1,0 +1,174 @@
+"""Rows from memory and into memory, for tests and small jobs.
+
+``MemorySource`` deals rows out to partitions in turn. ``MemorySink`` collects in the process that runs the sink, under
+a name: rows appear when the checkpoint that covers them commits, as with files, so a test sees what exactly-once means.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.connectors.partitions import PartitionReader, Piece
+from clonos_py.connectors.staging import StagedPiece, StagedSink
+from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.errors import GraphError, SinkError, SourceError
+from clonos_py.model.operators import Source
+from clonos_py.model.record import Record
+from clonos_py.model.record_codec import decode, encode
+
+R = TypeVar("R", bound=Record)
+
+Rows = Sequence[Any] | pa.Table | pa.RecordBatch
+
+
+class MemorySource(SourceDefinition):
+    """``rows``: records of one class, a table or a batch. ``schema`` is needed only for an empty list of records.
+
+    Row i belongs to partition i % ``partitions``; a read gives at most ``batch_rows``. Raises GraphError.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        partitions: int = 1,
+        schema: type[Record] | pa.Schema | None = None,
+        batch_rows: int = 1024,
+    ) -> None:
+        if partitions < 1 or batch_rows < 1:
+            raise GraphError(
+                f"MemorySource: partitions ({partitions}) and batch_rows ({batch_rows}) must be at least 1"
+            )
+        self._rows = _as_batch(rows, schema)
+        self._partitions = partitions
+        self._batch_rows = batch_rows
+        self.schemas = (self._rows.schema,)
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        (names,) = columns
+        rows = self._rows if names is None else self._rows.select(list(names))
+        batch_rows = min(self._batch_rows, read_rows or self._batch_rows)
+        return PartitionReader(self._partitions, lambda number: MemoryPartition(self._dealt(rows, number), batch_rows))
+
+    def _dealt(self, rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
+        if self._partitions == 1:
+            return rows
+        return rows.take(np.arange(number, rows.num_rows, self._partitions))
+
+
+class MemoryPartition:
+    """Positions count the rows of the partition."""
+
+    name = ""
+
+    def __init__(self, rows: pa.RecordBatch, batch_rows: int) -> None:
+        self._rows = rows
+        self._batch_rows = batch_rows
+
+    def next(self, start: int) -> Piece | None:
+        if start >= self._rows.num_rows:
+            return None
+        return self.between(start, min(start + self._batch_rows, self._rows.num_rows))
+
+    def between(self, start: int, stop: int) -> Piece:
+        if stop > self._rows.num_rows:
+            raise SourceError(f"MemorySource: offset {stop} is beyond the {self._rows.num_rows} rows of the partition")
+        return Piece(stop, self._rows.slice(start, stop - start), 0, stop == self._rows.num_rows)
+
+
+class MemorySink(SinkDefinition):
+    """Collects rows under ``name``; ``table`` and ``rows`` give those committed so far in this process."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name or f"memory-{next(_numbers)}"
+
+    def create(self, schema: pa.Schema) -> MemoryCollector:
+        return MemoryCollector(self.name)
+
+    def table(self) -> pa.Table | None:
+        """All rows, by epoch and then by task; None if there were none."""
+        batches = _collections.setdefault(self.name, Collection()).visible_batches()
+        return pa.Table.from_batches(batches) if batches else None
+
+    def rows(self, record: type[R]) -> list[R]:
+        batches = _collections.setdefault(self.name, Collection()).visible_batches()
+        return [row for batch in batches for rows in decode(batch, record) for row in rows]
+
+    def clear(self) -> None:
+        _collections.pop(self.name, None)
+
+
+class Collection:
+    """What the sinks of one name in this process hold: staged pieces, and those committed, by their final names."""
+
+    def __init__(self) -> None:
+        self.staged: dict[str, list[pa.RecordBatch]] = {}
+        self.visible: dict[str, list[pa.RecordBatch]] = {}
+
+    def visible_batches(self) -> list[pa.RecordBatch]:
+        return [batch for final in sorted(self.visible, key=_epoch_and_task) for batch in self.visible[final]]
+
+
+class MemoryCollector(StagedSink):
+    """The sink of one task: staged rows become visible in the collection at commit."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._written: list[pa.RecordBatch] = []
+
+    @property
+    def _collection(self) -> Collection:
+        return _collections.setdefault(self._name, Collection())
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self._written.append(rows)
+        self.ctx.count("rows_out", rows.num_rows)
+
+    def _close_staged(self) -> str | None:
+        if not self._written:
+            return None
+        staged = self._new_staged_name()
+        self._collection.staged[staged] = self._written
+        self._written = []
+        return staged
+
+    def _publish(self, piece: StagedPiece) -> None:
+        rows = self._collection.staged.pop(piece.staged, None)
+        if rows is not None:
+            self._collection.visible[piece.final] = rows
+        elif piece.final not in self._collection.visible:
+            raise SinkError(
+                f"operator {self.ctx.operator!r}: {piece.final} was staged in another process, which is gone"
+            )
+
+    def _discard_open(self) -> None:
+        self._written = []
+
+    def _discard_before(self, checkpoint: int) -> None:
+        for staged in [name for name in self._collection.staged if self._is_left_over(name, checkpoint)]:
+            del self._collection.staged[staged]
+
+
+_numbers = itertools.count()
+_collections: dict[str, Collection] = {}
+
+
+def _epoch_and_task(final: str) -> tuple[int, str]:
+    owner, _, checkpoint = final.rpartition("-")
+    return int(checkpoint), owner
+
+
+def _as_batch(rows: Rows, schema: type[Record] | pa.Schema | None) -> pa.RecordBatch:
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    if isinstance(rows, pa.Table):
+        return rows.combine_chunks().to_batches()[0] if rows.num_rows else encode([], rows.schema)
+    if schema is None:
+        if not rows or not isinstance(rows[0], Record):
+            raise GraphError("MemorySource needs records, a table or a batch; for anything else give a schema")
+        schema = type(rows[0])
+    return encode(rows, schema if isinstance(schema, pa.Schema) else schema.schema())

@@ -1,0 +1,118 @@
+"""One Parquet file as a partition: positions are rows, pieces never cross a row group."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from clonos_py.connectors.input_errors import UNCHANGED, named_errors
+from clonos_py.connectors.partitions import Piece
+from clonos_py.model.errors import SourceError
+
+PIECE_ROWS = 65_536
+_TRAILER_BYTES = 8
+
+
+class ParquetPartition:
+    """Decodes row groups piece by piece, only the columns wanted.
+
+    The checksum of a piece covers the file's footer, which holds sizes, places and statistics of every page, and the
+    range of rows: whoever replaces the file is found out at no cost. Pages carry their own checksums where the writer
+    made them.
+    """
+
+    def __init__(self, path: str, schema: pa.Schema, read_rows: int | None) -> None:
+        self.name = path
+        self._schema = schema
+        self._piece_rows = min(PIECE_ROWS, read_rows or PIECE_ROWS)
+        self._file: pq.ParquetFile | None = None
+        self._footer = 0
+        self._group_starts: list[int] = []
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._batches_group, self._batches_at = -1, -1
+        self._carry: pa.Table | None = None
+
+    def next(self, start: int) -> Piece | None:
+        file = self._opened()
+        if start >= file.metadata.num_rows:
+            return None
+        group_end = self._group_starts[bisect_right(self._group_starts, start)]
+        return self.between(start, min(group_end, start + self._piece_rows))
+
+    def between(self, start: int, stop: int) -> Piece:
+        total = self._opened().metadata.num_rows
+        if stop > total:
+            raise SourceError(f"{self.name} has shrunk to {total} rows, {stop} were expected; {UNCHANGED}")
+        with named_errors(self.name):
+            rows = self._rows(start, stop)
+        if stop == total:
+            self._close()
+        checksum = xxhash.xxh3_64_intdigest(f"{self._footer} {start} {stop}".encode()) >> 1
+        return Piece(stop, rows, checksum, stop == total)
+
+    def _rows(self, start: int, stop: int) -> pa.RecordBatch:
+        group = bisect_right(self._group_starts, start) - 1
+        if (self._batches_group, self._batches_at) != (group, start):
+            self._batches = self._opened().iter_batches(
+                self._piece_rows, row_groups=[group], columns=self._schema.names, use_threads=False
+            )
+            self._carry = self._file_schema().empty_table()
+            self._take(start - self._group_starts[group])
+        self._batches_group, self._batches_at = group, stop
+        return self._conforming(self._take(stop - start), start)
+
+    def _take(self, count: int) -> pa.Table:
+        """The next ``count`` rows of the row group at work."""
+        assert self._carry is not None
+        while self._carry.num_rows < count:
+            self._carry = pa.concat_tables([self._carry, pa.Table.from_batches([next(self._batches)])])
+        taken, self._carry = self._carry.slice(0, count), self._carry.slice(count)
+        return taken
+
+    def _file_schema(self) -> pa.Schema:
+        file_schema = self._opened().schema_arrow
+        return pa.schema([file_schema.field(name) for name in self._schema.names])
+
+    def _conforming(self, rows: pa.Table, start: int) -> pa.RecordBatch:
+        columns = [rows.column(field.name).cast(field.type).combine_chunks() for field in self._schema]
+        for field, column in zip(self._schema, columns, strict=True):
+            if column.null_count and not field.nullable:
+                row = start + pc.index(pc.is_null(column), True).as_py()
+                raise SourceError(f"{self.name}, row {row}: column {field.name!r} is null, but not declared '| None'")
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _opened(self) -> pq.ParquetFile:
+        if self._file is None:
+            with named_errors(self.name):
+                self._file = pq.ParquetFile(self.name, page_checksum_verification=True)
+                self._footer = _footer_checksum(self.name)
+            self._check_columns(self._file.schema_arrow)
+            metadata = self._file.metadata
+            sizes = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+            self._group_starts = list(accumulate(sizes, initial=0))
+        return self._file
+
+    def _check_columns(self, found: pa.Schema) -> None:
+        missing = [name for name in self._schema.names if name not in found.names]
+        if missing:
+            raise SourceError(f"{self.name} has no column {', '.join(missing)}; it has {', '.join(found.names)}")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._carry, self._batches_at = None, None, -1
+
+
+def _footer_checksum(path: str) -> int:
+    with open(path, "rb") as file:
+        file.seek(-_TRAILER_BYTES, os.SEEK_END)
+        footer_bytes = int.from_bytes(file.read(4), "little")
+        file.seek(-_TRAILER_BYTES - footer_bytes, os.SEEK_END)
+        return xxhash.xxh3_64_intdigest(file.read(footer_bytes))

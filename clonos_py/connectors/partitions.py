@@ -1,0 +1,126 @@
+"""A source of several partitions, read in turn, so that their event times advance together.
+
+A partition that stands for a named thing, such as a file, tags its offsets with a hash of that name. If the list of
+partitions has changed since the checkpoint so that positions would be given to the wrong ones, resuming is an error
+instead of wrong results.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import xxhash
+
+from clonos_py.model.errors import SourceError
+from clonos_py.model.operators import End, Read, Source
+
+ACTIVE = 64
+"""So many partitions are read in turn; the others wait, so that not all files are open at once."""
+
+_TAG_SHIFT = 47
+_POSITIONS = 1 << _TAG_SHIFT
+
+
+class Piece(NamedTuple):
+    """What was read of a partition, up to ``stop``; see ``Read``."""
+
+    stop: int
+    rows: pa.RecordBatch
+    checksum: int
+    last: bool
+
+
+class Partition(Protocol):
+    """Positions are the partition's own, from 0. Errors are SourceErrors that name the culprit."""
+
+    name: str
+    """What it stands for; empty if it is only one of many alike."""
+
+    def next(self, start: int) -> Piece | None:
+        """The piece that begins at ``start``; None at the end."""
+        ...
+
+    def between(self, start: int, stop: int) -> Piece:
+        """The same piece again. Raises SourceError if it is no longer there."""
+        ...
+
+
+class PartitionReader(Source):
+    """The source of one task. ``make(p)`` gives partition p; only the task's own are made.
+
+    An exhausted partition says so in its last read; one that is found exhausted, in an empty read.
+    """
+
+    def __init__(self, count: int, make: Callable[[int], Partition]) -> None:
+        self._count = count
+        self._make = make
+        self._own: dict[int, Partition] = {}
+        self._positions: dict[int, int] = {}
+        self._turn: deque[int] = deque()
+
+    def partitions(self) -> int:
+        return self._count
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._own = {number: self._make(number) for number in range(index, self._count, parallelism)}
+        self.seek({})
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._positions = {
+            number: _position(partition, positions[number]) if number in positions else 0
+            for number, partition in self._own.items()
+        }
+        self._turn = deque(self._own)
+
+    def poll(self, now: int) -> Read | End:
+        if not self._turn:
+            return End()
+        number = self._turn.popleft()
+        self._turn.insert(ACTIVE - 1, number)
+        start = self._positions[number]
+        piece = self._own[number].next(start)
+        return self._read(number, start, piece) if piece else self._exhausted(number, start)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        own = self._own[partition]
+        first = _position(own, start)
+        if start == stop:
+            return self._exhausted(partition, first)
+        if partition not in self._turn:
+            self._turn.append(partition)
+        return self._read(partition, first, own.between(first, _position(own, stop)))
+
+    def _read(self, number: int, start: int, piece: Piece) -> Read:
+        self._positions[number] = piece.stop
+        if piece.last:
+            self._turn.remove(number)
+        tag = _tag(self._own[number])
+        rows = piece.rows if piece.rows.num_rows else None
+        return Read(number, tag + start, tag + piece.stop, (rows,), piece.checksum, piece.rows.num_rows, piece.last)
+
+    def _exhausted(self, number: int, at: int) -> Read:
+        if number in self._turn:
+            self._turn.remove(number)
+        offset = _tag(self._own[number]) + at
+        return Read(number, offset, offset, (None,), 0, 0, last=True)
+
+
+def _tag(partition: Partition) -> int:
+    return (
+        (xxhash.xxh3_64_intdigest(partition.name.encode()) >> _TAG_SHIFT - 1 & 0xFFFF) << _TAG_SHIFT
+        if partition.name
+        else 0
+    )
+
+
+def _position(partition: Partition, offset: int) -> int:
+    position = offset - _tag(partition)
+    if not 0 <= position < _POSITIONS:
+        raise SourceError(
+            f"{partition.name}: the list of inputs has changed since the checkpoint; put back what was removed or "
+            "renamed, or start anew with --fresh"
+        )
+    return position

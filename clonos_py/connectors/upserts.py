@@ -1,0 +1,204 @@
+"""Sinks for updating results: of the rows of a key, the last one is the result.
+
+Each task keeps the last row of each of its keys as state, and at a checkpoint in which something changed stages its
+whole table, which replaces the one before. So it fits results that fit into memory; the rows of one key must come from
+one task, as they do behind a keyed aggregate.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from clonos_py.columns.keys import key_groups
+from clonos_py.connectors.file_writer import FileWriter
+from clonos_py.connectors.memory import MemoryCollector, MemorySink
+from clonos_py.connectors.row_files import check_columns, check_format
+from clonos_py.connectors.staging import StagedPiece
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import Sink
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+
+COMPACTED_ROWS = 65_536
+
+
+class UpsertFileSink(SinkDefinition):
+    """Keeps ``OPERATOR-INDEX.latest.FORMAT`` in ``folder`` up to date, exactly once: the last row of every ``key``.
+
+    Unlike ``FileSink`` it replaces what an earlier run left there. Raises GraphError for an unknown key or format.
+    """
+
+    upserts = True
+
+    def __init__(self, folder: str, key: str | Sequence[str], format: str = "jsonl") -> None:
+        check_format("UpsertFileSink", format)
+        self._folder = os.path.abspath(os.path.expanduser(folder))
+        self._key = _names(key)
+        self._format = format
+
+    def create(self, schema: pa.Schema) -> Sink:
+        check_columns("UpsertFileSink", self._format, schema)
+        _check_key("UpsertFileSink", self._key, schema)
+        return UpsertFileWriter(self._folder, self._format, LatestRows(self._key, schema), schema)
+
+
+class UpsertMemorySink(MemorySink):
+    """``table`` and ``rows`` give the last row of every ``key``, as of the last checkpoint."""
+
+    upserts = True
+
+    def __init__(self, key: str | Sequence[str], name: str | None = None) -> None:
+        super().__init__(name)
+        self._key = _names(key)
+
+    def create(self, schema: pa.Schema) -> MemoryCollector:
+        _check_key("UpsertMemorySink", self._key, schema)
+        return UpsertCollector(self.name, LatestRows(self._key, schema))
+
+
+class LatestRows:
+    """The last row of each key, ordered by when that row came."""
+
+    def __init__(self, key: tuple[str, ...], schema: pa.Schema) -> None:
+        self._key = key
+        self._schema = schema
+        self.replace([])
+
+    def replace(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Forgets everything for the rows of ``batches``."""
+        self._rows = pa.RecordBatch.from_pylist([], schema=self._schema)
+        self._newer = list(batches)
+        self._newer_rows = sum(rows.num_rows for rows in batches)
+        self._chunk: Chunk | None = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._newer.append(rows)
+        self._newer_rows += rows.num_rows
+        if self._newer_rows > max(COMPACTED_ROWS, self._rows.num_rows):
+            self._compact()
+
+    def rows(self) -> pa.RecordBatch:
+        if self._newer:
+            self._compact()
+        return self._rows
+
+    def snapshot(self, groups: int) -> OperatorState:
+        """One chunk, the same one as long as nothing changes."""
+        rows = self.rows()
+        if self._chunk is None:
+            group = pa.array(key_groups(rows, self._key, groups), pa.int32())
+            self._chunk = Chunk(rows.append_column(GROUP_COLUMN, group))
+        return OperatorState({"latest": [self._chunk]})
+
+    def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
+        chunks = [chunk.rows for part in parts for chunk in part.tables["latest"]]
+        self.replace([_of_groups(rows, groups).select(self._schema.names) for rows in chunks])
+
+    def _compact(self) -> None:
+        table = pa.Table.from_batches([self._rows, *self._newer], schema=self._schema)
+        keys = pl.DataFrame(pl.from_arrow(table.select(self._key))).with_row_index(_POSITION)
+        last = keys.unique(self._key, keep="last", maintain_order=True)[_POSITION].sort()
+        kept = table.take(last.to_arrow())
+        self._rows = pa.RecordBatch.from_arrays([c.combine_chunks() for c in kept.columns], schema=self._schema)
+        self._newer, self._newer_rows, self._chunk = [], 0, None
+
+
+class UpsertFileWriter(FileWriter):
+    """The sink of one task: stages its whole table whenever it changed."""
+
+    def __init__(self, folder: str, file_format: str, latest: LatestRows, schema: pa.Schema) -> None:
+        super().__init__(folder, file_format, schema)
+        self._latest = latest
+        self._changed = False
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        if rows.num_rows:
+            self._latest.add(rows)
+            self._changed = True
+            self.ctx.count("rows_out", rows.num_rows)
+
+    def snapshot(self) -> OperatorState:
+        state = super().snapshot()
+        return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, state.values)
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        super().restore(parts)
+        self._latest.restore(parts, self.ctx.groups)
+        self._changed = True
+
+    def _close_staged(self) -> str | None:
+        if self._changed:
+            self._write(self._latest.rows())
+            self._changed = False
+        return super()._close_staged()
+
+    def _final_name(self, checkpoint: int) -> str:
+        return f"{self._owner}.latest.{self._format}"
+
+    def _check_new(self, final: str) -> None:
+        """The file is there to be replaced."""
+
+    def _discard_before(self, checkpoint: int) -> None:
+        """Also removes the tables of tasks that no longer are, their keys having moved."""
+        super()._discard_before(checkpoint)
+        gone = self.ctx.parallelism
+        while self.ctx.task.index == 0 and self._remove(f"{self._operator}-{gone}.latest.{self._format}"):
+            gone += 1
+
+
+class UpsertCollector(MemoryCollector):
+    """The same in memory."""
+
+    def __init__(self, name: str, latest: LatestRows) -> None:
+        super().__init__(name)
+        self._latest = latest
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        self._latest.add(rows)
+        self.ctx.count("rows_out", rows.num_rows)
+
+    def snapshot(self) -> OperatorState:
+        state = super().snapshot()
+        return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, state.values)
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        super().restore(parts)
+        self._latest.restore(parts, self.ctx.groups)
+
+    def _close_staged(self) -> str | None:
+        self._written = [self._latest.rows()]
+        return super()._close_staged()
+
+    def _final_name(self, checkpoint: int) -> str:
+        return super()._final_name(0)
+
+    def _publish(self, piece: StagedPiece) -> None:
+        super()._publish(piece)
+        for gone in [final for final in self._collection.visible if self._is_gone(final)]:
+            del self._collection.visible[gone]
+
+    def _is_gone(self, final: str) -> bool:
+        operator, index, _ = final.rsplit("-", 2)
+        return operator == self.ctx.operator and int(index) >= self.ctx.parallelism
+
+
+_POSITION = "__position"
+
+
+def _names(key: str | Sequence[str]) -> tuple[str, ...]:
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _check_key(owner: str, key: tuple[str, ...], schema: pa.Schema) -> None:
+    unknown = [name for name in key if name not in schema.names]
+    if unknown or not key:
+        raise GraphError(f"{owner}: no key {', '.join(unknown)!r} among the columns {', '.join(schema.names)}")
+
+
+def _of_groups(rows: pa.RecordBatch, groups: range) -> pa.RecordBatch:
+    group = rows.column(GROUP_COLUMN).to_numpy()
+    return rows.filter((group >= groups.start) & (group < groups.stop))
