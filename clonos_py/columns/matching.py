@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from clonos_py.columns.index import SortedIndex, expand
 from clonos_py.columns.keys import hash_rows
-from clonos_py.columns.views import Bools, Column, Ints, fixed, is_integral, plain, valid
+from clonos_py.columns.views import Bools, Column, Ints, fixed, is_integral, plain, take, valid
 
 
 def match(
@@ -44,21 +44,21 @@ def equal_rows(
     right: pa.RecordBatch,
     right_keys: Sequence[str],
     right_rows: Ints,
+    nulls_equal: bool = False,
 ) -> Bools:
-    """Whether the keys of each pair of rows are equal, value by value. False where one is null."""
+    """Whether the keys of each pair of rows are equal, value by value. A null equals nothing, or else only a null."""
     equal = np.ones(len(left_rows), bool)
     for left_key, right_key in zip(left_keys, right_keys, strict=True):
         a, b = plain(left.column(left_key)), plain(right.column(right_key))
         if is_integral(a.type) and is_integral(b.type):
-            equal &= _equal_integers(a, left_rows, b, right_rows)
+            same = _equal_integers(a, left_rows, b, right_rows)
         else:
-            equal &= _equal_values(take(a, left_rows), take(b, right_rows))
+            same = _equal_values(take(a, left_rows), take(b, right_rows))
+        left_valid, right_valid = valid(a), valid(b)
+        if nulls_equal and left_valid is not None and right_valid is not None:
+            same |= ~(left_valid[left_rows] | right_valid[right_rows])
+        equal &= same
     return equal
-
-
-def take(array: Column, rows: Ints) -> Any:
-    """The values at ``rows``, in that order."""
-    return array.take(pa.array(rows, pa.int64()))
 
 
 def _only(batch: pa.RecordBatch, keys: Sequence[str], rows: Ints | None) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ def split(batch: pa.RecordBatch, targets: npt.NDArray[np.int32], n: int) -> list
     if counts[first] == batch.num_rows:
         parts[first] = batch
         return parts
-    order = np.argsort(targets.astype(np.uint8 if n <= 256 else np.uint16), kind="stable")
+    order = np.argsort(targets.astype(np.uint8 if n <= 2**8 else np.uint16 if n <= 2**16 else np.int64), kind="stable")
     gathered = batch.take(order)
     start = 0
     for target, rows in enumerate(counts.tolist()):

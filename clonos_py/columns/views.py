@@ -82,3 +82,8 @@ def offsets(array: Column) -> Ints:
         return np.zeros(len(array) + 1, np.int64)
     found = np.frombuffer(memoryview(buffer), dtype, len(array) + 1, array.offset * dtype.itemsize)
     return found.astype(np.int64, copy=False)
+
+
+def take(array: Column, rows: Ints) -> Any:
+    """The values at ``rows``, in that order."""
+    return array.take(pa.array(rows, pa.int64()))

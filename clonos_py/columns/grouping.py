@@ -1,0 +1,86 @@
+"""Which rows belong together: dense group numbers for the rows of a batch.
+
+Everything that aggregates stands on this. Integers in a narrow range (ids, times) are numbered by their offset, in
+their order; all else by Arrow's dictionary encoding, in the order of first appearance. Either way the numbers depend
+on the values alone: no threads, no hash seeds. Null is a value of its own, so is NaN, and -0.0 is 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.views import Column, Ints, fixed, is_integral, plain
+from clonos_py.model.errors import GraphError
+
+_SPARE_SLOTS = 1_024
+_SLOTS_PER_ROW = 4
+
+
+class Groups(NamedTuple):
+    """``ids[row]`` is the group of a row, 0 to ``size`` - 1; ``first[group]`` is its first row."""
+
+    ids: Ints
+    size: int
+    first: Ints
+
+
+def group(columns: Sequence[Column | Ints], rows: int) -> Groups:
+    """The groups of rows that are equal in all columns; without columns all rows are one group.
+
+    Raises GraphError for nested columns.
+    """
+    if not columns:
+        return _numbered(np.zeros(rows, np.int64), min(rows, 1))
+    found = _group_one(columns[0])
+    for column in columns[1:]:
+        other = _group_one(column)
+        if found.size == 1:
+            found = other
+        elif other.size > 1:
+            found = group_integers(found.ids * other.size + other.ids)
+    return found
+
+
+def group_integers(values: Ints) -> Groups:
+    """The groups of equal integers."""
+    if len(values) == 0:
+        return _numbered(values, 0)
+    low = int(values.min())
+    slots = int(values.max()) - low + 1
+    if slots > _SLOTS_PER_ROW * len(values) + _SPARE_SLOTS:
+        return _encode(pa.array(values))
+    ids = values - low
+    present = np.flatnonzero(np.bincount(ids, minlength=slots))
+    if len(present) < slots:
+        rank = np.empty(slots, np.int64)
+        rank[present] = np.arange(len(present))
+        ids = rank[ids]
+    return _numbered(ids, len(present))
+
+
+def _group_one(column: Column | Ints) -> Groups:
+    if isinstance(column, np.ndarray):
+        return group_integers(column)
+    column = plain(column)
+    if is_integral(column.type) and column.null_count == 0:
+        return group_integers(fixed(column).astype(np.int64, copy=False))
+    return _encode(column)
+
+
+def _encode(column: Any) -> Groups:
+    if pa.types.is_nested(column.type):
+        raise GraphError(f"a column of type {column.type} cannot be a key: use numbers, text, bytes or times")
+    if pa.types.is_floating(column.type):
+        column = pa.compute.add(column, pa.scalar(0.0, column.type))
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return _numbered(fixed(encoded.indices).astype(np.int64), len(encoded.dictionary))
+
+
+def _numbered(ids: Ints, size: int) -> Groups:
+    first = np.empty(size, np.int64)
+    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # of several assignments to one place the last holds
+    return Groups(ids, size, first)

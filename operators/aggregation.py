@@ -1,0 +1,146 @@
+"""Aggregates as partial results: what windows, sessions and tables share.
+
+A partial batch has one row per group (of one input batch, or of many after merging): the keys, ``_rows`` (how many
+rows it stands for), and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``, ``NAME:min``, ``NAME:max``,
+and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into partial batches, and finish as results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import Groups
+from clonos_py.columns.reduction import count_rows, count_values, greatest, least, sums
+from clonos_py.columns.views import Column, take
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.operators.folding import fold_rows, merge_folds, results_of_folds
+from clonos_py.operators.means import means
+
+ROWS_COLUMN = "_rows"
+"""int64 column of every partial batch: how many rows a partial result stands for."""
+
+_SUM_DIGITS = 38
+_MERGED_BY: Mapping[str, Callable[[Column, Groups], Column]] = {"sum": sums, "min": least, "max": greatest}
+
+
+class Accumulator(NamedTuple):
+    """One column of a partial batch."""
+
+    name: str
+    kind: str
+    aggregate: Aggregate
+
+
+class Partials:
+    """Makes, merges and finishes partial batches over ``keys`` and ``aggregates``."""
+
+    def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+        self.keys = tuple(keys)
+        self.aggregates = tuple(aggregates)
+        self.accumulators = tuple(a for aggregate in aggregates for a in _accumulators(aggregate))
+
+    def combine(self, rows: pa.RecordBatch, groups: Groups, extra: Mapping[str, Any]) -> pa.RecordBatch:
+        """Input rows to one partial row per group. ``extra``: further columns, already one value per group."""
+        columns = self._keys_of(rows, groups) | dict(extra) | {ROWS_COLUMN: count_rows(groups)}
+        for name, kind, aggregate in self.accumulators:
+            columns[name] = _start(kind, aggregate, rows, groups)
+        return pa.record_batch(columns)
+
+    def merge(
+        self, partial: pa.RecordBatch, groups: Groups, extra: Mapping[str, Any] = MappingProxyType({})
+    ) -> pa.RecordBatch:
+        """Partial rows to one partial row per group. Further columns are those of ``extra``, or else have the value of
+        the group's first row."""
+        columns: dict[str, Any] = {}
+        merged = {a.name: a for a in self.accumulators}
+        for name in partial.schema.names:
+            column = partial.column(name)
+            if name in extra:
+                columns[name] = extra[name]
+            elif name in merged:
+                columns[name] = _merge(merged[name], column, groups)
+            else:
+                columns[name] = sums(column, groups) if name == ROWS_COLUMN else take(column, groups.first)
+        return pa.record_batch(columns)
+
+    def finish(self, partial: pa.RecordBatch, schema: pa.Schema, extra: Mapping[str, Any]) -> pa.RecordBatch:
+        """Results with the columns of ``schema``, filled by name from ``extra``, the keys and the aggregates."""
+        found = {aggregate.name: aggregate for aggregate in self.aggregates}
+        columns: list[Any] = []
+        for field in schema:
+            if field.name in extra:
+                column: Any = extra[field.name]
+            elif field.name in found:
+                column = _finish(found[field.name], partial)
+            else:
+                column = partial.column(field.name)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def fields(self, schema: pa.Schema, extra: Sequence[Any]) -> list[Any]:
+        """The fields of a partial batch of rows of ``schema``, in their order."""
+        keys = [pa.field(key, _plain_type(schema.field(key).type)) for key in self.keys]
+        accumulators = [pa.field(name, _accumulator_type(kind, a, schema)) for name, kind, a in self.accumulators]
+        return [*keys, *extra, pa.field(ROWS_COLUMN, pa.int64()), *accumulators]
+
+    def _keys_of(self, rows: pa.RecordBatch, groups: Groups) -> dict[str, Any]:
+        keys = {key: take(rows.column(key), groups.first) for key in self.keys}
+        return {k: v.dictionary_decode() if isinstance(v, pa.DictionaryArray) else v for k, v in keys.items()}
+
+
+def constant(value: int, rows: int) -> Column:
+    """An int64 column of one value."""
+    return pa.array(np.full(rows, value, np.int64))
+
+
+def _accumulators(aggregate: Aggregate) -> list[Accumulator]:
+    kinds = {"mean": ("sum", "count"), "count": () if aggregate.column is None else ("count",)}
+    return [
+        Accumulator(f"{aggregate.name}:{kind}", kind, aggregate)
+        for kind in kinds.get(aggregate.function, (aggregate.function,))
+    ]
+
+
+def _start(kind: str, aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups) -> Any:
+    if kind == "user":
+        return fold_rows(aggregate, rows, groups)
+    assert aggregate.column is not None
+    column = rows.column(aggregate.column)
+    return count_values(column, groups) if kind == "count" else _MERGED_BY[kind](column, groups)
+
+
+def _merge(accumulator: Accumulator, column: Column, groups: Groups) -> Any:
+    if accumulator.kind == "user":
+        return merge_folds(accumulator.aggregate, column, groups)
+    return sums(column, groups) if accumulator.kind == "count" else _MERGED_BY[accumulator.kind](column, groups)
+
+
+def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
+    name, function = aggregate.name, aggregate.function
+    if function == "count" and aggregate.column is None:
+        return partial.column(ROWS_COLUMN)
+    if function == "mean":
+        return means(partial.column(f"{name}:sum"), partial.column(f"{name}:count"))
+    column = partial.column(f"{name}:{function}")
+    return results_of_folds(aggregate, column) if function == "user" else column
+
+
+def _accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any:
+    if kind in ("count", "user"):
+        return pa.int64() if kind == "count" else pa.binary()
+    assert aggregate.column is not None
+    taken = _plain_type(schema.field(aggregate.column).type)
+    if kind in ("min", "max"):
+        return taken
+    if isinstance(taken, pa.Decimal128Type):
+        return pa.decimal128(_SUM_DIGITS, taken.scale)
+    return pa.float64() if pa.types.is_floating(taken) else pa.int64()
+
+
+def _plain_type(kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

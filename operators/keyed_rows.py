@@ -1,0 +1,146 @@
+"""State rows found by their key: immutable chunks, a mask of the rows that still live, and an index of key hashes.
+
+A row changes by being removed and appended anew, so what a batch costs depends on the keys that it touches. Dead rows
+are cleared out when they outnumber the living. When that happens, and in which order rows come out, depends on the
+rows alone, so that a restored task goes on exactly as its predecessor would have. A null key is a key (D17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.matching import equal_rows
+from clonos_py.columns.views import Bools, Ints
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.operators.panes import joined, of_groups
+
+ROWS_TABLE = "rows"
+_DEAD_VALUE = "dead"
+_DEAD_ROWS = 16_384
+_CHUNK_ROWS = 65_536
+
+
+class KeyedRows:
+    """Rows of one schema, numbered in the order in which they were appended."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = tuple(keys)
+        self.clear()
+
+    def clear(self) -> None:
+        self._chunks: list[Chunk] = []
+        self._index = SortedIndex()
+        self._alive = np.ones(0, bool)
+        self.rows = 0
+        self._dead = 0
+
+    def append(self, rows: pa.RecordBatch) -> Ints:
+        """Adds rows, which carry their key group; gives their numbers."""
+        numbers = np.arange(self.rows, self.rows + rows.num_rows)
+        self._index.append(hash_rows(rows, self._keys))
+        self.rows += rows.num_rows
+        if self.rows > len(self._alive):
+            self._alive = np.append(self._alive, np.ones(self.rows, bool))
+        self._append_chunk(Chunk(rows))
+        return numbers
+
+    def find(self, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
+        """Pairs (position in ``rows``, number) of living rows with the same key."""
+        positions, numbers = self._index.probe(hash_rows(rows, self._keys))
+        living = self._alive[numbers]
+        positions, numbers = positions[living], numbers[living]
+        if len(numbers) == 0:
+            return positions, numbers
+        candidates, local = np.unique(numbers, return_inverse=True)
+        kept = self.take(candidates)
+        equal = equal_rows(rows, self._keys, positions, kept, self._keys, local, nulls_equal=True)
+        return positions[equal], numbers[equal]
+
+    def take(self, numbers: Ints) -> pa.RecordBatch:
+        """These rows, of which there is at least one."""
+        if len(self._chunks) == 1:
+            return self._chunks[0].rows.take(numbers)
+        table: Any = pa.Table.from_batches([chunk.rows for chunk in self._chunks])
+        batch: pa.RecordBatch = table.take(pa.array(numbers)).combine_chunks().to_batches()[0]
+        return batch
+
+    def living(self, numbers: Ints) -> Ints:
+        """Those of these rows that still live."""
+        return numbers[self._alive[numbers]]
+
+    def remove(self, numbers: Ints) -> None:
+        """Lets living rows die; each is named once."""
+        self._alive[numbers] = False
+        self._dead += len(numbers)
+
+    def compact(self) -> bool:
+        """Clears the dead rows out if they are too many. True if rows have new numbers (their order is kept)."""
+        if self._dead <= max(self.rows - self._dead, _DEAD_ROWS):
+            return False
+        alive = self._alive[: self.rows]
+        kept = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
+        self._index.compact(alive)
+        self._chunks = []
+        self.rows -= self._dead
+        self._alive, self._dead = np.ones(self.rows, bool), 0
+        for rows in kept:
+            if rows.num_rows:
+                self._append_chunk(Chunk(rows))
+        return True
+
+    def all(self) -> list[pa.RecordBatch]:
+        """The living rows, chunk by chunk in the order of their numbers."""
+        parts = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
+        return [part for part in parts if part.num_rows]
+
+    def all_numbers(self) -> Ints:
+        return np.flatnonzero(self._alive[: self.rows])
+
+    def snapshot(self, values: Mapping[str, Any]) -> OperatorState:
+        """All chunks and, beside further ``values``, which rows in them are dead: one bit per row."""
+        dead = np.packbits(~self._alive[: self.rows]).tobytes()
+        return OperatorState({ROWS_TABLE: list(self._chunks)}, dict(values) | {_DEAD_VALUE: dead})
+
+    def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
+        """Replaces all rows by those of ``parts`` that belong to ``groups``."""
+        self.clear()
+        dead: list[Bools] = []
+        for part in parts:
+            chunks = part.tables.get(ROWS_TABLE, ())
+            count = sum(chunk.rows.num_rows for chunk in chunks)
+            bits = np.unpackbits(np.frombuffer(part.values[_DEAD_VALUE], np.uint8), count=count).astype(bool)
+            for chunk in chunks:
+                mine, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
+                self._restore_chunk(chunk, mine, groups, dead)
+        died = np.concatenate([np.zeros(0, bool), *dead])
+        self._alive, self._dead = ~died, int(died.sum())
+
+    def _restore_chunk(self, chunk: Chunk, dead: Bools, groups: range, all_dead: list[Bools]) -> None:
+        kept = of_groups(chunk, groups)
+        if kept is not chunk:
+            own = of_groups(Chunk(chunk.rows.append_column("_dead", pa.array(dead))), groups)
+            if kept is None or own is None:
+                return
+            dead = own.rows.column("_dead").to_numpy(zero_copy_only=False)
+        all_dead.append(dead)
+        self._chunks.append(kept)
+        self._index.append(hash_rows(kept.rows, self._keys))
+        self.rows += kept.rows.num_rows
+
+    def _append_chunk(self, chunk: Chunk) -> None:
+        """Small chunks are joined with their likes; large ones stay as they are, since storage may have them."""
+        if chunk.rows.num_rows == 0:
+            return
+        while self._chunks and self._chunks[-1].rows.num_rows < min(2 * chunk.rows.num_rows, _CHUNK_ROWS):
+            chunk = Chunk(joined([self._chunks.pop().rows, chunk.rows]))
+        self._chunks.append(chunk)
+
+    def _masks(self) -> list[Bools]:
+        bounds = np.cumsum([chunk.rows.num_rows for chunk in self._chunks])[:-1]
+        return np.split(self._alive[: self.rows], bounds) if self._chunks else []

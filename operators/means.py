@@ -1,0 +1,41 @@
+"""Means out of sums and counts: floats for numbers, the decimal's own scale for decimals."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.views import Ints, fixed, raw
+
+_EXACT = Context(prec=76)
+
+
+def means(total: Any, counts: Any) -> Any:
+    """The quotient of each row; null where nothing was counted. Decimals are rounded half away from zero."""
+    counted: Ints = fixed(counts)
+    if not pa.types.is_decimal(total.type):
+        return pa.array(fixed(total) / np.maximum(counted, 1), mask=counted == 0)
+    words = raw(total, np.int64, 2).reshape(-1, 2)
+    if total.null_count == 0 and (words[:, 1] == words[:, 0] >> 63).all() and (np.abs(words[:, 0]) < 2**61).all():
+        return _divide_short(words[:, 0], counted, total.type)
+    return _divide_exactly(total, counted)
+
+
+def _divide_short(unscaled: Ints, counted: Ints, kind: pa.DataType) -> Any:
+    """Unscaled values that 61 bits hold."""
+    magnitudes = (2 * np.abs(unscaled) + counted) // (2 * counted)
+    quotients = np.where(unscaled < 0, -magnitudes, magnitudes)
+    words = np.stack([quotients, quotients >> 63], axis=1)
+    return pa.Array.from_buffers(kind, len(quotients), [None, pa.py_buffer(words.tobytes())])
+
+
+def _divide_exactly(total: Any, counted: Ints) -> Any:
+    unit = Decimal(1).scaleb(-total.type.scale)
+    quotients = [
+        None if value is None else _EXACT.divide(value, Decimal(count)).quantize(unit, ROUND_HALF_UP, _EXACT)
+        for value, count in zip(total.to_pylist(), counted.tolist(), strict=True)
+    ]
+    return pa.array(quotients, total.type)

@@ -1,0 +1,229 @@
+"""Aggregates over tumbling and hopping windows, in event time and in processing time.
+
+Every input batch is reduced to one partial row per key and pane before it becomes state (``panes.py``); a window is
+merged from its panes when it is due. In event time that is when the watermark reaches its end. Within the allowed
+lateness a late row is still taken, and each result that it changes is emitted anew; a row that no window takes any
+more goes to port 1 and is counted as ``late_rows``. In processing time a batch belongs to the moment it arrives, and
+timers at the ends of windows fire them. ``WindowCombine`` does the first reduction before the shuffle (D14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import group, group_integers
+from clonos_py.columns.partition import split
+from clonos_py.columns.views import Ints, fixed, valid
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.operators import Operator, OperatorContext
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.model.windows import Hopping, Session, Tumbling
+from clonos_py.operators.aggregation import Partials, constant
+from clonos_py.operators.intervals import SESSION_COLUMNS
+from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes, joined, with_groups
+
+LATE_PORT = 1
+
+
+class WindowCombine(Operator):
+    """One partial row per key and pane of each batch. Emits ``combined_schema``; keeps no state."""
+
+    def __init__(
+        self, keys: Sequence[str], window: Tumbling | Hopping, aggregates: Sequence[Aggregate], time_column: str
+    ) -> None:
+        self._partials = Partials(keys, aggregates)
+        self._clock = PaneClock(window)
+        self._time_column = time_column
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows, times = with_times(rows, self._time_column, self.ctx)
+        panes = self._clock.assign(times)
+        outside = self._clock.outside(panes)
+        if outside is not None:
+            rows, panes = rows.filter(pa.array(~outside)), panes[~outside]
+        if rows.num_rows:
+            self.out.emit(by_pane(self._partials, rows, panes))
+
+
+class WindowAggregate(Operator):
+    """One result per key and window. ``schema`` is filled by name from the keys, ``window_start``, ``window_end`` and
+    the aggregates. ``combined``: the input is that of ``WindowCombine``, and so are late rows."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        window: Tumbling | Hopping,
+        aggregates: Sequence[Aggregate],
+        schema: pa.Schema,
+        time_column: str | None = None,
+        lateness_us: int = 0,
+        combined: bool = False,
+    ) -> None:
+        self._partials = Partials(keys, aggregates)
+        self._schema = schema
+        self._time_column = time_column
+        self._lateness_us = lateness_us
+        self._combined = combined
+        self._processing_time = window.processing_time
+        self._clock = PaneClock(window, lateness_us)
+        self._panes = Panes(self._partials)
+        self._reached = MIN_TIME
+        self._next_end = MAX_TIME
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        if self._processing_time:
+            self._take_now(rows)
+        elif self._combined:
+            rows, _ = self._in_windows(rows, fixed(rows.column(PANE_COLUMN)))
+            self._take(rows)
+        else:
+            assert self._time_column is not None, "windows in event time need a time column"
+            rows, times = with_times(rows, self._time_column, self.ctx)
+            rows, panes = self._in_windows(rows, self._clock.assign(times))
+            self._take(by_pane(self._partials, rows, panes))
+
+    def on_watermark(self, watermark: int) -> int:
+        if not self._processing_time:
+            self._advance(watermark)
+        return watermark
+
+    def on_timer(self, at: int) -> None:
+        self._advance(at)
+
+    def on_end(self) -> None:
+        self._advance(MAX_TIME)
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState({"panes": self._panes.snapshot()}, {"reached": self._reached})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        chunks = [chunk for part in parts for chunk in part.tables.get("panes", ())]
+        self._panes.restore(chunks, self.ctx.groups)
+        self._reached = min((part.values["reached"] for part in parts), default=MIN_TIME)
+        self._next_end = MAX_TIME
+        for start in self._panes.starts():
+            self._expect(start)
+
+    def _take_now(self, rows: pa.RecordBatch) -> None:
+        """Processing time never runs backwards here, whatever the clock does: closed windows stay closed."""
+        now = max(self.ctx.time.now(), self._reached)
+        pane = now // self._clock.pane * self._clock.pane
+        if self._clock.windows(pane):
+            groups = group([rows.column(key) for key in self._partials.keys], rows.num_rows)
+            partial = self._partials.combine(rows, groups, {PANE_COLUMN: constant(pane, groups.size)})
+            self._take(partial)
+
+    def _take(self, partial: pa.RecordBatch) -> None:
+        """Partial rows become state; results out already that they change are emitted anew."""
+        if partial.num_rows == 0:
+            return
+        partial = with_groups(partial, self._partials.keys, self.ctx.key_groups)
+        parts = split_panes(partial)
+        if self._lateness_us:
+            self._update(parts)
+        for start, part in parts:
+            self._panes.append(start, part)
+            self._expect(start)
+
+    def _in_windows(self, rows: pa.RecordBatch, panes: Ints) -> tuple[pa.RecordBatch, Ints]:
+        """The rows that a window still takes; the late ones go to their port."""
+        outside = self._clock.outside(panes)
+        if outside is not None and outside.any():
+            rows, panes = rows.filter(pa.array(~outside)), panes[~outside]
+        if rows.num_rows == 0 or int(panes.min()) >= self._clock.late_before(self._reached):
+            return rows, panes
+        late = panes < self._clock.late_before(self._reached)
+        self.ctx.count("late_rows", int(late.sum()))
+        self.out.emit(rows.filter(pa.array(late)), LATE_PORT)
+        return rows.filter(pa.array(~late)), panes[~late]
+
+    def _expect(self, pane: int) -> None:
+        """Notes when the first window of this pane that is still to fire ends."""
+        for window in self._clock.windows(pane):
+            end = window + self._clock.size
+            if end > self._reached:
+                self._next_end = min(self._next_end, end)
+                if not self._processing_time:
+                    break
+                self.ctx.set_timer(end)
+
+    def _advance(self, reached: int) -> None:
+        """Fires the windows that end by ``reached``, earliest first, and drops what no window needs any more."""
+        if reached <= self._reached:
+            return
+        before, self._reached = self._reached, reached
+        if reached >= self._next_end:
+            for window in self._windows_of(self._panes.starts()):
+                if before < window + self._clock.size <= reached:
+                    self._emit(window, self._panes.merged(self._clock.panes(window)))
+            self._next_end = MAX_TIME
+            for start in self._panes.starts():
+                self._expect(start)
+        self._panes.drop_before(self._clock.late_before(reached))
+
+    def _update(self, parts: Sequence[tuple[int, pa.RecordBatch]]) -> None:
+        """Emits anew the results of these keys in windows that have fired and are still kept."""
+        for window in self._windows_of(start for start, _ in parts):
+            if window + self._clock.size <= self._reached < self._clock.changes_until(window):
+                panes = self._clock.panes(window)
+                changed = [part for start, part in parts if start in panes]
+                self._emit(window, self._changed(changed, self._panes.rows(panes)))
+
+    def _changed(self, changed: list[pa.RecordBatch], kept: list[pa.RecordBatch]) -> pa.RecordBatch:
+        """All rows merged, of the keys in ``changed`` only."""
+        partial = joined([*changed, *kept])
+        groups = group([partial.column(key) for key in self._partials.keys], partial.num_rows)
+        merged = self._partials.merge(partial, groups)
+        return merged.filter(pa.array(groups.first < sum(part.num_rows for part in changed)))
+
+    def _windows_of(self, panes: Iterable[int]) -> list[int]:
+        return sorted({window for pane in panes for window in self._clock.windows(pane)})
+
+    def _emit(self, window: int, partial: pa.RecordBatch) -> None:
+        bounds = {
+            "window_start": constant(window, partial.num_rows),
+            "window_end": constant(window + self._clock.size, partial.num_rows),
+        }
+        self.out.emit(self._partials.finish(partial, self._schema, bounds))
+
+
+def combined_schema(
+    input_schema: pa.Schema, keys: Sequence[str], window: Tumbling | Hopping | Session, aggregates: Sequence[Aggregate]
+) -> pa.Schema:
+    """What ``WindowCombine`` or, for sessions, ``SessionCombine`` emits for rows of ``input_schema``."""
+    names = SESSION_COLUMNS if isinstance(window, Session) else (PANE_COLUMN,)
+    extra = [pa.field(name, pa.int64()) for name in names]
+    return pa.schema(Partials(keys, aggregates).fields(input_schema, extra))
+
+
+def with_times(rows: pa.RecordBatch, column: str, ctx: OperatorContext) -> tuple[pa.RecordBatch, Ints]:
+    """The rows that have an event time, and these times; the others are counted as ``null_event_time``."""
+    mask = valid(rows.column(column))
+    if mask is not None:
+        ctx.count("null_event_time", int((~mask).sum()))
+        rows = rows.filter(pa.array(mask))
+    return rows, fixed(rows.column(column)).astype(np.int64, copy=False)
+
+
+def by_pane(partials: Partials, rows: pa.RecordBatch, panes: Ints) -> pa.RecordBatch:
+    """One partial row per key and pane."""
+    keys: list[Any] = [rows.column(key) for key in partials.keys]
+    groups = group([panes, *keys], rows.num_rows)
+    return partials.combine(rows, groups, {PANE_COLUMN: pa.array(panes[groups.first])})
+
+
+def split_panes(partial: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+    """The rows by pane, earliest first."""
+    panes = fixed(partial.column(PANE_COLUMN))
+    low = int(panes.min())
+    if low == int(panes.max()):
+        return [(low, partial)]
+    groups = group_integers(panes)
+    parts = split(partial, groups.ids.astype(np.int32), groups.size)
+    found = [(int(fixed(part.column(PANE_COLUMN))[0]), part) for part in parts if part is not None]
+    return sorted(found, key=lambda pair: pair[0])

@@ -1,0 +1,158 @@
+"""Aggregates of every function and type, directly and through merged partial results."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.columns.grouping import group
+from clonos_py.model.aggregates import Aggregate, UserAggregate
+from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.operators.aggregation import Partials
+from clonos_py.operators.panes import joined
+
+MONEY = pa.decimal128(18, 2)
+SUM = pa.decimal128(38, 2)
+
+
+def results(aggregates: list[Aggregate], batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """What comes out per key of column ``k`` when each batch is reduced, and the partial results are merged."""
+    partials = Partials(("k",), aggregates)
+    reduced = [partials.combine(b, group([b.column("k")], b.num_rows), {}) for b in batches]
+    for partial, rows in zip(reduced, batches, strict=True):
+        assert partial.schema.equals(pa.schema(partials.fields(rows.schema, [])))
+    together = joined(reduced)
+    merged = partials.merge(together, group([together.column("k")], together.num_rows))
+    assert merged.schema.equals(together.schema)
+    schema = pa.schema([merged.schema.field("k"), *(pa.field(a.name, a.type) for a in aggregates)])
+    return partials.finish(merged, schema, {}).to_pylist()
+
+
+def all_of(kind: pa.DataType, total: pa.DataType, mean: pa.DataType) -> list[Aggregate]:
+    kinds = {"count": pa.int64(), "sum": total, "min": kind, "max": kind, "mean": mean}
+    return [Aggregate(function, "v", function, type_) for function, type_ in kinds.items()]
+
+
+def cut(kind: pa.DataType, rows: list[tuple[int, Any]]) -> list[pa.RecordBatch]:
+    middle = len(rows) // 2
+    parts = [rows[:middle], rows[middle:]]
+    return [
+        pa.record_batch({"k": pa.array([k for k, _ in part], pa.int64()), "v": pa.array([v for _, v in part], kind)})
+        for part in parts
+    ]
+
+
+def values_by_key(rows: list[tuple[int, Any]]) -> dict[int, list[Any]]:
+    groups: dict[int, list[Any]] = {}
+    for key, value in rows:
+        groups.setdefault(key, []).extend([] if value is None else [value])
+    return groups
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint16()], ids=str)
+@given(rows=st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 100)))))
+def test_integers(kind: pa.DataType, rows: list[tuple[int, int | None]]) -> None:
+    found = {row["k"]: row for row in results(all_of(kind, pa.int64(), pa.float64()), cut(kind, rows))}
+    assert found.keys() == values_by_key(rows).keys()
+    for key, values in values_by_key(rows).items():
+        total = sum(values) if values else None
+        mean = sum(values) / len(values) if values else None
+        expected = (len(values), total, min(values, default=None), max(values, default=None), mean)
+        assert tuple(found[key].values())[1:] == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.decimals(-(10**15), 10**15, places=2)))))
+def test_money(rows: list[tuple[int, Decimal | None]]) -> None:
+    found = {row["k"]: row for row in results(all_of(MONEY, SUM, MONEY), cut(MONEY, rows))}
+    for key, values in values_by_key(rows).items():
+        total = sum(values) if values else None
+        assert (found[key]["sum"], found[key]["count"]) == (total, len(values))
+        assert (found[key]["min"], found[key]["max"]) == (min(values, default=None), max(values, default=None))
+        assert (found[key]["mean"] is None) == (not values)
+        if values:
+            assert abs(found[key]["mean"] * len(values) - sum(values)) <= Decimal("0.005") * len(values)
+
+
+def test_means_of_decimals_round_half_away_from_zero_at_any_size() -> None:
+    for base in (Decimal(0), Decimal(10) ** 20):
+        rows = [(1, base + Decimal("0.01")), (1, base), (2, -base), (2, -base - Decimal("0.01"))]
+        kind = pa.decimal128(30, 2)
+        found = results([Aggregate("mean", "v", "mean", kind)], cut(kind, rows))
+        assert [row["mean"] for row in found] == [base + Decimal("0.01"), -base - Decimal("0.01")]
+
+
+def test_floats_add_in_order_and_extremes_ignore_nan() -> None:
+    rows = [(1, 0.5), (1, float("nan")), (1, -2.0), (2, float("nan")), (2, None), (3, None)]
+    kinds = [Aggregate(f, "v", f, pa.float64()) for f in ("min", "max", "sum")]
+    one, two, three = results(kinds, cut(pa.float64(), rows))
+    assert (one["min"], one["max"], math.isnan(one["sum"])) == (-2.0, 0.5, True)
+    assert math.isnan(two["min"])
+    assert (three["min"], three["sum"]) == (None, None)
+
+
+def test_text_times_and_booleans_have_extremes() -> None:
+    for kind, values in ((pa.string(), ["b", "a"]), (pa.timestamp("us"), [7, 3]), (pa.bool_(), [True, False])):
+        array = pa.array([*values, None], kind)
+        rows = pa.record_batch({"k": [1, 1, 2], "v": array})
+        found = results([Aggregate(f, "v", f, kind) for f in ("min", "max")], [rows, rows])
+        assert found[0] == {"k": 1, "min": array[1].as_py(), "max": array[0].as_py()}
+        assert found[1] == {"k": 2, "min": None, "max": None}
+
+
+def test_keys_of_any_plain_type_group_and_come_out_as_they_are() -> None:
+    for keys in (
+        ["a", None, "a"],
+        [1.5, float("nan"), 1.5],
+        [Decimal("1.5"), Decimal(2), Decimal("1.5")],
+        [b"x", b"", b"x"],
+    ):
+        rows = pa.record_batch({"k": pa.array(keys), "v": [1, 2, 3]})
+        found = results([Aggregate("sum", "v", "total", pa.int64())], [rows, rows])
+        assert [row["total"] for row in found] == [8, 4]
+        assert [repr(row["k"]) for row in found] == [repr(k) for k in pa.array(keys[:2]).to_pylist()]
+    encoded = pa.record_batch({"k": pa.array(["a", "b", "a"]).dictionary_encode(), "v": [1, 2, 3]})
+    assert results([Aggregate("sum", "v", "n", pa.int64())], [encoded]) == [{"k": "a", "n": 4}, {"k": "b", "n": 2}]
+
+
+def test_distant_integer_keys_group_too() -> None:
+    keys = [2**62, -(2**62), 0, 2**62]
+    rows = pa.record_batch({"k": keys, "v": [1, 2, 3, 4]})
+    found = results([Aggregate("sum", "v", "n", pa.int64())], [rows])
+    assert {row["k"]: row["n"] for row in found} == {2**62: 5, -(2**62): 2, 0: 3}
+
+
+def test_a_nested_key_is_refused() -> None:
+    with pytest.raises(GraphError, match="list<item: int64>"):
+        group([pa.array([[1]])], 1)
+
+
+LAST_TWO = UserAggregate(
+    create=lambda: [],
+    add=lambda accumulator, value: [*accumulator, value][-2:],
+    merge=lambda left, right: (left + right)[-2:],
+    result=lambda accumulator: "/".join(map(str, accumulator)),
+)
+
+
+def test_a_users_fold_sees_the_rows_of_a_group_in_their_order() -> None:
+    fold = Aggregate("user", "v", "last", pa.string(), LAST_TWO)
+    found = results([fold], cut(pa.int64(), [(1, 1), (2, 9), (1, 2), (1, 3), (2, 8), (2, 7)]))
+    assert found == [{"k": 1, "last": "2/3"}, {"k": 2, "last": "8/7"}]
+
+
+def test_a_fold_without_a_column_gets_whole_rows() -> None:
+    total = UserAggregate(lambda: 0, lambda a, row: a + row["k"] * row["v"], lambda a, b: a + b, lambda a: a)
+    found = results([Aggregate("user", None, "n", pa.int64(), total)], cut(pa.int64(), [(2, 3), (2, 4)]))
+    assert found == [{"k": 2, "n": 14}]
+
+
+def test_a_fold_that_raises_is_named_with_its_values() -> None:
+    broken = UserAggregate(lambda: 0, lambda a, value: a // value, lambda a, b: a + b, lambda a: a)
+    with pytest.raises(UserCodeError, match=r"'ratio' raised ZeroDivisionError.*over \[0\]"):
+        results([Aggregate("user", "v", "ratio", pa.int64(), broken)], cut(pa.int64(), [(1, 0)]))

@@ -1,0 +1,131 @@
+"""Running aggregates: the table after every batch, and at the end."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.operators.tables import TableAggregate
+from tests.unit.operators.scripted import ScriptedContext, opened, stored
+
+AGGREGATES = (
+    Aggregate("count", None, "rows", pa.int64()),
+    Aggregate("max", "value", "most", pa.int64()),
+    Aggregate("mean", "value", "mean", pa.float64()),
+)
+KEYS: list[pa.Field[Any]] = [pa.field("key", pa.string()), pa.field("side", pa.bool_())]
+INPUT = pa.schema([*KEYS, pa.field("value", pa.int64())])
+RESULT = pa.schema([*KEYS, *(pa.field(a.name, a.type) for a in AGGREGATES)])
+
+Row = tuple[str | None, bool | None, int]
+BATCHES: st.SearchStrategy[list[list[Row]]] = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c", None]), st.sampled_from([True, False, None]), st.integers(-9, 9)),
+        max_size=12,
+    ),
+    max_size=6,
+)
+
+
+def table(mode: Literal["changes", "at_end"]) -> TableAggregate:
+    return TableAggregate(("key", "side"), AGGREGATES, RESULT, mode)
+
+
+def batch(rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(INPUT.names, row, strict=True)) for row in rows], INPUT)
+
+
+def expected(rows: list[Row]) -> dict[tuple[Any, Any], tuple[int, int, float]]:
+    groups: dict[tuple[Any, Any], list[int]] = {}
+    for key, side, value in rows:
+        groups.setdefault((key, side), []).append(value)
+    return {key: (len(v), max(v), sum(v) / len(v)) for key, v in groups.items()}
+
+
+def by_key(rows: list[dict[str, Any]]) -> dict[tuple[Any, Any], tuple[int, int, float]]:
+    found = {(row["key"], row["side"]): (row["rows"], row["most"], row["mean"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@given(BATCHES)
+def test_each_batch_emits_the_new_rows_of_the_keys_it_touched(batches: list[list[Row]]) -> None:
+    operator = table("changes")
+    _, out = opened(operator)
+    so_far: list[Row] = []
+    for rows in batches:
+        operator.on_rows(batch(rows), 0)
+        so_far += rows
+        touched = {(key, side) for key, side, _ in rows}
+        assert by_key(out.take()) == {key: value for key, value in expected(so_far).items() if key in touched}
+    operator.on_end()
+    assert out.take() == []
+
+
+@given(BATCHES, st.integers(0, 5))
+def test_at_the_end_all_rows_come_out_sorted_also_after_a_restore(batches: list[list[Row]], cut: int) -> None:
+    operator = table("at_end")
+    _, out = opened(operator)
+    for position, rows in enumerate(batches):
+        if position == cut:
+            successor = table("at_end")
+            _, out = opened(successor)
+            successor.restore([stored(operator.snapshot())])
+            operator = successor
+        operator.on_rows(batch(rows), 0)
+    assert out.rows() == []
+    operator.on_end()
+    assert by_key(out.rows()) == expected([row for rows in batches for row in rows])
+    order = [(row["key"] is None, row["key"] or "", row["side"] is None, bool(row["side"])) for row in out.rows()]
+    assert order == sorted(order)
+
+
+def test_without_keys_there_is_one_row() -> None:
+    operator = TableAggregate((), AGGREGATES[:1], pa.schema([pa.field("rows", pa.int64())]), "changes")
+    _, out = opened(operator)
+    for _ in range(3):
+        operator.on_rows(batch([("a", True, 1), ("b", True, 1)]), 0)
+    assert out.rows() == [{"rows": 2}, {"rows": 4}, {"rows": 6}]
+
+
+def test_state_moves_to_another_parallelism_and_dead_rows_stay_dead() -> None:
+    first = table("at_end")
+    opened(first)
+    for _ in range(3):
+        first.on_rows(batch([(f"key {i}", True, 1) for i in range(50)]), 0)
+    found: dict[tuple[Any, Any], tuple[int, int, float]] = {}
+    for groups in (range(0, 40), range(40, 128)):
+        second = table("at_end")
+        _, out = opened(second, ScriptedContext(groups))
+        second.restore([stored(first.snapshot())])
+        second.on_end()
+        assert 0 < len(out.rows()) < 50
+        found |= by_key(out.rows())
+    assert found == {(f"key {i}", True): (3, 1, 1.0) for i in range(50)}
+
+
+def test_a_hot_key_does_not_fill_the_state() -> None:
+    operator = table("changes")
+    _, out = opened(operator)
+    rows = batch([(f"key {i}", None, 1) for i in range(2_000)])
+    for _ in range(30):
+        operator.on_rows(rows, 0)
+    assert sum(chunk.rows.num_rows for chunk in operator.snapshot().tables["rows"]) < 20_000
+    assert {row["rows"] for row in out.rows()[-2_000:]} == {30}
+
+
+def test_a_snapshot_does_not_see_later_changes() -> None:
+    operator = table("at_end")
+    opened(operator)
+    operator.on_rows(batch([("a", True, 1)]), 0)
+    snapshot = operator.snapshot()
+    operator.on_rows(batch([("a", True, 1)]), 0)
+    second = table("at_end")
+    _, out = opened(second)
+    second.restore([snapshot])
+    second.on_end()
+    assert [row["rows"] for row in out.rows()] == [1]

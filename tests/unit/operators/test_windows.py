@@ -1,0 +1,300 @@
+"""Tumbling and hopping windows: what comes out, when, and what happens to late rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.times import MAX_TIME
+from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.operators.panes import PANE_COLUMN
+from clonos_py.operators.windows import LATE_PORT, WindowAggregate, WindowCombine, combined_schema
+from tests.unit.operators.scripted import ScriptedContext, advance, opened, stored
+
+AGGREGATES = (
+    Aggregate("count", None, "rows", pa.int64()),
+    Aggregate("count", "value", "values", pa.int64()),
+    Aggregate("sum", "value", "total", pa.int64()),
+    Aggregate("min", "value", "least", pa.int64()),
+    Aggregate("max", "value", "most", pa.int64()),
+    Aggregate("mean", "value", "mean", pa.float64()),
+)
+COUNT = AGGREGATES[:1]
+INPUT = pa.schema({"key": pa.string(), "value": pa.int64(), "at": pa.int64()}.items())  # type: ignore[arg-type]
+NAMES = {"key": pa.string(), "window_start": pa.int64(), "window_end": pa.int64()}
+RESULT = pa.schema((NAMES | {a.name: a.type for a in AGGREGATES}).items())  # type: ignore[arg-type]
+COUNTED = pa.schema((NAMES | {"rows": pa.int64()}).items())  # type: ignore[arg-type]
+
+Row = tuple[str | None, int | None, int]
+ROWS = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c", None]), st.one_of(st.none(), st.integers(-9, 9)), st.integers(-40, 40)),
+    max_size=25,
+)
+WINDOWS = st.sampled_from([Tumbling(10), Tumbling(1), Hopping(10, 5), Hopping(9, 6), Hopping(12, 3), Hopping(4, 6)])
+
+
+class WallClock:
+    """Processing time as a test sets it."""
+
+    def __init__(self, us: int) -> None:
+        self.us = us
+
+    def now(self) -> int:
+        return self.us
+
+
+def at_wall_time(us: int) -> tuple[ScriptedContext, WallClock]:
+    ctx, clock = ScriptedContext(), WallClock(us)
+    ctx.time = cast(Any, clock)
+    return ctx, clock
+
+
+def batch(rows: list[Row]) -> pa.RecordBatch:
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], []]
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, INPUT, strict=True)], schema=INPUT)
+
+
+def aggregate(window: Tumbling | Hopping, **settings: Any) -> WindowAggregate:
+    return WindowAggregate(("key",), window, COUNT, COUNTED, "at", **settings)
+
+
+def windows_of(window: Tumbling | Hopping, at: int) -> list[int]:
+    slide = window.slide_us if isinstance(window, Hopping) else window.size_us
+    return [start for start in range(-120, 120, slide) if start <= at < start + window.size_us]
+
+
+def expected(window: Tumbling | Hopping, rows: list[Row]) -> dict[tuple[str | None, int], dict[str, Any]]:
+    groups: dict[tuple[str | None, int], list[int | None]] = {}
+    for key, value, at in rows:
+        for start in windows_of(window, at):
+            groups.setdefault((key, start), []).append(value)
+    results = {}
+    for (key, start), group in groups.items():
+        some = [value for value in group if value is not None]
+        results[key, start] = {
+            "key": key,
+            "window_start": start,
+            "window_end": start + window.size_us,
+            "rows": len(group),
+            "values": len(some),
+            "total": sum(some) if some else None,
+            "least": min(some, default=None),
+            "most": max(some, default=None),
+            "mean": sum(some) / len(some) if some else None,
+        }
+    return results
+
+
+def by_window(rows: list[dict[str, Any]]) -> dict[tuple[str | None, int], dict[str, Any]]:
+    found = {(row["key"], row["window_start"]): row for row in rows}
+    assert len(found) == len(rows), "a window came out twice"
+    return found
+
+
+@given(WINDOWS, st.lists(ROWS, max_size=5), st.booleans())
+def test_every_window_of_every_key_comes_out_once(
+    window: Tumbling | Hopping, batches: list[list[Row]], combined: bool
+) -> None:
+    operator = WindowAggregate(("key",), window, AGGREGATES, RESULT, "at", combined=combined)
+    ctx, out = opened(operator)
+    combine = WindowCombine(("key",), window, AGGREGATES, "at")
+    _, partial = opened(combine)
+    for rows in batches:
+        if combined:
+            combine.on_rows(batch(rows), 0)
+        else:
+            operator.on_rows(batch(rows), 0)
+    for _, rows_combined in partial.batches:
+        assert rows_combined.schema.equals(combined_schema(INPUT, ("key",), window, AGGREGATES))
+        operator.on_rows(rows_combined, 0)
+    advance(operator, ctx, MAX_TIME)
+    assert by_window(out.rows()) == expected(window, [row for rows in batches for row in rows])
+
+
+@given(WINDOWS, st.lists(st.tuples(ROWS, st.integers(-40, 60)), max_size=6), st.integers(0, 15))
+def test_at_any_watermark_the_last_results_are_those_of_the_rows_not_late(
+    window: Tumbling | Hopping, steps: list[tuple[list[Row], int]], lateness: int
+) -> None:
+    operator = aggregate(window, lateness_us=lateness)
+    ctx, out = opened(operator)
+    taken: Counter[tuple[str | None, int]] = Counter()
+    late = 0
+    reached = -1_000
+    for rows, watermark in steps:
+        operator.on_rows(batch(rows), 0)
+        for key, _, at in rows:
+            open_windows = [w for w in windows_of(window, at) if w + window.size_us + lateness > reached]
+            late += bool(windows_of(window, at)) and not open_windows
+            taken.update((key, w) for w in open_windows)
+        reached = max(reached, watermark)
+        advance(operator, ctx, reached)
+        last = {(row["key"], row["window_start"]): row["rows"] for row in out.rows()}
+        assert last == {at: n for at, n in taken.items() if at[1] + window.size_us <= reached}
+    assert len(out.rows(LATE_PORT)) == late == ctx.counted["late_rows"]
+
+
+def test_a_window_fires_when_the_watermark_reaches_its_end_and_not_before() -> None:
+    operator = aggregate(Tumbling(10))
+    ctx, out = opened(operator)
+    operator.on_rows(batch([("a", 1, 9), ("a", 1, 10)]), 0)
+    assert advance(operator, ctx, 9) == 9
+    assert out.take() == []
+    assert advance(operator, ctx, 10) == 10
+    assert out.take() == [{"key": "a", "window_start": 0, "window_end": 10, "rows": 1}]
+    advance(operator, ctx, MAX_TIME)
+    assert out.take() == [{"key": "a", "window_start": 10, "window_end": 20, "rows": 1}]
+
+
+def test_a_late_row_within_the_lateness_emits_the_window_of_its_key_anew() -> None:
+    operator = aggregate(Tumbling(10), lateness_us=5)
+    ctx, out = opened(operator)
+    operator.on_rows(batch([("a", 1, 1), ("b", 1, 2)]), 0)
+    advance(operator, ctx, 12)
+    assert len(out.take()) == 2
+    operator.on_rows(batch([("b", 1, 3)]), 0)
+    assert out.take() == [{"key": "b", "window_start": 0, "window_end": 10, "rows": 2}]
+    advance(operator, ctx, 15)
+    operator.on_rows(batch([("b", 1, 3)]), 0)
+    assert out.take() == []
+    assert out.take(LATE_PORT) == [{"key": "b", "value": 1, "at": 3}]
+    assert ctx.counted["late_rows"] == 1
+
+
+def test_rows_without_a_time_are_counted_and_dropped() -> None:
+    operator = aggregate(Tumbling(10))
+    ctx, out = opened(operator)
+    rows = pa.RecordBatch.from_pylist([{"key": "a", "value": 1, "at": None}, {"key": "a", "value": 1, "at": 1}], INPUT)
+    operator.on_rows(rows, 0)
+    advance(operator, ctx, MAX_TIME)
+    assert ctx.counted["null_event_time"] == 1
+    assert [row["rows"] for row in out.rows()] == [1]
+
+
+def test_without_keys_there_is_one_result_per_window() -> None:
+    schema = pa.schema([pa.field("window_end", pa.int64()), pa.field("most", pa.int64())])
+    operator = WindowAggregate((), Tumbling(10), AGGREGATES[4:5], schema, "at")
+    ctx, out = opened(operator)
+    operator.on_rows(batch([("a", 3, 1), ("b", 7, 2), ("c", 5, 12)]), 0)
+    advance(operator, ctx, MAX_TIME)
+    assert out.rows() == [{"window_end": 10, "most": 7}, {"window_end": 20, "most": 5}]
+
+
+@pytest.mark.parametrize("window", [Tumbling(10, True), Hopping(10, 5, True)])
+def test_processing_time_counts_by_arrival_and_fires_by_timer(window: Tumbling | Hopping) -> None:
+    operator = aggregate(window)
+    ctx, clock = at_wall_time(1_007)
+    _, out = opened(operator, ctx)
+    operator.on_rows(batch([("a", 1, 0), ("b", 1, 0)]), 0)
+    clock.us = 1_012
+    operator.on_rows(batch([("a", 1, 0)]), 0)
+    for at in sorted(ctx.timers):
+        operator.on_timer(at)
+    found = {(row["key"], row["window_start"]): row["rows"] for row in out.rows()}
+    slide = window.slide_us if isinstance(window, Hopping) else 10
+    assert found == (
+        {("a", 1_000): 1, ("b", 1_000): 1, ("a", 1_010): 1}
+        if slide == 10
+        else {("a", 1_000): 1, ("b", 1_000): 1, ("a", 1_005): 2, ("b", 1_005): 1, ("a", 1_010): 1}
+    )
+
+
+def test_processing_time_does_not_reopen_a_window_when_the_clock_runs_backwards() -> None:
+    operator = aggregate(Tumbling(10, True))
+    ctx, clock = at_wall_time(1_000)
+    _, out = opened(operator, ctx)
+    operator.on_rows(batch([("a", 1, 0)]), 0)
+    operator.on_timer(1_010)
+    clock.us = 1_005
+    operator.on_rows(batch([("a", 1, 0)]), 0)
+    operator.on_end()
+    assert [(row["window_start"], row["rows"]) for row in out.rows()] == [(1_000, 1), (1_010, 1)]
+
+
+def test_what_is_left_in_processing_time_comes_out_at_the_end() -> None:
+    operator = aggregate(Tumbling(10, True))
+    ctx, out = opened(operator)
+    operator.on_rows(batch([("a", 1, 0)]), 0)
+    advance(operator, ctx, MAX_TIME)
+    assert out.rows() == []
+    operator.on_end()
+    assert [row["rows"] for row in out.rows()] == [1]
+
+
+@given(WINDOWS, st.lists(st.tuples(ROWS, st.integers(-40, 60)), max_size=5), st.integers(0, 5), st.integers(0, 9))
+def test_a_restored_operator_goes_on_as_its_predecessor(
+    window: Tumbling | Hopping, steps: list[tuple[list[Row], int]], cut: int, lateness: int
+) -> None:
+    first = aggregate(window, lateness_us=lateness)
+    second = aggregate(window, lateness_us=lateness)
+    (ctx, out), (other_ctx, other_out) = opened(first), opened(second)
+    reached = -1_000
+    for position, (rows, watermark) in enumerate(steps):
+        if position == cut:
+            second.restore([stored(first.snapshot())])
+            out.batches.clear()
+            other_out.batches.clear()
+        reached = max(reached, watermark)
+        first.on_rows(batch(rows), 0)
+        advance(first, ctx, reached)
+        if position >= cut:
+            second.on_rows(batch(rows), 0)
+            advance(second, other_ctx, reached)
+    if cut < len(steps):
+        assert [b.to_pylist() for _, b in out.batches] == [b.to_pylist() for _, b in other_out.batches]
+
+
+def test_state_moves_to_another_parallelism() -> None:
+    first = aggregate(Tumbling(10))
+    opened(first)
+    first.on_rows(batch([(f"key {i}", 1, 1) for i in range(50)]), 0)
+    found: list[str] = []
+    for groups in (range(0, 40), range(40, 128)):
+        second = aggregate(Tumbling(10))
+        ctx, out = opened(second, ScriptedContext(groups))
+        second.restore([stored(first.snapshot())])
+        advance(second, ctx, MAX_TIME)
+        assert 0 < len(out.rows()) < 50
+        found += [row["key"] for row in out.rows()]
+    assert sorted(found) == sorted(f"key {i}" for i in range(50))
+
+
+def test_a_restored_processing_time_window_sets_its_timers_again() -> None:
+    first = aggregate(Tumbling(10, True))
+    ctx, _ = opened(first, at_wall_time(1_000)[0])
+    first.on_rows(batch([("a", 1, 0)]), 0)
+    second = aggregate(Tumbling(10, True))
+    other, out = opened(second)
+    second.restore([stored(first.snapshot())])
+    assert other.timers == ctx.timers == {1_010}
+    second.on_timer(1_010)
+    assert [row["rows"] for row in out.rows()] == [1]
+
+
+def test_a_snapshot_names_the_chunks_of_earlier_ones() -> None:
+    operator = aggregate(Tumbling(10))
+    opened(operator)
+    operator.on_rows(batch([("a", 1, 1)]), 0)
+    before = operator.snapshot().tables["panes"]
+    operator.on_rows(batch([("b", 1, 1), ("b", 1, 11)]), 0)
+    after = operator.snapshot().tables["panes"]
+    assert len(before) == 1
+    assert after[0] is before[0]
+    assert [set(chunk.rows.column(PANE_COLUMN).to_pylist()) for chunk in after] == [{0}, {0}, {10}]
+
+
+def test_many_small_batches_are_few_chunks() -> None:
+    operator = aggregate(Tumbling(10))
+    ctx, out = opened(operator)
+    for i in range(500):
+        operator.on_rows(batch([(f"{i % 300}", 1, 1)]), 0)
+    assert len(operator.snapshot().tables["panes"]) <= 33
+    advance(operator, ctx, 10)
+    assert sum(row["rows"] for row in out.rows()) == 500
+    assert len(out.rows()) == 300
+    assert operator.snapshot().tables["panes"] == []
