@@ -1,0 +1,165 @@
+"""The channels of one process on its endpoint: the link's instructions to sockets, what sockets say to link events.
+
+A connection that this process opened carries an input channel: frames come in, acknowledgements go out. One that it
+accepted carries an output channel, the other way round.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from clonos_py.model.errors import CodecError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.ray.wire_codec import decode_ack, decode_frame, encode_ack, encode_header
+from clonos_py.runtime.transport import events as transport
+from clonos_py.runtime.transport.address import Address
+from clonos_py.runtime.transport.endpoint import Endpoint
+from clonos_py.task.instructions import (
+    Acknowledged,
+    Arrived,
+    Connect,
+    Connected,
+    Disconnect,
+    Hello,
+    Instruction,
+    LinkEvent,
+    Lost,
+    SendAck,
+    SendFrame,
+    Subscribed,
+    decode_hello,
+    encode_hello,
+)
+
+RETRY_S = 0.05
+"""A connection that could not be made is reported as lost after so long: the link tries again at once."""
+
+
+@dataclass
+class _Inbound:
+    """A connection that carries input ``input``; not ``open`` before both sides have proven the secret."""
+
+    input: int
+    hello: Hello
+    schema: pa.Schema
+    remote: bool
+    open: bool = False
+
+
+class Channels:
+    """``perform`` takes the link's instructions about connections, ``poll`` gives its events."""
+
+    def __init__(
+        self, endpoint: Endpoint, plan: PhysicalPlan, task: TaskId, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._node = Address.parse(endpoint.address).node
+        self._schemas = [plan.edges[channel.edge].schema for channel in plan.inputs[task]]
+        self._inbound: dict[int, _Inbound] = {}
+        self._outbound: set[int] = set()
+        self._retries: list[tuple[float, int, Lost]] = []
+        self._failures = 0
+
+    @property
+    def address(self) -> str:
+        return self._endpoint.address
+
+    def wake(self) -> None:
+        """Ends a waiting ``poll``; may be called by any thread."""
+        self._endpoint.wake()
+
+    def close(self) -> None:
+        self._endpoint.close()
+
+    def perform(self, instruction: Instruction) -> bool:
+        """Whether the instruction is about connections; if so it is carried out."""
+        match instruction:
+            case SendFrame(connection, header, body):
+                self._endpoint.send(connection, encode_header(header), (body,) if body is not None else ())
+            case SendAck(connection, next_seq):
+                self._endpoint.send(connection, encode_ack(next_seq))
+            case Connect():
+                self._connect(instruction)
+            case Disconnect(connection):
+                self._forget(connection)
+                self._endpoint.close_connection(connection)
+            case _:
+                return False
+        return True
+
+    def _connect(self, instruction: Connect) -> None:
+        """An attempt for the same input that is still under way is void."""
+        for connection, inbound in list(self._inbound.items()):
+            if inbound.input == instruction.input:
+                self._forget(connection)
+                self._endpoint.close_connection(connection)
+        self._retries = [retry for retry in self._retries if retry[2].input != instruction.input]
+        heapq.heapify(self._retries)
+        remote = Address.parse(instruction.address).node != self._node
+        connection = self._endpoint.connect(instruction.address, encode_hello(instruction.hello))
+        self._inbound[connection] = _Inbound(
+            instruction.input, instruction.hello, self._schemas[instruction.input], remote
+        )
+
+    def _forget(self, connection: int) -> None:
+        self._inbound.pop(connection, None)
+        self._outbound.discard(connection)
+
+    def poll(self, timeout_s: float | None) -> Iterator[LinkEvent]:
+        """What happened. Events are made one by one while the caller handles them: an instruction to disconnect takes
+        effect on those that are still to come."""
+        if self._retries:
+            until = max(0.0, self._retries[0][0] - self._clock())
+            timeout_s = until if timeout_s is None else min(until, timeout_s)
+        for event in self._endpoint.poll(timeout_s):
+            try:
+                translated = self._translate(event)
+            except CodecError as problem:
+                translated = self._refuse(event.connection, str(problem))
+            if translated is not None:
+                yield translated
+        while self._retries and self._retries[0][0] <= self._clock():
+            yield heapq.heappop(self._retries)[2]
+
+    def _translate(self, event: transport.TransportEvent) -> LinkEvent | None:
+        connection = event.connection
+        match event:
+            case transport.Received(_, header, body):
+                if inbound := self._inbound.get(connection):
+                    return Arrived(connection, *decode_frame(header, body, inbound.schema, inbound.remote))
+                return Acknowledged(connection, decode_ack(header)) if connection in self._outbound else None
+            case transport.Accepted(_, hello):
+                subscription = decode_hello(hello)
+                self._outbound.add(connection)
+                return Subscribed(connection, subscription)
+            case transport.Connected():
+                inbound = self._inbound[connection]
+                inbound.open = True
+                return Connected(inbound.input, connection, inbound.hello)
+            case transport.Closed(_, reason):
+                return self._lost(connection, reason)
+            case _:
+                return None
+
+    def _refuse(self, connection: int, reason: str) -> LinkEvent | None:
+        """The peer does not keep to the format: its connection ends here."""
+        self._endpoint.close_connection(connection)
+        return self._lost(connection, reason)
+
+    def _lost(self, connection: int, reason: str) -> Lost | None:
+        inbound = self._inbound.get(connection)
+        known = inbound is not None or connection in self._outbound
+        self._forget(connection)
+        if inbound is None or inbound.open:
+            return Lost(connection, reason=reason) if known else None
+        self._failures += 1
+        lost = Lost(-1, inbound.input, inbound.hello, reason)
+        heapq.heappush(self._retries, (self._clock() + RETRY_S, self._failures, lost))
+        return None

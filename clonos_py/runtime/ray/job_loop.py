@@ -1,0 +1,173 @@
+"""The coordinator's loop: feeds the job's machine with messages, deaths and time, and carries out what it asks (D9).
+
+Where processes live is the ``Platform``'s business; Ray is one, threads of a test are another.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import (
+    EndJob,
+    Happening,
+    JobEvent,
+    JobInstruction,
+    KillProcess,
+    ManifestFailed,
+    ManifestWritten,
+    OpenGeneration,
+    Report,
+    Send,
+    StartProcess,
+    WriteManifest,
+)
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Pong, Promote, ToCoordinator, ToProcess
+from clonos_py.model.snapshots import Manifest
+
+_WAIT_S_MAX = 1.0
+
+
+class Platform(Protocol):
+    """Starts and ends processes and carries messages to them, in order. Deaths are put into the loop as events."""
+
+    def start(self, number: int, task: TaskId) -> None: ...
+
+    def send(self, number: int, message: ToProcess) -> None:
+        """Messages to a process that is gone are dropped."""
+        ...
+
+    def kill(self, number: int) -> None:
+        """Ends a process for good; its death need not be told."""
+        ...
+
+    def crash(self, number: int) -> None:
+        """A failure on order: SIGKILL, to be noticed like any other."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ears:
+    """Who is told of what happens; times are wall-clock microseconds."""
+
+    report: Callable[[int, Report], None]
+    count: Callable[[TaskId, int, Mapping[str, Any]], None]
+    """A process of a task (its number) tells its counters, twice a second."""
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """Somebody wants the job to stop."""
+
+
+class JobLoop:
+    """Runs one JobMachine to its end. ``put`` may be called by any thread."""
+
+    def __init__(
+        self,
+        machine: JobMachine,
+        store: SnapshotStore,
+        ears: Ears,
+        checkpoints_kept: int = 2,
+        kills: Sequence[tuple[int, TaskId]] = (),
+    ) -> None:
+        """``kills``: tasks to crash, each so many microseconds after the job was deployed."""
+        self._machine, self._store, self._ears = machine, store, ears
+        self._checkpoints_kept = checkpoints_kept
+        self._orders = sorted(kills)
+        self._due: list[tuple[int, TaskId]] = []
+        self._inbox: SimpleQueue[ToCoordinator | JobEvent | Interrupt] = SimpleQueue()
+        self._tasks: dict[int, TaskId] = {}
+        self._owners: dict[TaskId, int] = {}
+        self._writer = ThreadPoolExecutor(1, "manifests")
+        self._end: EndJob | None = None
+
+    def put(self, event: ToCoordinator | JobEvent | Interrupt) -> None:
+        self._inbox.put(event)
+
+    def run(self, platform: Platform) -> EndJob | None:
+        """Until the job has ended (and how), or was interrupted (None). All its processes are gone then."""
+        self._perform(self._machine.start(_now_us()), platform)
+        interrupted = False
+        while self._end is None and not interrupted:
+            event = self._next()
+            if isinstance(event, Interrupt):
+                interrupted = True
+            else:
+                self._react(event, platform)
+        self._writer.shutdown()
+        for number in self._tasks:
+            platform.kill(number)
+        return self._end
+
+    def _next(self) -> ToCoordinator | JobEvent | Interrupt | None:
+        """The next event, or None when time is up for something else."""
+        due_us = min(self._machine.wake_us, self._due[0][0] if self._due else self._machine.wake_us)
+        wait_s = min(max(0.0, (due_us - _now_us()) / 1e6), _WAIT_S_MAX)
+        try:
+            return self._inbox.get(block=wait_s > 0, timeout=wait_s)
+        except Empty:
+            return None
+
+    def _react(self, event: ToCoordinator | JobEvent | None, platform: Platform) -> None:
+        while self._due and self._due[0][0] <= _now_us():
+            platform.crash(self._owners[heapq.heappop(self._due)[1]])
+        if isinstance(event, Pong) and event.process in self._tasks:
+            self._ears.count(self._tasks[event.process], event.process, event.counters)
+        if event is not None:
+            self._perform(self._machine.handle(event, _now_us()), platform)
+        if self._machine.wake_us <= _now_us():
+            self._perform(self._machine.tick(_now_us()), platform)
+
+    def _perform(self, instructions: Sequence[JobInstruction], platform: Platform) -> None:
+        for instruction in instructions:
+            match instruction:
+                case StartProcess(number, task):
+                    self._tasks[number] = task
+                    platform.start(number, task)
+                case Send(number, message):
+                    if isinstance(message, Promote):
+                        self._owners[self._tasks[number]] = number
+                    platform.send(number, message)
+                case KillProcess(number):
+                    platform.kill(number)
+                    del self._tasks[number]
+                case WriteManifest(manifest):
+                    self._writer.submit(self._write, manifest)
+                case OpenGeneration():
+                    self._writer.submit(self._store.open_generation).result()
+                case Report():
+                    self._tell(instruction)
+                case EndJob():
+                    self._end = instruction
+
+    def _tell(self, report: Report) -> None:
+        now_us = _now_us()
+        if report.what is Happening.DEPLOYED:
+            for after_us, task in self._orders:
+                heapq.heappush(self._due, (now_us + after_us, task))
+            self._orders = []
+        self._ears.report(now_us, report)
+
+    def _write(self, manifest: Manifest) -> None:
+        """On the writer's thread: heartbeats go on meanwhile."""
+        try:
+            self._store.write_manifest(manifest)
+            self._store.retire(self._checkpoints_kept)
+        except CheckpointError as problem:
+            self.put(ManifestFailed(manifest.checkpoint, str(problem)))
+        else:
+            self.put(ManifestWritten(manifest.checkpoint))
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

@@ -1,0 +1,145 @@
+"""One process of a job, active or standing by: its link, task and storage threads, without Ray (D8).
+
+What differs between processes of a job is only the task and the number; all else is the ``Deployment`` they share.
+"""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.connectors.http import HttpxClient
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Started, ToCoordinator, ToProcess
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.ray.channels import Channels
+from clonos_py.runtime.ray.counters import Counters
+from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
+from clonos_py.runtime.ray.storage_loop import StorageLoop
+from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
+from clonos_py.runtime.ray.wire_codec import WireCodec
+from clonos_py.runtime.transport.endpoint import Endpoint
+from clonos_py.services.definition import ServiceDefinition
+from clonos_py.services.registry import ServiceRegistry
+from clonos_py.task.link import LinkLimits, LinkMachine
+from clonos_py.task.machine import TaskMachine
+
+SWITCH_INTERVAL_S = 0.0005
+"""Beside pure-Python work, the interpreter's default lets a link answer 136 times a second, this 2,042 times."""
+_JOIN_S_MAX = 5.0
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What all processes of a job have in common. ``open_store`` opens the job's checkpoint storage."""
+
+    plan: PhysicalPlan
+    open_store: Callable[[], SnapshotStore]
+    secret: bytes
+    limits: LinkLimits
+    linger_us: int
+    retain: bool
+    """False for at-most-once: no frame is kept after it was sent."""
+    services: Mapping[str, ServiceDefinition[..., Any]]
+    sockets: Path
+    """Folder for Unix-domain sockets, made where it is missing."""
+
+
+class LivePorts:
+    """The world outside of a task: clock, dice and service clients."""
+
+    def __init__(self, services: ServiceRegistry) -> None:
+        self._services = services
+
+    def now_us(self) -> int:
+        return now_us()
+
+    def seed(self) -> int:
+        return secrets.randbits(64)
+
+    def service(self, name: str) -> Any:
+        return self._services.client(name)
+
+
+class Process:
+    """Assembles the three threads. ``deliver`` and ``wait`` may be called by any thread."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        number: int,
+        task: TaskId,
+        node: str,
+        host: str,
+        tell: Callable[[ToCoordinator], None],
+    ) -> None:
+        """``node`` and ``host``: identity and address of the node it runs on. ``tell`` reaches the coordinator.
+        Raises ClonosError where an operator cannot be opened."""
+        plan = deployment.plan
+        self._done = threading.Event()
+        self._services = ServiceRegistry(deployment.services, HttpxClient)
+        self._machine = TaskMachine(plan, task, LivePorts(self._services), deployment.linger_us)
+        deployment.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
+        channels = Channels(Endpoint(deployment.secret, node, host, deployment.sockets), plan, task)
+        link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, retain=deployment.retain)
+        doors = Doors(tell, self._hand, self._store, self._shut_down)
+        self._link = LinkLoop(link, channels, doors, Counters())
+        self._task = TaskLoop(self._machine, self._link.put_step, self._raised)
+        self._storage = StorageLoop(deployment.open_store(), self._machine.commit, self._link.put, self._raised)
+        loops: list[tuple[str, Callable[[], None]]] = [
+            ("link", self._link.run),
+            ("task", self._task.run),
+            ("storage", self._storage.run),
+        ]
+        self._threads = [threading.Thread(target=run, name=f"{name} of {task}", daemon=True) for name, run in loops]
+        self._started = partial(tell, Started(number, channels.address))
+
+    def start(self) -> None:
+        """Starts the threads and says so to the coordinator."""
+        gc.collect()
+        gc.freeze()
+        for thread in self._threads:
+            thread.start()
+        self._started()
+
+    def deliver(self, message: ToProcess) -> None:
+        """Takes a message of the coordinator."""
+        self._link.put(message)
+
+    def wait(self) -> None:
+        """Until the process was told to stop; everything is closed then."""
+        self._done.wait()
+        for thread in self._threads:
+            thread.join(_JOIN_S_MAX)
+        self._machine.close()
+        self._services.close()
+
+    def _hand(self, item: Any) -> None:
+        self._task.put(item)
+
+    def _store(self, request: Any) -> None:
+        self._storage.put(request)
+
+    def _raised(self, problem: BaseException) -> None:
+        self._link.put(Raised(problem))
+
+    def _shut_down(self, reason: str) -> None:
+        self._task.stop()
+        self._storage.stop()
+        self._done.set()
+
+
+def tune_interpreter() -> None:
+    """For a process that belongs to a job alone: quick switches between link and task, one thread per kernel (D12)."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    pa.set_cpu_count(1)

@@ -1,0 +1,73 @@
+"""The storage thread: loads and persists snapshots and commits sinks, while link and task go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.messages import Restore
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.task.instructions import Commit, CommitDone, LinkEvent, Load, Loaded, Persist, Persisted, PersistFailed
+
+
+class StorageLoop:
+    """One request after the other. ``run`` is the thread; ``put`` and ``stop`` may be called by any thread."""
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        commit: Callable[[str, bytes], None],
+        answer: Callable[[LinkEvent], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """``commit`` commits what a sink prepared; ``answer`` takes results, ``fail`` what ended the process."""
+        self._store, self._commit, self._answer, self._fail = store, commit, answer, fail
+        self._inbox: SimpleQueue[Load | Persist | Commit | None] = SimpleQueue()
+        self._known: Mapping[str, Chunk] = {}
+
+    def put(self, request: Load | Persist | Commit) -> None:
+        self._inbox.put(request)
+
+    def stop(self) -> None:
+        self._inbox.put(None)
+
+    def run(self) -> None:
+        """Until stopped, or until a request fails that nothing but the process's end can answer."""
+        try:
+            while (request := self._inbox.get()) is not None:
+                self._answer(self._serve(request))
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
+            self._fail(problem)
+
+    def _serve(self, request: Load | Persist | Commit) -> LinkEvent:
+        match request:
+            case Load(restore):
+                return Loaded(restore, self._load(restore))
+            case Persist():
+                return self._persist(request)
+            case Commit(checkpoint, committables):
+                for sink, named in committables.items():
+                    for committable in named:
+                        self._commit(sink, committable)
+                return CommitDone(checkpoint)
+
+    def _load(self, restore: Restore) -> dict[str, list[OperatorState]]:
+        """Chunks that an earlier load brought are not read again."""
+        states = {
+            name: [self._store.read(handle, self._known) for handle in handles]
+            for name, handles in restore.operators.items()
+        }
+        chunks = [c for parts in states.values() for s in parts for table in s.tables.values() for c in table]
+        self._known = {chunk.location: chunk for chunk in chunks if chunk.location is not None}
+        return states
+
+    def _persist(self, request: Persist) -> LinkEvent:
+        started = time.monotonic()
+        try:
+            handle = self._store.write(request.snapshot, request.attempt)
+        except CheckpointError as problem:
+            return PersistFailed(request.snapshot.checkpoint, str(problem))
+        return Persisted(handle, (time.monotonic() - started) * 1_000)

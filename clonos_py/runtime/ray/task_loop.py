@@ -1,0 +1,66 @@
+"""The task thread: steps the task's machine, and waits when there is nothing to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+from clonos_py.task.events import FromTask, ToTask
+from clonos_py.task.machine import TaskMachine
+
+_WAIT_S_MAX = 1.0
+
+
+class TaskLoop:
+    """Owns a TaskMachine. ``run`` is the thread; ``put`` and ``stop`` may be called by any thread."""
+
+    def __init__(
+        self,
+        machine: TaskMachine,
+        produce: Callable[[Sequence[FromTask]], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """``produce`` takes what each step gave and may wait; ``fail`` takes what ended the task."""
+        self._machine, self._produce, self._fail = machine, produce, fail
+        self._inbox: SimpleQueue[ToTask | None] = SimpleQueue()
+
+    def put(self, item: ToTask) -> None:
+        self._inbox.put(item)
+
+    def stop(self) -> None:
+        self._inbox.put(None)
+
+    def run(self) -> None:
+        """Until stopped, or until the machine raises."""
+        try:
+            wait_s: float | None = None
+            while self._take(wait_s):
+                wait_s = self._step()
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
+            self._fail(problem)
+
+    def _take(self, wait_s: float | None) -> bool:
+        """Offers all that has come, after waiting for the first of it; False when it is time to stop."""
+        try:
+            item = self._inbox.get(block=wait_s != 0, timeout=wait_s)
+            while item is not None:
+                self._machine.offer(item)
+                item = self._inbox.get_nowait()
+        except Empty:
+            return True
+        return False
+
+    def _step(self) -> float | None:
+        """One event. How long to wait before the next: 0 not at all, None until something comes."""
+        outcome = self._machine.step(now_us())
+        if outcome.events:
+            self._produce(outcome.events)
+        if outcome.wake_us is None:
+            return 0
+        return min(max(0.0, (outcome.wake_us - now_us()) / 1e6), _WAIT_S_MAX)
+
+
+def now_us() -> int:
+    """Wall-clock time in microseconds UTC."""
+    return time.time_ns() // 1_000

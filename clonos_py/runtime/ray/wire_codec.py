@@ -1,0 +1,78 @@
+"""Frames of a channel on a connection of the transport: header, body, acknowledgement."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from clonos_py.channel.frames import Frame, FrameHeader
+from clonos_py.model.errors import CodecError
+from clonos_py.runtime.transport.batches import decode_batch, encode_batch
+
+_header_encoder = msgspec.msgpack.Encoder()
+_header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)
+_ack_decoder: msgspec.msgpack.Decoder[int] = msgspec.msgpack.Decoder(int)
+
+
+class WireCodec:
+    """The in-flight log keeps frames as they are sent: one Arrow message each."""
+
+    def encode(self, rows: pa.RecordBatch) -> pa.Buffer:
+        return encode_batch(rows)
+
+    def size_bytes(self, body: pa.Buffer) -> int:
+        return body.size
+
+    def checksum(self, body: pa.Buffer) -> int:
+        return xxhash.xxh3_64_intdigest(memoryview(body))
+
+
+def encode_header(header: FrameHeader) -> bytes:
+    return _header_encoder.encode(header)
+
+
+def encode_ack(next_seq: int) -> bytes:
+    return _header_encoder.encode(next_seq)
+
+
+def decode_ack(data: bytes) -> int:
+    """Raises CodecError."""
+    try:
+        return _ack_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError) as problem:
+        raise CodecError(f"an acknowledgement cannot be read: {problem}") from problem
+
+
+def decode_frame(data: bytes, body: pa.Buffer | None, schema: pa.Schema, verify: bool) -> tuple[FrameHeader, Frame]:
+    """The header and its frame. ``verify``: compare the body with the header's checksum, which is worth its cost where
+    a network lies between. Raises CodecError."""
+    try:
+        header = _header_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise CodecError(f"a frame's header cannot be read: {problem}") from problem
+    rows = _rows(header, body, schema, verify)
+    frame = Frame(
+        header.seq,
+        header.kind,
+        header.epoch,
+        header.watermark,
+        header.idle,
+        header.checkpoint,
+        rows,
+        header.marker_us,
+    )
+    return header, frame
+
+
+def _rows(header: FrameHeader, body: pa.Buffer | None, schema: pa.Schema, verify: bool) -> pa.RecordBatch | None:
+    if body is None:
+        if header.rows:
+            raise CodecError(f"frame {header.seq} announces {header.rows} rows and has none")
+        return None
+    if verify and header.checksum and xxhash.xxh3_64_intdigest(memoryview(body)) != header.checksum:
+        raise CodecError(f"frame {header.seq} was damaged on its way")
+    rows = decode_batch(body, schema)
+    if rows.num_rows != header.rows:
+        raise CodecError(f"frame {header.seq} announces {header.rows} rows and has {rows.num_rows}")
+    return rows
