@@ -1,0 +1,113 @@
+"""Runs one query and reports on it: what the command line and the bench scripts share."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from clonos_py.bench.nexmark.jobs import build
+from clonos_py.bench.nexmark.oracle import difference, expected
+from clonos_py.bench.nexmark.report import Recorder, report
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.connectors import BlackholeSink, DigestSink, FileSink, read_results
+from clonos_py.connectors.digests import read_digest
+from clonos_py.dsl.settings import Runtime, Settings
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.errors import SettingError
+from clonos_py.observe.events import Event, Listener, unheard
+
+_PARTITIONS = 8
+_DEPLOYMENT_US = {Runtime.RAY: 5_000_000, Runtime.LOCAL: 1_000_000}
+"""How long after the start of a run its schedule begins, so that a paced source need not catch up at once."""
+
+
+class SinkKind(Enum):
+    """Where a query's results go."""
+
+    FILES = "files"
+    DIGEST = "digest"
+    BLACKHOLE = "blackhole"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A query to run: over how many events, at which pace, into what."""
+
+    query: str
+    events: int
+    rate: float | None = None
+    event_rate: int = 500_000
+    sink: SinkKind = SinkKind.BLACKHOLE
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.sink is SinkKind.FILES and self.out is None:
+            raise SettingError("results in files need a folder: add --out DIR")
+        if self.sink is SinkKind.BLACKHOLE and self.out is not None:
+            raise SettingError(
+                "a blackhole leaves nothing to put into a folder: leave --out away, or choose another sink"
+            )
+
+    def source(self, settings: Settings) -> NexmarkSource:
+        """The events. Every task gets as many partitions as any other."""
+        pending_us = _DEPLOYMENT_US.get(settings.runtime)
+        paced = self.rate is not None and pending_us is not None
+        return NexmarkSource(
+            events=self.events,
+            rate=self.rate,
+            event_rate=self.event_rate,
+            seed=settings.seed,
+            partitions=-(-_PARTITIONS // settings.parallelism) * settings.parallelism,
+            start_us=time.time_ns() // 1_000 + (pending_us or 0) if paced else None,
+        )
+
+
+def run_query(order: Order, settings: Settings, listener: Listener = unheard) -> dict[str, Any]:
+    """Runs to the end of the events and gives the report. Raises what the run raises."""
+    recorder = Recorder()
+
+    def heard(event: Event) -> None:
+        recorder(event)
+        listener(event)
+
+    with ExitStack() as stack:
+        folder = order.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-nexmark-")))
+        job = build(order.query, order.source(settings), _sink(order.sink, folder))
+        from clonos_py.runtime.launch import run_job
+
+        result = run_job(job, settings, heard)
+        shown = {key: value for key, value, _ in settings.shown()}
+        return {
+            "query": order.query,
+            **report(recorder, result.plan, shown, result.latency),
+            "output": _output(order.sink, folder),
+        }
+
+
+def verify(order: Order, settings: Settings) -> tuple[int, str | None]:
+    """How many rows a run into files left, and in which way they differ from the independent computation, if at all."""
+    found = [tuple(row.values()) for row in read_results(str(order.out))]
+    return len(found), difference(expected(order.query, order.source(settings)), found)
+
+
+def _sink(kind: SinkKind, folder: Path) -> SinkDefinition:
+    match kind:
+        case SinkKind.FILES:
+            return FileSink(str(folder), format="parquet")
+        case SinkKind.DIGEST:
+            return DigestSink(str(folder))
+        case SinkKind.BLACKHOLE:
+            return BlackholeSink()
+
+
+def _output(kind: SinkKind, folder: Path) -> Mapping[str, Any]:
+    if kind is not SinkKind.DIGEST:
+        return {"sink": kind.value}
+    digest, rows = read_digest(str(folder))
+    return {"sink": kind.value, "digest": f"{digest:016x}", "rows": rows}

@@ -1,0 +1,154 @@
+"""``clonos nexmark``: runs a Nexmark query, with kills if wanted, and reports; ``demo`` shows that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clonos_py.cli.options import resolved, setting_options
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)")
+_DEMO = (
+    "Nexmark query 8, new people who sell, over {events:,} events in {seconds:.0f} s.\n"
+    "On the way its tasks are killed: {kills}. Nobody restarts the job."
+)
+_SINKS = ("files", "digest", "blackhole")
+
+
+class Count(click.ParamType[int]):
+    """A number of events, such as 5M or 500k."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _NUMBER.fullmatch(value)
+        count = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+        if count < 1:
+            self.fail(f"{value!r} is no number of events: write it as 500000, 500k or 5M", param, ctx)
+        return count
+
+
+@click.group()
+def nexmark() -> None:
+    """Runs the Nexmark queries, with kills if wanted, and reports."""
+
+
+def _run(query: str, **given: Any) -> None:
+    """The body of ``run``."""
+    from clonos_py.bench.nexmark.report import lines
+    from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+    from clonos_py.observe.console import watch
+
+    order = Order(query, given["events"], given["rate"], given["event_rate"], SinkKind(given["sink"]), given["out"])
+    settings = resolved({}, given)
+    with watch(f"nexmark-{query}") as listener:
+        made = run_query(order, settings, listener)
+    for line in lines(made):
+        click.echo(line)
+    if given["report"] is not None:
+        given["report"].write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+
+
+def _demo(**given: Any) -> int:
+    """The body of ``demo``; its exit code tells whether the results are right."""
+    from clonos_py.bench.nexmark.running import Order, SinkKind, run_query, verify
+    from clonos_py.observe.console import watch
+
+    seconds = given["events"] / given["rate"]
+    settings = resolved({"parallelism": 2, "kills": [f"join[0]@{seconds / 2:g}s"]}, given)
+    with tempfile.TemporaryDirectory(prefix="clonos-demo-") as folder:
+        order = Order("q8", given["events"], given["rate"], sink=SinkKind.FILES, out=Path(folder) / "results")
+        click.echo(_DEMO.format(events=order.events, seconds=seconds, kills=", ".join(map(str, settings.kills))))
+        with watch("nexmark-q8") as listener:
+            made = run_query(order, settings, listener)
+        click.echo("checking against a plain Python computation over the same events ...")
+        rows, wrong = verify(order, settings)
+    if wrong is not None:
+        click.echo(f"NOT identical: {wrong}")
+        return 1
+    healed = [_told(failure) for failure in made["failures"]]
+    click.echo("; ".join([f"identical: all {rows:,} rows are there, none twice, none lost", *healed]))
+    return 0
+
+
+def _told(failure: Mapping[str, Any]) -> str:
+    steps = (
+        ("detected", "detected_ms"),
+        ("standby activated", "standby_activated_ms"),
+        ("new results", "first_new_effect_ms"),
+    )
+    times = [f"{step} {failure[key]:,.0f} ms" for step, key in steps if failure[key] is not None]
+    return f"{failure['task']} killed: " + ", ".join(times)
+
+
+def _folder_exists(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """A report that cannot be written should be refused before the run, not after it."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise click.BadParameter(f"{path} must be a file in a folder that exists")
+    return path
+
+
+_PATH = click.Path(path_type=Path)
+
+nexmark.add_command(
+    click.Command(
+        "run",
+        callback=_run,
+        params=[
+            click.Argument(["query"]),
+            click.Option(["--events"], type=Count(), default="10M", show_default=True, help="How many events."),
+            click.Option(["--rate"], type=Count(), help="Events per second; as fast as possible without."),
+            click.Option(
+                ["--event-rate"], type=Count(), default="500k", show_default=True,
+                help="Events that share a second of event time.",
+            ),
+            click.Option(
+                ["--sink"], type=click.Choice(_SINKS), default="blackhole", show_default=True,
+                help="Parquet files in --out, a digest of all rows, or nothing.",
+            ),
+            click.Option(["--out"], type=_PATH, metavar="DIR", help="Folder of the results."),
+            click.Option(
+                ["--report"], type=_PATH, metavar="FILE", callback=_folder_exists, help="Write the report as JSON."
+            ),
+            *setting_options(),
+        ],
+        help="""Runs QUERY (q0, q1, q2, q3, q5, q7, q8, q11 or q12) over generated events.
+
+        \b
+        Examples:
+          clonos nexmark run q0 --events 50M --parallelism 2 --runtime local
+          clonos nexmark run q8 --events 5M --rate 500k --kill 'join[0]@3s' --report report.json
+          clonos nexmark run q5 --sink files --out results --guarantee at-least-once
+        """,
+    )
+)  # fmt: skip
+
+nexmark.add_command(
+    click.Command(
+        "demo",
+        callback=_demo,
+        params=[
+            click.Option(["--events"], type=Count(), default="10M", show_default=True, help="How many events."),
+            click.Option(["--rate"], type=Count(), default="500k", show_default=True, help="Events per second."),
+            *setting_options("runtime", "address", "checkpoint_interval", "kills"),
+        ],
+        help="""Kills a task of a running query and checks that nothing is lost or doubled.
+
+        \b
+        Examples:
+          clonos nexmark demo
+          clonos nexmark demo --runtime local --kill 'source-nexmark[1]@4s' --kill 'join[0]@9s'
+        """,
+    )
+)
+
+command = nexmark
