@@ -13,16 +13,17 @@ from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import SettingError
 
 QUERIES = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q12")
+CHAINS = ("rebalanced", "chain", "wide_chain")
+"""Not Nexmark: what moving rows costs."""
 
 
 def build(query: str, source: NexmarkSource, sink: SinkDefinition) -> Job:
     """The job of a query. Raises SettingError for one that there is not."""
-    if query not in QUERIES:
-        raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join(QUERIES)}")
-    transform: Callable[[Streams], Stream[Any]] = getattr(
-        importlib.import_module(f"clonos_py.bench.nexmark.queries.{query}"), query
-    )
-    job = Job(f"nexmark-{query}")
+    if query not in (*QUERIES, *CHAINS):
+        raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join((*QUERIES, *CHAINS))}")
+    module = importlib.import_module(f"clonos_py.bench.nexmark.queries.{query if query in QUERIES else 'chains'}")
+    transform: Callable[[Streams], Stream[Any]] = getattr(module, query)
+    job = Job(f"nexmark-{query.replace('_', '-')}")
     person, auction, bid = job.source(source, event_time=EVENT_TIME)
     transform(Streams(person, auction, bid)).sink(sink)
     return job

@@ -1,0 +1,23 @@
+"""``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script."""
+
+from __future__ import annotations
+
+import click
+
+from clonos_py.bench import overhead, recovery, speed
+
+_SCRIPTS = (speed.command, overhead.command, recovery.command)
+
+
+@click.group(invoke_without_command=True, commands=_SCRIPTS)
+@click.pass_context
+def bench(ctx: click.Context) -> None:
+    """Throughput, overhead and recovery of the Nexmark queries."""
+    if ctx.invoked_subcommand is None:
+        for script in _SCRIPTS:
+            click.echo(f"{script.name}: {script.help}")
+            script.main([], standalone_mode=False)
+
+
+if __name__ == "__main__":
+    bench()

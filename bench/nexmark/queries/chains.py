@@ -1,0 +1,38 @@
+"""Not of the official suite: the simplest jobs that move rows between tasks, to measure what moving costs."""
+
+from __future__ import annotations
+
+from clonos_py import Instant, Record, Stream, col
+from clonos_py.bench.nexmark.events import Bid
+from clonos_py.bench.nexmark.queries.q0 import PlainBid
+from clonos_py.bench.nexmark.streams import Streams
+
+_LENGTH = 5
+
+
+class Price(Record):
+    auction: int
+    bidder: int
+    price: int
+    date_time: Instant
+
+
+def rebalanced(events: Streams) -> Stream[PlainBid]:
+    """Query 0 with its rows handed from one task to another."""
+    return events.bid.select(PlainBid).rebalance()
+
+
+def chain(events: Streams) -> Stream[Price]:
+    """Five maps of narrow rows, a shuffle before each."""
+    stream = events.bid.select(Price)
+    for _ in range(_LENGTH):
+        stream = stream.rebalance().select(Price, price=col("price") + 1)
+    return stream
+
+
+def wide_chain(events: Streams) -> Stream[Bid]:
+    """The same with all columns of a bid."""
+    stream = events.bid
+    for _ in range(_LENGTH):
+        stream = stream.rebalance().select(Bid, price=col("price") + 1)
+    return stream

@@ -1,0 +1,64 @@
+"""How long a killed task is missed: query 3 at half of its measured maximum, kills spread evenly over the interval."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.speed import measure
+from clonos_py.cli.options import resolved, setting_options
+
+_QUERY = "q3"
+_OPERATORS = ("join[0]", "source-nexmark[0]")
+_STEPS = {
+    "detected": "detected_ms",
+    "activated": "standby_activated_ms",
+    "replayed": "replayed_ms",
+    "new effect": "first_new_effect_ms",
+    "latency normal": "latency_normal_ms",
+    "rows replayed": "rows_replayed",
+}
+
+
+def kill_times_s(kills: int, interval_s: float) -> list[float]:
+    """One kill per run: after two intervals, at evenly spread places of the third."""
+    return [interval_s * (2 + (kill + 0.5) / kills) for kill in range(kills)]
+
+
+def run(kills: int, rate: int | None, **given: Any) -> None:
+    """Measures and prints."""
+    calm = resolved({"parallelism": 2}, given)
+    pace = rate or int(measure(_QUERY, 15, calm)["throughput"]["steady_events_per_s"] / 2)
+    interval_s = calm.checkpoint_interval_us / 1e6
+    table = Table("killed", *_STEPS, "rollbacks", box=None, title=f"{_QUERY} at {pace:,} events/s, median of {kills}")
+    for operator in _OPERATORS:
+        failures, rollbacks = [], 0
+        for at_s in kill_times_s(kills, interval_s):
+            settings = resolved({"parallelism": 2, "kills": [f"{operator}@{at_s:g}s"]}, given)
+            made = run_query(Order(_QUERY, int(pace * interval_s * 4), rate=pace), settings)
+            failures += made["failures"]
+            rollbacks += made["rollbacks"]
+        table.add_row(operator, *(_median(failures, key) for key in _STEPS.values()), str(rollbacks))
+    Console().print(table)
+
+
+def _median(failures: list[dict[str, Any]], key: str) -> str:
+    found = [failure[key] for failure in failures if failure[key] is not None]
+    return f"{statistics.median(found):,.0f}" if found else "-"
+
+
+command = click.Command(
+    "recovery",
+    callback=run,
+    params=[
+        click.Option(["--kills"], type=click.IntRange(1), default=10, show_default=True, help="Runs per operator."),
+        click.Option(["--rate"], type=int, help="Events per second; half of the measured maximum without."),
+        *setting_options("parallelism", "runtime", "checkpoint_interval"),
+    ],
+    help="Milliseconds from the kill to each step of the recovery.",
+)

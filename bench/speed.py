@@ -1,0 +1,63 @@
+"""Throughput of every query: all events with all columns are made, the results go into a blackhole (or a digest)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from clonos_py.bench.nexmark.jobs import QUERIES
+from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.dsl.settings import Settings
+from clonos_py.observe.console import bytes_text
+
+_PROBE_EVENTS = 10_000_000
+
+
+def measure(query: str, seconds: float, settings: Settings, sink: SinkKind = SinkKind.BLACKHOLE) -> dict[str, Any]:
+    """The report of a run of about so many seconds; a short one before it tells how many events that takes."""
+    probe = run_query(Order(query, _PROBE_EVENTS, sink=sink), settings)
+    rate = probe["throughput"]["steady_events_per_s"]
+    return run_query(Order(query, max(int(rate * seconds), _PROBE_EVENTS), sink=sink), settings)
+
+
+def rows(queries: tuple[str, ...], seconds: float, settings: Settings) -> Iterator[tuple[str, ...]]:
+    """A line of the table for each query, and for what has to touch every byte of its rows."""
+    digested = (("q0", SinkKind.DIGEST), ("rebalanced", SinkKind.DIGEST))
+    for query, sink in (*((query, SinkKind.BLACKHOLE) for query in queries), *digested):
+        made = measure(query, seconds, settings, sink)
+        found, checkpoints = made["throughput"], made["checkpoints"]
+        yield (
+            f"{query} into a {sink.value}",
+            f"{found['steady_events_per_s'] / 1e6:.2f}",
+            f"{found['steady_seconds']:.0f} s",
+            f"{checkpoints['completed']}",
+            "" if checkpoints["median_ms"] is None else f"{checkpoints['median_ms']:.0f} ms",
+            bytes_text(made["bytes"]["data"]),
+            bytes_text(made["bytes"]["determinants"]),
+        )
+
+
+def run(queries: tuple[str, ...], seconds: float, **given: Any) -> None:
+    """Measures and prints."""
+    settings = resolved({"parallelism": 2}, given)
+    table = Table("query", "M events/s", "over", "checkpoints", "median", "data", "determinants", box=None)
+    for row in rows(queries or QUERIES, seconds, settings):
+        table.add_row(*row)
+    Console().print(table)
+
+
+command = click.Command(
+    "speed",
+    callback=run,
+    params=[
+        click.Argument(["queries"], nargs=-1),
+        click.Option(["--seconds"], type=float, default=35.0, show_default=True, help="How long to measure each."),
+        *setting_options("parallelism", "runtime", "sharing_depth", "guarantee", "checkpoint_interval"),
+    ],
+    help="Throughput of QUERIES (all without any) in steady state.",
+)
