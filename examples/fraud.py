@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clonos_py import Context, Instant, Job, Process, Record, event_timer, micros, state
-from clonos_py.connectors import JsonLinesSource, PrintSink
+from clonos_py.connectors import FileSource, PrintSink
 
 TRANSACTIONS = str(Path(__file__).parent / "data" / "transactions.jsonl")
 
@@ -42,6 +42,8 @@ class Fraud(Process[Txn, Alert]):
         self.probed = False
 
 
+source = FileSource(TRANSACTIONS, format="jsonl", schema=Txn)
+
 job = Job("fraud")
-txns = job.source(JsonLinesSource(TRANSACTIONS, schema=Txn), event_time="at", out_of_order="5s").named("txns")
+txns = job.source(source, event_time="at", out_of_order="5s").named("txns")
 txns.key_by("account").process(Fraud, in_order=True).sink(PrintSink()).named("alerts")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clonos_py import Context, Instant, Job, MapState, Money, Process, Record, map_state, state
-from clonos_py.connectors import FileSink, JsonLinesSource
+from clonos_py.connectors import FileSink, FileSource
 
 ORDERS = str(Path(__file__).parent / "data" / "orders-*.jsonl")
 
@@ -86,6 +86,6 @@ class Match(Process[Order, Trade]):
 
 def job(orders: str = ORDERS, out: str = "trades") -> Job:
     job = Job("order-matching")
-    read = job.source(JsonLinesSource(orders, schema=Order), event_time="at").named("orders")
+    read = job.source(FileSource(orders, format="jsonl", schema=Order), event_time="at").named("orders")
     read.key_by("symbol").process(Match).named("matching").sink(FileSink(out, format="jsonl")).named("trades")
     return job

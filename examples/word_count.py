@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clonos_py import Job, Record, count
-from clonos_py.connectors import FileSink, TextSource
+from clonos_py.connectors import FileSink, FileSource
 
 TEXTS = str(Path(__file__).parent / "data" / "*.txt")
 
@@ -35,7 +35,7 @@ def words(text: Line) -> Iterator[Word]:
 
 def job(texts: str = TEXTS, out: str = "words") -> Job:
     job = Job("word-count")
-    lines = job.source(TextSource(texts)).named("texts")
+    lines = job.source(FileSource(texts)).named("texts")
     counts = lines.flat_map(words).key_by("word").aggregate(WordCount, times=count())
     counts.at_end().sink(FileSink(out, format="csv")).named("counts")
     return job

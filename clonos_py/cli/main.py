@@ -32,10 +32,10 @@ dice and servers.
 
 \b
 A job is a Python file:
-    from clonos_py import Job, col, count
-    from clonos_py.connectors import TextSource, PrintSink
+    from clonos_py import Job, col
+    from clonos_py.connectors import FileSource, PrintSink
     job = Job("hello")
-    job.source(TextSource("*.txt")).filter(col("line") != "").sink(PrintSink())
+    job.source(FileSource("*.txt")).filter(col("line") != "").sink(PrintSink())
 
 \b
 Start here:
