@@ -140,7 +140,7 @@ class JobLoop:
                     platform.send(number, message)
                 case KillProcess(number):
                     platform.kill(number)
-                    del self._tasks[number]
+                    self._tasks.pop(number, None)
                 case WriteManifest(manifest):
                     self._writer.submit(self._write, manifest)
                 case OpenGeneration():

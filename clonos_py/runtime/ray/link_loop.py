@@ -73,8 +73,13 @@ class LinkLoop:
         self._inbox.append(Step(events))
         self._channels.wake()
 
+    def stop(self) -> None:
+        """Ends the thread as it is."""
+        self._running = False
+        self._channels.wake()
+
     def run(self) -> None:
-        """Until the machine is told to stop."""
+        """Until the machine is told to stop, or ``stop``."""
         while self._running:
             for event in self._channels.poll(0 if self._inbox else None):
                 self._handle(event)

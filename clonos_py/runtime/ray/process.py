@@ -124,6 +124,11 @@ class Process:
         self._machine.close()
         self._services.close()
 
+    def abandon(self) -> None:
+        """Ends the threads and closes the connections without a word to anybody, as a death would."""
+        self._link.stop()
+        self._shut_down("abandoned")
+
     def _hand(self, item: Any) -> None:
         self._task.put(item)
 

@@ -15,6 +15,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -119,10 +120,12 @@ class Endpoint:
         self._selector.close()
 
     def wake(self) -> None:
-        """Makes a ``poll`` that waits, or else the next one, return at once. May be called by any thread."""
+        """Makes a ``poll`` that waits, or else the next one, return at once. May be called by any thread, also after
+        ``close``."""
         if not self._wake_pending:
             self._wake_pending = True
-            self._waker.send(b"!")
+            with suppress(OSError):
+                self._waker.send(b"!")
 
     def poll(self, timeout_s: float | None) -> list[TransportEvent]:
         """Writes what is queued, waits for something to happen (None: without limit), and tells what did."""
