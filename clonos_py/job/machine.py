@@ -212,10 +212,11 @@ class JobMachine:
             self._roll_back(str(problem))
             return
         round_.started = True
-        for process in chosen.values():
-            assert process is not None
-            self._promote(process)
-        self._tell_everybody(round_)
+        promoted = [p for p in chosen.values() if p is not None and p.role is Role.STANDBY]
+        for process in promoted:
+            self._counters[process.task] += 1
+            process.role, process.attempt = Role.PROMOTED, Attempt(self.generation, self._counters[process.task])
+        self._tell_everybody(round_, promoted)
         self._finish_round()
 
     def _candidate(self, task: TaskId) -> Process | None:
@@ -229,35 +230,37 @@ class JobMachine:
             return None
         return standbys[0]
 
-    def _promote(self, process: Process) -> None:
-        if process.role is Role.PROMOTED:
-            return
-        self._counters[process.task] += 1
-        process.role = Role.PROMOTED
-        process.attempt = Attempt(self.generation, self._counters[process.task])
+    def _tell_everybody(self, round_: Round, promoted: list[Process]) -> None:
+        """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
+        received and hold something."""
+        owners = self._owners()
+        fresh = self.state is JobState.STARTING
+        reset = set() if self._policy.deduplicate or fresh else round_.failed
+        all_reset = set(self._plan.tasks) if not self._policy.replay and not fresh else reset
+        attempts = [(task, owners[task][1]) for task in sorted(round_.failed)]
+        for process in self._fleet.with_role(Role.PROMOTED, Role.ACTIVE):
+            if process in promoted:
+                assert process.attempt is not None
+                restore = restore_point(self.checkpoints.manifest, process.task, self._plan)
+                inputs = peers(self._plan, process.task, owners, all_reset)
+                self._send(process, messages.Promote(round_.number, process.attempt, restore, inputs))
+            else:
+                round_.awaited.add(process.number)
+                inputs = peers(self._plan, process.task, owners, reset, of=round_.failed)
+                self._send(process, messages.Sever(round_.number, inputs, attempts, self.checkpoints.completed))
+        for process in promoted:
+            if process.task in self._failed_us:
+                self._report(Happening.STANDBY_PROMOTED, process.task, **self._since(process.task))
 
-    def _tell_everybody(self, round_: Round) -> None:
-        owners: dict[TaskId, tuple[str, Attempt]] = {}
+    def _owners(self) -> dict[TaskId, tuple[str, Attempt]]:
+        found = {}
         for task in self._plan.tasks:
             owner = self._fleet.owner(task)
             assert owner is not None
             assert owner.address is not None
             assert owner.attempt is not None
-            owners[task] = (owner.address, owner.attempt)
-        fresh = self.state is JobState.STARTING
-        reset = () if self._policy.deduplicate or fresh else tuple(round_.failed)
-        everything = self._plan.tasks if not self._policy.replay and not fresh else reset
-        for process in self._fleet.with_role(Role.PROMOTED):
-            restore = restore_point(self.checkpoints.manifest, process.task, self._plan)
-            inputs = peers(self._plan, process.task, owners, everything)
-            assert process.attempt is not None
-            self._send(process, messages.Promote(round_.number, process.attempt, restore, inputs))
-            if process.task in self._failed_us:
-                self._report(Happening.STANDBY_PROMOTED, process.task, **self._since(process.task))
-        for process in self._fleet.with_role(Role.ACTIVE):
-            round_.awaited.add(process.number)
-            inputs = [p for p in peers(self._plan, process.task, owners, reset) if self._plan.sender(p.channel) in round_.failed]
-            self._send(process, messages.Sever(round_.number, inputs, sorted(round_.failed), self.checkpoints.completed))
+            found[task] = (owner.address, owner.attempt)
+        return found
 
     def _since(self, task: TaskId) -> dict[str, float]:
         return {"after_ms": (self._now_us - self._failed_us[task]) / 1_000} if task in self._failed_us else {}

@@ -48,14 +48,19 @@ def restore_point(manifest: Manifest | None, task: TaskId, plan: PhysicalPlan) -
 
 
 def peers(
-    plan: PhysicalPlan, task: TaskId, owners: Mapping[TaskId, tuple[str, Attempt]], reset: Collection[TaskId] = ()
+    plan: PhysicalPlan,
+    task: TaskId,
+    owners: Mapping[TaskId, tuple[str, Attempt]],
+    reset: Collection[TaskId] = (),
+    of: Collection[TaskId] | None = None,
 ) -> list[Peer]:
-    """Whom a task subscribes to, by input; senders in ``reset`` number their frames anew."""
+    """Whom a task subscribes to, by input, only senders in ``of`` if given; those in ``reset`` number anew."""
     found = []
     for channel in plan.inputs[task]:
         sender = plan.sender(channel)
-        address, attempt = owners[sender]
-        found.append(Peer(channel, address, attempt, sender in reset))
+        if of is None or sender in of:
+            address, attempt = owners[sender]
+            found.append(Peer(channel, address, attempt, sender in reset))
     return found
 
 

@@ -70,12 +70,12 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
 
 
 class Sever(msgspec.Struct, frozen=True, tag=True):
-    """To a survivor: the tasks of ``replacements`` have failed. Close their connections, say what you hold of them,
-    then subscribe to the replacements."""
+    """To everybody who has received anything: the tasks in ``attempts`` have failed and are these attempts now. Close
+    connections with older ones, say what you hold of them, then subscribe to ``replacements``."""
 
     round: int
     replacements: list[Peer]
-    failed: list[TaskId]
+    attempts: list[tuple[TaskId, Attempt]]
     stable: int
 
 

@@ -138,27 +138,26 @@ class LinkMachine:
 
     def _on_prepare(self, message: control.Prepare) -> None:
         if self.state is TaskState.STANDBY:
-            self._wanted = message.restore
-            self._out.append(io.Load(message.restore))
+            self._load(message.restore)
+
+    def _load(self, restore: Restore) -> None:
+        """Asks for state, unless just this is on its way already: loading it twice would undo what came after."""
+        if self._wanted is None or self._wanted.checkpoint != restore.checkpoint:
+            self._out.append(io.Load(restore))
+        self._wanted = restore
 
     def _on_promote(self, message: control.Promote) -> None:
-        if self.state not in _BEFORE_BEGIN or message.round < self._round:
+        if self.state is not TaskState.STANDBY:
             return
-        self._round = message.round
-        first = self.attempt is None
-        self.attempt = message.attempt
-        if first:
-            self._enter(TaskState.CONNECTING)
+        self._round, self.attempt = message.round, message.attempt
+        self._enter(TaskState.CONNECTING)
+        for index, peer in enumerate(message.inputs):
+            self.inputs[index].peer = peer
+        if self._loaded == message.restore.checkpoint:
             self._wanted = message.restore
-            for index, peer in enumerate(message.inputs):
-                self.inputs[index].peer = peer
-            if self._loaded == message.restore.checkpoint:
-                self._start()
-            else:
-                self._out.append(io.Load(message.restore))
+            self._start()
         else:
-            for index, peer in enumerate(message.inputs):
-                self._change_peer(self.inputs[index], peer)
+            self._load(message.restore)
 
     def _on_loaded(self, event: io.Loaded) -> None:
         if self._wanted is None or event.restore.checkpoint != self._wanted.checkpoint or self.state not in _BEFORE_BEGIN:
@@ -288,13 +287,8 @@ class LinkMachine:
     def _on_sever(self, message: control.Sever) -> None:
         self._round = message.round
         self._truncate(message.stable)
-        failed = set(message.failed)
-        for channel in self.inputs:
-            if channel.sender in failed:
-                self._drop(channel)
-        for output in self.outputs:
-            if output.receiver in failed and (old := output.disconnect()) is not None:
-                self._out.append(io.Disconnect(old))
+        failed = dict(message.attempts)
+        self._close_older(failed)
         numbers = [n for n, origin in enumerate(self._plan.tasks) if origin in failed]
         logs = [segment for number in numbers for segment in self.store.of(number)]
         received = [channel.expectation for channel in self.inputs if channel.sender in failed]
@@ -304,6 +298,15 @@ class LinkMachine:
             if peer.channel in by_channel:
                 self._change_peer(by_channel[peer.channel], peer)
         self._weigh()
+
+    def _close_older(self, attempts: Mapping[TaskId, Attempt]) -> None:
+        """Nothing of an older attempt may arrive any more, and nothing is sent to it."""
+        for channel in self.inputs:
+            if channel.peer is not None and channel.peer.attempt < attempts.get(channel.sender, channel.peer.attempt):
+                self._drop(channel)
+        for output in self.outputs:
+            if output.attempt < attempts.get(output.receiver, output.attempt) and (old := output.disconnect()) is not None:
+                self._out.append(io.Disconnect(old))
 
     # ---- frames
 

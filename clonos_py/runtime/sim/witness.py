@@ -82,7 +82,8 @@ class Rank(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         ranks = []
-        for key in rows.column("key").to_pylist():
+        keys: list[int] = rows.column("key").to_pylist()  # type: ignore[assignment]
+        for key in keys:
             rank = self._ranks.get(key, (0, 0))[0] + 1
             ranks.append(rank)
             at_us = self.ctx.time.now() + self._pause_us
