@@ -52,7 +52,7 @@ class MemoryStore:
             checkpoint=snapshot.checkpoint,
             operators=operators,
             progress=snapshot.progress,
-            committables=dict(snapshot.committables),
+            committables={name: list(named) for name, named in snapshot.committables.items()},
             written_bytes=sum(chunk.rows.nbytes for chunk in fresh),
         )
 

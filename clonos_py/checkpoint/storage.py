@@ -63,7 +63,7 @@ class CheckpointStore:
                 for name, state in snapshot.operators.items()
             },
             progress=snapshot.progress,
-            committables=dict(snapshot.committables),
+            committables={name: list(named) for name, named in snapshot.committables.items()},
             written_bytes=sum(location.size_bytes for location in locations),
         )
 

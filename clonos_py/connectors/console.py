@@ -24,9 +24,7 @@ class PrintSink(SinkDefinition):
 class _Printer(Sink):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         text = io.BytesIO()
-        frame = pl.from_arrow(rows)
-        assert isinstance(frame, pl.DataFrame)
-        frame.write_ndjson(text)
+        pl.DataFrame(pl.from_arrow(rows)).write_ndjson(text)
         sys.stdout.write(text.getvalue().decode())
         sys.stdout.flush()
         self.ctx.count("rows_out", rows.num_rows)

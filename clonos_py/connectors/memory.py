@@ -125,8 +125,9 @@ class MemoryCollector(StagedSink):
         return _collections.setdefault(self._name, Collection())
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        self._written.append(rows)
-        self.ctx.count("rows_out", rows.num_rows)
+        if rows.num_rows:
+            self._written.append(rows)
+            self.ctx.count("rows_out", rows.num_rows)
 
     def _close_staged(self) -> str | None:
         if not self._written:

@@ -7,6 +7,7 @@ cannot say is null there: NaN and infinities. Errors of the disk are SinkErrors 
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,9 +82,9 @@ class _JsonLines:
         self._file = file
 
     def encode(self, rows: pa.Table) -> None:
-        frame = pl.from_arrow(rows)
-        assert isinstance(frame, pl.DataFrame)
-        frame.write_ndjson(self._file)
+        lines = io.BytesIO()  # an error of the disk would lose its number on the way through Polars
+        pl.DataFrame(pl.from_arrow(rows)).write_ndjson(lines)
+        self._file.write(lines.getbuffer())
 
     def end(self) -> None:
         """Each line ends by itself."""

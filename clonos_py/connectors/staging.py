@@ -1,10 +1,10 @@
 """The two-phase part of transactional sinks (D16), whatever the medium: what is staged, named, and made visible when.
 
-Rows of one epoch go into one staged piece. At the barrier it is closed and named; the committable lists *all* pieces
-that are not yet visible, those of aborted checkpoints included, so that no epoch is forgotten when its checkpoint is.
-A piece becomes visible under a name that depends only on operator, task and epoch, so that committing twice is
-committing once. A replacement writes its predecessor's rows again, into pieces of its own; those that the dead left
-behind are recognised at the next commit: begun before a checkpoint that is complete, and not named by it.
+Rows of one epoch go into one staged piece. At the barrier it is closed and named; it becomes visible under a name that
+depends only on operator, task and checkpoint, so that committing twice is committing once. Pieces of aborted
+checkpoints are committed with the next one, oldest first. A replacement writes its predecessor's rows again, into
+pieces of its own; those that the dead left behind are recognised at the next commit: begun before a checkpoint that is
+complete, and not named by it or an earlier one, which are visible by then.
 """
 
 from __future__ import annotations
@@ -16,38 +16,28 @@ from collections.abc import Sequence
 import msgspec
 
 from clonos_py.model.errors import SinkError
-from clonos_py.model.operators import OperatorContext, Output, Sink
+from clonos_py.model.operators import Sink
 from clonos_py.model.state import OperatorState
 
 _numbers = itertools.count()
 
 
 class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one epoch: where they are staged and the name under which they appear."""
-
-    staged: str
-    final: str
-
-
-class Committable(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint makes visible."""
+    """Rows of one epoch: the checkpoint that ends it, where they are staged, and the name under which they appear."""
 
     checkpoint: int
-    pieces: list[StagedPiece]
+    staged: str
+    final: str
 
 
 class StagedSink(Sink):
     """Base of sinks that show rows only when their checkpoint is complete. Subclasses know the medium."""
 
-    def open(self, ctx: OperatorContext, out: Output) -> None:
-        super().open(ctx, out)
-        self._pending: dict[str, StagedPiece] = {}
-        self._checkpoint = 0
+    _checkpoint = 0
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         """What the checkpoint named is committed by whoever restores; all later rows will come again."""
         self._discard_open()
-        self._pending = {}
         self._checkpoint = max((int(part.values["checkpoint"]) for part in parts), default=0)
 
     def snapshot(self) -> OperatorState:
@@ -55,21 +45,18 @@ class StagedSink(Sink):
 
     def prepare(self, checkpoint: int) -> bytes | None:
         staged = self._close_staged()
-        if staged is not None:
-            self._pending[staged] = StagedPiece(staged, self._final_name(checkpoint))
         self._checkpoint = checkpoint
-        pieces = list(self._pending.values())
-        return msgspec.msgpack.encode(Committable(checkpoint, pieces)) if pieces else None
+        if staged is None:
+            return None
+        return msgspec.msgpack.encode(StagedPiece(checkpoint, staged, self._final_name(checkpoint)))
 
     def commit(self, committable: bytes) -> None:
         try:
-            named = msgspec.msgpack.decode(committable, type=Committable)
+            piece = msgspec.msgpack.decode(committable, type=StagedPiece)
         except msgspec.DecodeError as error:
             raise SinkError(f"operator {self.ctx.operator!r}: the checkpoint names no staged rows ({error})") from error
-        for piece in named.pieces:
-            self._publish(piece)
-            self._pending.pop(piece.staged, None)
-        self._discard_before(named.checkpoint)
+        self._publish(piece)
+        self._discard_before(piece.checkpoint)
 
     def close(self) -> None:
         self._discard_open()
@@ -89,12 +76,7 @@ class StagedSink(Sink):
         """Whether a piece of this task was begun before ``checkpoint``, which is complete."""
         owner, _, rest = staged.rpartition(".after-")
         begun_after = rest.partition(".")[0]
-        return (
-            owner == self._owner
-            and begun_after.isdigit()
-            and int(begun_after) < checkpoint
-            and staged not in self._pending
-        )
+        return owner == self._owner and begun_after.isdigit() and int(begun_after) < checkpoint
 
     # What the medium does
 

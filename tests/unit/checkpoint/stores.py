@@ -32,7 +32,7 @@ def snapshot(checkpoint: int, chunks: Sequence[Chunk], task: TaskId = JOIN) -> T
     state = OperatorState(
         {"rows": list(chunks)}, {"count": checkpoint, "marks": [1, None, b"x"], "by_id": {7: "seven"}}
     )
-    return TaskSnapshot(task, checkpoint, {"join": state}, b"progress", {"out": b"staged"})
+    return TaskSnapshot(task, checkpoint, {"join": state}, b"progress", {"out": [b"staged", b"staged before"]})
 
 
 def manifest(checkpoint: int, *handles: TaskHandle, generation: int = 1, job: str = JOB) -> Manifest:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,26 +14,13 @@ from clonos_py.checkpoint.layout import Location, name_in_folder
 from clonos_py.checkpoint.manifest import Generation, decode, encode, encode_generation
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
+from tests.disks import make_read_only
 from tests.unit.checkpoint.stores import FIRST, JOB, chunk, complete, manifest, rows_of, snapshot
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> CheckpointStore:
     return CheckpointStore(str(tmp_path), JOB)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of one MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
 
 
 def files_below(store: CheckpointStore, folder: str) -> list[Path]:
@@ -212,7 +197,7 @@ def test_a_full_folder_is_an_error_and_the_last_checkpoint_stays_intact(small_di
 def test_a_read_only_folder_is_an_error(small_disk: Path) -> None:
     store = CheckpointStore(str(small_disk), JOB)
     done = complete(store, 1, [chunk(0)])
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    make_read_only(small_disk)
     with pytest.raises(CheckpointError, match=f"{small_disk}.*cannot be written"):
         store.write(snapshot(2, [chunk(4)]), FIRST)
     with pytest.raises(CheckpointError, match="cannot be written"):
@@ -251,6 +236,6 @@ def test_a_location_is_its_text(file: str, offset: int, size_bytes: int, checksu
 
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_manifest_do_anything_but_raise_its_error(content: bytes) -> None:
-    for candidate in (content, b"clonos-manifest 1 " + content, encode(manifest(1))[:-1] + content):
+    for candidate in (content, b"clonos-manifest 1 " + content, encode(manifest(1))[:-1] + b"\0" + content):
         with pytest.raises(CheckpointError):
             decode(candidate, JOB, "there")

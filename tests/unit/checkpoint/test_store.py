@@ -33,7 +33,7 @@ def test_a_snapshot_is_read_back_as_it_was_written(store: SnapshotStore) -> None
     assert [c.rows for c in state.tables["rows"]] == [first.rows, second.rows]
     assert state.values == {"count": 1, "marks": [1, None, b"x"], "by_id": {7: "seven"}}
     assert (handle.task, handle.checkpoint, handle.progress) == (JOIN, 1, b"progress")
-    assert handle.committables == {"out": b"staged"}
+    assert handle.committables == {"out": [b"staged", b"staged before"]}
 
 
 def test_a_stored_chunk_is_not_written_again(store: SnapshotStore) -> None:

@@ -1,0 +1,364 @@
+"""Sinks: what is visible when, what survives a death between any two steps, and what a disk can do to them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from clonos_py.columns.digest import digest
+from clonos_py.connectors import (
+    BlackholeSink,
+    DigestSink,
+    FileSink,
+    MemorySink,
+    PrintSink,
+    UpsertFileSink,
+    UpsertMemorySink,
+    read_results,
+)
+from clonos_py.connectors.digests import decode_result, read_digest
+from clonos_py.connectors.files import FileSource
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.errors import GraphError, SinkError
+from clonos_py.model.operators import Sink
+from clonos_py.model.record import Money, Record
+from clonos_py.model.record_codec import encode
+from tests.connectors.contexts import SinkContext, opened
+from tests.connectors.test_sources import reads, rows_of
+from tests.disks import make_read_only
+
+
+class Hot(Record):
+    auction: int
+    price: Money
+    note: str | None = None
+
+
+def hot(*auctions: int, price: int = 1) -> pa.RecordBatch:
+    return encode([Hot(a, Decimal(price), f"n{a}" if a % 2 else None) for a in auctions], Hot.schema())
+
+
+Visible = Callable[[], list[int]]
+
+
+@pytest.fixture(params=["jsonl", "csv", "parquet", "memory"])
+def medium(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SinkDefinition, Visible]:
+    """A transactional sink, and how to see which auctions it shows."""
+    if request.param == "memory":
+        memory = MemorySink()
+        return memory, lambda: [row.auction for row in memory.rows(Hot)]
+    folder = tmp_path / "out"
+    return FileSink(str(folder), request.param), lambda: [int(row["auction"]) for row in read_results(str(folder))]
+
+
+def start(definition: SinkDefinition, **place: Any) -> Sink:
+    return opened(pickle.loads(pickle.dumps(definition)).create(Hot.schema()), **place)
+
+
+def prepared(sink: Sink, checkpoint: int) -> bytes:
+    committable = sink.prepare(checkpoint)
+    assert committable is not None
+    sink.snapshot()
+    return committable
+
+
+def test_rows_appear_when_their_checkpoint_commits(medium: tuple[SinkDefinition, Visible]) -> None:
+    definition, visible = medium
+    sink = start(definition)
+    sink.on_rows(hot(1, 2), 0)
+    sink.on_rows(hot(3), 0)
+    assert visible() == []
+    committable = prepared(sink, 1)
+    sink.on_rows(hot(4), 0)
+    assert visible() == []
+    sink.commit(committable)
+    assert visible() == [1, 2, 3]
+    sink.commit(prepared(sink, 2))
+    assert visible() == [1, 2, 3, 4]
+
+
+def test_an_epoch_without_rows_commits_nothing(medium: tuple[SinkDefinition, Visible]) -> None:
+    sink = start(medium[0])
+    assert sink.prepare(1) is None
+    sink.on_rows(hot(), 0)
+    assert sink.prepare(2) is None
+    assert medium[1]() == []
+
+
+def test_committing_twice_is_committing_once(medium: tuple[SinkDefinition, Visible]) -> None:
+    definition, visible = medium
+    sink = start(definition)
+    sink.on_rows(hot(1), 0)
+    committable = prepared(sink, 1)
+    sink.commit(committable)
+    sink.commit(committable)
+    start(definition).commit(committable)
+    assert visible() == [1]
+
+
+def test_rows_of_an_aborted_checkpoint_come_with_the_next(medium: tuple[SinkDefinition, Visible]) -> None:
+    definition, visible = medium
+    sink = start(definition)
+    sink.on_rows(hot(1), 0)
+    aborted = prepared(sink, 1)
+    sink.on_rows(hot(2), 0)
+    for committable in (aborted, prepared(sink, 2)):
+        sink.commit(committable)
+    assert visible() == [1, 2]
+
+
+def test_a_late_commit_of_an_older_checkpoint_does_no_harm(medium: tuple[SinkDefinition, Visible]) -> None:
+    definition, visible = medium
+    sink = start(definition)
+    sink.on_rows(hot(1), 0)
+    first = prepared(sink, 1)
+    sink.on_rows(hot(2), 0)
+    second = prepared(sink, 2)
+    for committable in (first, second, first):
+        sink.commit(committable)
+    assert visible() == [1, 2]
+
+
+def test_a_replacement_commits_for_the_dead_and_writes_the_rest_itself(medium: tuple[SinkDefinition, Visible]) -> None:
+    definition, visible = medium
+    dead = start(definition)
+    dead.on_rows(hot(1), 0)
+    first, state = dead.prepare(1), dead.snapshot()
+    dead.on_rows(hot(2), 0)
+    dead.prepare(2)
+    dead.on_rows(hot(3), 0)
+
+    replacement = start(definition)
+    replacement.restore([state])
+    assert first is not None
+    replacement.commit(first)
+    assert visible() == [1]
+    replacement.on_rows(hot(2), 0)
+    aborted = prepared(replacement, 2)
+    replacement.on_rows(hot(3), 0)
+    for committable in (aborted, prepared(replacement, 3)):
+        replacement.commit(committable)
+    assert visible() == [1, 2, 3]
+
+
+def test_what_the_dead_left_behind_is_cleared_away(tmp_path: Path) -> None:
+    definition = FileSink(str(tmp_path))
+    dead = start(definition)
+    dead.on_rows(hot(1), 0)
+    dead.prepare(1)
+    dead.on_rows(hot(2), 0)
+    other = start(definition, index=1)
+    other.on_rows(hot(7), 0)
+    replacement = start(definition)
+    replacement.restore([])
+    replacement.on_rows(hot(1, 2), 0)
+    replacement.commit(prepared(replacement, 2))
+    assert len(list((tmp_path / ".staged").iterdir())) == 1
+    other.commit(prepared(other, 2))
+    assert sorted(row["auction"] for row in read_results(str(tmp_path))) == [1, 2, 7]
+    assert list((tmp_path / ".staged").iterdir()) == []
+
+
+def test_closing_discards_what_is_not_prepared(tmp_path: Path) -> None:
+    sink = start(FileSink(str(tmp_path)))
+    sink.on_rows(hot(1), 0)
+    sink.close()
+    assert list((tmp_path / ".staged").iterdir()) == []
+
+
+def test_tasks_of_an_operator_share_a_folder(tmp_path: Path) -> None:
+    for index in (0, 1):
+        sink = start(FileSink(str(tmp_path)), operator="hot/out", index=index, parallelism=2)
+        sink.on_rows(hot(index), 0)
+        sink.commit(prepared(sink, 3))
+    assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == ["hot%2Fout-0-3.jsonl", "hot%2Fout-1-3.jsonl"]
+    assert [row["auction"] for row in read_results(str(tmp_path))] == [0, 1]
+
+
+def test_results_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
+    for expected in (None, "written by another run"):
+        sink = start(FileSink(str(tmp_path)))
+        sink.on_rows(hot(1), 0)
+        committable = prepared(sink, 1)
+        if expected is None:
+            sink.commit(committable)
+        else:
+            with pytest.raises(SinkError, match=rf"out-0-1\.jsonl exists, {expected}"):
+                sink.commit(committable)
+    assert [row["auction"] for row in read_results(str(tmp_path))] == [1]
+
+
+def test_staged_rows_that_vanished_are_an_error(medium: tuple[SinkDefinition, Visible], tmp_path: Path) -> None:
+    definition, _ = medium
+    sink = start(definition)
+    sink.on_rows(hot(1), 0)
+    committable = prepared(sink, 1)
+    for staged in (tmp_path / "out" / ".staged").glob("*"):
+        staged.unlink()
+    if isinstance(definition, MemorySink):
+        definition.clear()
+    with pytest.raises(SinkError, match=r"missing|gone"):
+        sink.commit(committable)
+    with pytest.raises(SinkError, match="names no staged rows"):
+        sink.commit(b"nonsense")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_what_a_sink_wrote_a_source_reads(suffix: str, tmp_path: Path) -> None:
+    rows = encode([Hot(1, Decimal("1.25"), 'say "hi",\nok'), Hot(2**62, Decimal("-0.01"), None)], Hot.schema())
+    sink = opened(FileSink(str(tmp_path), suffix).create(Hot.schema()))
+    sink.on_rows(rows, 0)
+    sink.commit(prepared(sink, 1))
+    source = FileSource(str(tmp_path), suffix, Hot).create((None,))
+    source.open(0, 1)
+    assert rows_of(reads(source)) == rows.to_pylist()
+
+
+def test_many_small_batches_make_one_file_per_epoch(tmp_path: Path) -> None:
+    context = SinkContext()
+    sink = opened(FileSink(str(tmp_path)).create(Hot.schema()), context)
+    for auction in range(100):
+        sink.on_rows(hot(auction), 0)
+    sink.commit(prepared(sink, 1))
+    assert [p.name for p in tmp_path.glob("*.jsonl")] == ["out-0-1.jsonl"]
+    assert [row["auction"] for row in read_results(str(tmp_path))] == list(range(100))
+    assert context.counts == {"rows_out": 100}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_full_disk_is_an_error_and_what_was_committed_stays(suffix: str, small_disk: Path) -> None:
+    sink = opened(FileSink(str(small_disk), suffix).create(pa.schema([("auction", pa.int64())])))
+    sink.on_rows(pa.record_batch({"auction": [1]}), 0)
+    sink.commit(prepared(sink, 1))
+    large = pa.record_batch({"auction": np.random.default_rng(1).integers(0, 2**62, 300_000)})
+    with pytest.raises(SinkError, match=rf"{small_disk}.*disk is full.*resume"):
+        sink.on_rows(large, 0)
+    sink.close()
+    assert [int(row["auction"]) for row in read_results(str(small_disk))] == [1]
+    assert list((small_disk / ".staged").iterdir()) == []
+
+
+def test_a_read_only_folder_is_an_error(small_disk: Path) -> None:
+    make_read_only(small_disk)
+    with pytest.raises(SinkError, match=rf"{small_disk}.*cannot be written"):
+        start(FileSink(str(small_disk / "out")))
+
+
+def test_columns_that_a_format_cannot_hold_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="jsonl cannot hold column 'b'"):
+        FileSink(str(tmp_path)).create(pa.schema([("b", pa.binary())]))
+    with pytest.raises(GraphError, match="csv cannot hold column 'l'"):
+        FileSink(str(tmp_path), "csv").create(pa.schema([("l", pa.list_(pa.int64()))]))
+    with pytest.raises(GraphError, match="unknown format 'xml'"):
+        FileSink(str(tmp_path), "xml")
+    with pytest.raises(GraphError, match="no key 'nope'"):
+        UpsertMemorySink("nope").create(Hot.schema())
+
+
+def test_print_shows_rows_as_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    opened(PrintSink().create(Hot.schema())).on_rows(hot(1, 2), 0)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["auction"], line["note"]) for line in lines] == [(1, "n1"), (2, None)]
+
+
+def test_the_blackhole_counts() -> None:
+    context = SinkContext()
+    sink = opened(BlackholeSink().create(Hot.schema()), context)
+    sink.on_rows(hot(1, 2), 0)
+    sink.on_rows(hot(3), 0)
+    assert sink.prepare(1) is None
+    assert context.counts == {"rows_out": 3}
+
+
+def test_a_digest_does_not_depend_on_order_cut_or_parallelism(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    one = opened(DigestSink(str(whole)).create(Hot.schema()))
+    one.on_rows(hot(1, 2, 3, 4), 0)
+    one.commit(prepared(one, 1))
+    for index, auctions in enumerate([(4, 1), (3, 2)]):
+        sink = opened(DigestSink(str(parts)).create(Hot.schema()), index=index, parallelism=2)
+        for auction in auctions:
+            sink.on_rows(hot(auction), 0)
+        sink.commit(prepared(sink, 1))
+    assert read_digest(str(whole)) == read_digest(str(parts)) == (digest(hot(1, 2, 3, 4)), 4)
+
+
+def test_a_digest_survives_a_restart_at_any_parallelism() -> None:
+    def restarted(parts: list[Any], count: int) -> list[Sink]:
+        sinks = [opened(DigestSink().create(Hot.schema()), index=i, parallelism=count) for i in range(count)]
+        for index, sink in enumerate(sinks):
+            sink.restore([parts[index]] if len(parts) == count else parts)
+        return sinks
+
+    sinks = restarted([opened(DigestSink().create(Hot.schema())).snapshot()], 1)
+    auction = 0
+    for count in (1, 1, 2, 2, 3, 1, 2):
+        for sink in sinks:
+            sink.on_rows(hot(auction := auction + 1), 0)
+        sinks = restarted([sink.snapshot() for sink in sinks], count)
+        results = [decode_result(prepared(sink, 1)) for sink in sinks]
+        assert sum(r.digest for r in results) % 2**64 == digest(hot(*range(1, auction + 1)))
+        assert sum(r.rows for r in results) == auction
+
+
+@pytest.fixture(params=["files", "memory"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SinkDefinition, Callable[[], dict[int, str]]]:
+    """An upsert sink, and how to see its prices by auction."""
+    if request.param == "memory":
+        memory = UpsertMemorySink("auction")
+        return memory, lambda: {row.auction: str(row.price) for row in memory.rows(Hot)}
+    folder = str(tmp_path / "out")
+    return UpsertFileSink(folder, "auction"), lambda: {r["auction"]: r["price"] for r in read_results(folder)}
+
+
+def test_the_last_row_of_a_key_wins(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
+    definition, prices = table
+    sink = start(definition)
+    sink.on_rows(hot(1, 2, price=1), 0)
+    sink.on_rows(hot(2, price=2), 0)
+    assert prices() == {}
+    sink.commit(prepared(sink, 1))
+    assert prices() == {1: "1.00", 2: "2.00"}
+    sink.on_rows(hot(1, 3, price=3), 0)
+    aborted = sink.prepare(2)
+    sink.on_rows(hot(3, price=4), 0)
+    assert aborted is not None
+    for committable in (aborted, prepared(sink, 3), aborted):
+        sink.commit(committable)
+    assert prices() == {1: "3.00", 2: "2.00", 3: "4.00"}
+
+
+def test_a_table_moves_to_another_parallelism(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
+    definition, prices = table
+    old = start(definition)
+    old.on_rows(hot(*range(100), price=1), 0)
+    old.commit(prepared(old, 1))
+    sinks = [start(definition, index=index, parallelism=2) for index in (0, 1)]
+    for sink in sinks:
+        sink.restore([old.snapshot()])
+        sink.commit(prepared(sink, 2))
+    expected = dict.fromkeys(range(100), "1.00")
+    assert prices() == expected
+    assert all(len(sink.snapshot().tables["latest"][0].rows) < 100 for sink in sinks)
+    back = start(definition)
+    back.restore([sink.snapshot() for sink in sinks])
+    back.on_rows(hot(7, price=2), 0)
+    back.commit(prepared(back, 3))
+    assert prices() == expected | {7: "2.00"}
+
+
+def test_an_unchanged_table_is_not_written_again(tmp_path: Path) -> None:
+    sink = start(UpsertFileSink(str(tmp_path), "auction"))
+    sink.on_rows(hot(1), 0)
+    sink.commit(prepared(sink, 1))
+    before = sink.snapshot().tables["latest"]
+    assert sink.prepare(2) is None
+    assert sink.snapshot().tables["latest"][0] is before[0]

@@ -1,0 +1,3 @@
+from tests.disks import small_disk
+
+__all__ = ["small_disk"]
