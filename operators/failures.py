@@ -24,11 +24,8 @@ class RowFailures:
     def add(self, rows: pa.RecordBatch, row: int, error: Exception) -> None:
         """Row ``row`` of the batch failed. Raises UserCodeError naming operator and record, if failures are not
         caught; raises ``error`` itself if it is not user code that failed but the engine."""
-        if isinstance(error, ClonosError) and not isinstance(error, ServiceError | UserCodeError):
-            raise error
-        text = row_text(rows, row)
+        problem, text = problem_of(error), row_text(rows, row)
         channel, sequence = self._ctx.frame
-        problem = str(error) if isinstance(error, ClonosError) else f"{type(error).__name__}: {error}"
         if not self._catch:
             place = f"row {row} of frame {sequence} of input {channel}"
             message = f"operator {self._ctx.operator!r} failed on record {text} ({place}): {problem}"
@@ -42,6 +39,15 @@ class RowFailures:
         letters, self._letters = sorted(self._letters, key=lambda letter: letter.row), []
         self._ctx.count("dead_letters", len(letters))
         return encode(letters, DeadLetter.schema())
+
+
+def problem_of(error: Exception) -> str:
+    """What to say of an error of user code. Raises ``error`` itself if it is the engine's."""
+    if not isinstance(error, ClonosError):
+        return f"{type(error).__name__}: {error}"
+    if isinstance(error, ServiceError | UserCodeError):
+        return str(error)
+    raise error
 
 
 def row_text(rows: pa.RecordBatch, row: int) -> str:

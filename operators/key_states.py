@@ -1,0 +1,151 @@
+"""The cells of all keys of a process function, and their snapshots.
+
+A snapshot is a log of encoded cells: each time the keys touched since the last one are appended as a chunk, a key that
+is empty again as a tombstone. When the log holds twice as many entries as there are keys, it is written anew.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.columns.views import plain
+from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.state import GROUP_COLUMN, Chunk
+from clonos_py.operators.process_state import Cell, Process
+
+_SLACK_ROWS = 1_024
+_NAN = float("nan")
+_SCHEMA = pa.schema([(GROUP_COLUMN, pa.int32()), ("key", pa.binary()), ("state", pa.binary())])
+
+
+class _Encoded(msgspec.Struct, array_like=True):
+    values: dict[str, msgspec.Raw]
+    written: dict[str, int]
+    timers: dict[str, int]
+
+
+class KeyStates:
+    """Cells by encoded key, in the order in which the keys came."""
+
+    def __init__(self, process: type[Process[Any, Any]]) -> None:
+        self._process = process
+        self._types = _value_types(process)
+        self.cells: dict[bytes, Cell] = {}
+        self._touched: dict[bytes, Cell] = {}
+        self._chunks: list[Chunk] = []
+
+    def cell(self, key: bytes, group: int) -> Cell:
+        """The cell of a key, which is about to change."""
+        cell = self.cells.get(key)
+        if cell is None:
+            cell = self.cells[key] = Cell(key, group)
+        self._touched[key] = cell
+        return cell
+
+    def touch(self, cell: Cell) -> None:
+        self._touched[cell.key] = cell
+
+    def expire(self, now: int) -> None:
+        """Forgets values whose ttl is over."""
+        limited = [state for state in self._process.declared_states.values() if state.ttl_us is not None]
+        for cell in self.cells.values() if limited else ():
+            for state in limited:
+                if state.name in cell.values and state.expired(cell, now):
+                    state.drop(cell)
+                    self.touch(cell)
+
+    def chunks(self) -> list[Chunk]:
+        """The snapshot. Raises UserCodeError naming an attribute whose value cannot be stored."""
+        changed = [cell for cell in self._touched.values() if cell.stored or not cell.empty]
+        for cell in self._touched.values():
+            if cell.empty:
+                del self.cells[cell.key]
+        self._touched = {}
+        logged = sum(chunk.rows.num_rows for chunk in self._chunks) + len(changed)
+        if logged > 2 * len(self.cells) + _SLACK_ROWS:
+            self._chunks = []
+            changed = list(self.cells.values())
+        if changed:
+            self._chunks.append(self._chunk(changed))
+        return list(self._chunks)
+
+    def load(self, chunks: Iterable[Chunk]) -> None:
+        """Adds the keys of a snapshot, in the order in which its chunks were written."""
+        for chunk in chunks:
+            self._chunks.append(chunk)
+            columns = (chunk.rows.column(name).to_pylist() for name in _SCHEMA.names)
+            for group, key, state in zip(*columns, strict=True):
+                self.cells.pop(key, None)
+                if state is not None:
+                    self.cells[key] = self._decoded(key, group, state)
+
+    def _chunk(self, cells: list[Cell]) -> Chunk:
+        columns = [
+            pa.array([cell.group for cell in cells], pa.int32()),
+            pa.array([cell.key for cell in cells], pa.binary()),
+            pa.array([None if cell.empty else self._encoded(cell) for cell in cells], pa.binary()),
+        ]
+        for cell in cells:
+            cell.stored = True
+        return Chunk(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+
+    def _encoded(self, cell: Cell) -> bytes:
+        try:
+            return msgspec.msgpack.encode((cell.values, cell.written, cell.timers))
+        except (TypeError, ValueError, OverflowError):
+            for name, value in cell.values.items():
+                self._check(name, value)
+            raise
+
+    def _check(self, name: str, value: Any) -> None:
+        try:
+            msgspec.msgpack.encode(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            where = f"{self._process.__name__}.{name}"
+            message = f"{where} holds {value!r:.200}, which cannot be stored ({error}); keep plain data or Records"
+            raise UserCodeError(message) from error
+
+    def _decoded(self, key: bytes, group: int, state: bytes) -> Cell:
+        encoded = msgspec.msgpack.decode(state, type=_Encoded)
+        cell = Cell(key, group)
+        for name, raw in encoded.values.items():
+            if name in self._process.declared_states:
+                cell.values[name] = self._value(name, raw)
+        cell.written = {name: at for name, at in encoded.written.items() if name in cell.values}
+        cell.timers = {name: at for name, at in encoded.timers.items() if name in self._process.declared_timers}
+        cell.stored = True
+        return cell
+
+    def _value(self, name: str, raw: msgspec.Raw) -> Any:
+        try:
+            return msgspec.msgpack.decode(raw, type=self._types.get(name, Any))
+        except msgspec.ValidationError as error:
+            where = f"{self._process.__name__}.{name}"
+            raise GraphError(f"{where} is declared as another type than the checkpoint holds: {error}") from error
+
+
+def encoded_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> list[bytes]:
+    """The key of each row as bytes, equal for equal keys. As in the key hash, -0.0 is 0.0 and all NaN are alike."""
+    columns = [_key_values(rows.column(key)) for key in keys]
+    return list(map(msgspec.msgpack.encode, zip(*columns, strict=True)))
+
+
+def _key_values(column: pa.Array[Any]) -> list[Any]:
+    values = plain(column).to_pylist()
+    if pa.types.is_floating(column.type):
+        return [None if value is None else _NAN if value != value else value + 0.0 for value in values]
+    return values
+
+
+def _value_types(process: type[Process[Any, Any]]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(process)
+    except NameError as error:
+        raise GraphError(
+            f"{process.__name__}: {error}; define the types of its state at the top of the module"
+        ) from error

@@ -1,0 +1,240 @@
+"""Process functions: user code with keyed state and timers, row by row (P4).
+
+Order. Without ``in_order`` rows are taken as they come and event timers fire when the watermark reaches them. With it,
+rows wait for the watermark and go in the order of event time together with the timers; a timer fires after the rows
+before its time and before those at it. Timers of one time fire in the order of keys, then of names. At the end of all
+input every event timer that is set fires; what those calls set anew does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.keys import key_groups
+from clonos_py.columns.views import fixed
+from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.model.record import Record, record_type
+from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
+from clonos_py.model.state import GROUP_COLUMN, OperatorState
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.operators.event_time_buffer import EventTimeBuffer
+from clonos_py.operators.failures import problem_of, row_text
+from clonos_py.operators.key_states import KeyStates, encoded_keys
+from clonos_py.operators.keyed_chunks import owned
+from clonos_py.operators.pairs import matchable
+from clonos_py.operators.process_state import (
+    Cell,
+    ListState,
+    MapState,
+    Process,
+    Timer,
+    event_timer,
+    list_state,
+    map_state,
+    processing_timer,
+    state,
+)
+from clonos_py.operators.process_timers import TimerQueue
+from clonos_py.services.context import Context
+
+__all__ = [
+    "ListState",
+    "MapState",
+    "Process",
+    "ProcessOperator",
+    "event_timer",
+    "list_state",
+    "map_state",
+    "processing_timer",
+    "state",
+]
+
+
+class ProcessOperator(Operator):
+    """Runs ``process`` for rows keyed by ``keys`` (null is a key), given as ``row_type`` (None: with all columns).
+
+    Results go to the port of their type's position in ``outputs``.
+    """
+
+    cell: Cell
+
+    def __init__(
+        self,
+        process: type[Process[Any, Any]],
+        keys: Sequence[str],
+        row_type: type[Record] | None,
+        outputs: tuple[type[Record], ...],
+        in_order: bool = False,
+        time_column: str | None = None,
+    ) -> None:
+        if time_column is None and (in_order or any(s.ttl_us is not None for s in process.declared_states.values())):
+            raise GraphError(f"{process.__name__} needs an event time for in_order or a ttl; give its source one")
+        self._type = process
+        self._keys = list(keys)
+        self._row_type = row_type
+        self._ports = {output: port for port, output in enumerate(outputs)}
+        self._in_order = in_order
+        self._time = time_column
+        self._event_timers = [t.name for t in process.declared_timers.values() if not t.processing_time]
+        self._processing_timers = [t.name for t in process.declared_timers.values() if t.processing_time]
+        self._ttl_us = min((s.ttl_us for s in process.declared_states.values() if s.ttl_us is not None), default=None)
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._context = Context(ctx)
+        self._process = self._type()
+        object.__setattr__(self._process, "_scope", self)
+        self._results: list[list[Any]] = [[] for _ in self._ports]
+        self._clear()
+
+    def _clear(self) -> None:
+        self._states = KeyStates(self._type)
+        self._buffer = EventTimeBuffer(self._time or "", self._keys, self.ctx.key_groups)
+        self._start_timers()
+        self._now: int | None = None
+        self._swept = MIN_TIME
+        self._ending = False
+
+    def _start_timers(self) -> None:
+        self._event = TimerQueue(self._states.cells, self._event_timers)
+        self._processing = TimerQueue(self._states.cells, self._processing_timers)
+        self._armed: int | None = None
+        self._arm()
+
+    # What the process sees.
+
+    def time(self) -> int:
+        """Never earlier than the watermark, so that it makes no difference when expired values are removed."""
+        return max(self.ctx.watermark, MIN_TIME if self._now is None else self._now)
+
+    def set_timer(self, timer: Timer, at: int) -> None:
+        if timer.processing_time:
+            self._processing.set(self.cell, timer.name, at)
+            self._arm()
+        elif not self._ending:
+            self._event.set(self.cell, timer.name, at)
+
+    def clear_timer(self, timer: Timer) -> None:
+        queue = self._processing if timer.processing_time else self._event
+        queue.clear(self.cell, timer.name)
+
+    # What the task calls.
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        if self._in_order:
+            self._buffer.add(self._on_time(matchable(rows, [], self._time, self.ctx.count)))
+        else:
+            self._feed(rows)
+            self._flush()
+
+    def on_watermark(self, watermark: int) -> int:
+        due = self._buffer.take(watermark) if self._in_order else None
+        if due is not None:
+            self._feed(due)
+        self._ending = watermark == MAX_TIME
+        self._fire(self._event, watermark)
+        if self._ttl_us is not None and watermark - self._swept >= self._ttl_us // 4:
+            self._states.expire(watermark)
+            self._swept = watermark
+        self._flush()
+        return watermark
+
+    def on_timer(self, at: int) -> None:
+        self._fire(self._processing, at)
+        self._armed = None
+        self._arm()
+        self._flush()
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState({"keys": self._states.chunks(), "rows": self._buffer.chunks()})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._clear()
+        for part in parts:
+            self._states.load(owned(part.tables.get("keys", ()), self.ctx.groups))
+            self._buffer.load(owned(part.tables.get("rows", ()), self.ctx.groups))
+        self._start_timers()
+
+    # How rows and timers reach the process.
+
+    def _on_time(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        on_time = fixed(rows.column(self._time or "")) >= self.ctx.watermark
+        late = rows.num_rows - int(np.count_nonzero(on_time))
+        if late:
+            self.ctx.count("late_rows", late)
+            rows = rows.take(np.flatnonzero(on_time))
+        return rows
+
+    def _feed(self, rows: pa.RecordBatch) -> None:
+        keys = encoded_keys(rows, self._keys)
+        groups = key_groups(rows, self._keys, self.ctx.key_groups).tolist()
+        rows = rows.select([name for name in rows.schema.names if name != GROUP_COLUMN])
+        times: list[Any] = [None] * rows.num_rows if self._time is None else rows.column(self._time).to_pylist()
+        number = 0
+        for part in decode(rows, self._row_type or record_type(rows.schema)):
+            for record in part:
+                time = times[number]
+                if self._in_order:
+                    self._fire(self._event, time)
+                self.cell = self._states.cell(keys[number], groups[number])
+                self._now = time
+                self._context.at_row(number, time)
+                try:
+                    self._take(self._process.on_row(record, self._context))
+                except Exception as error:
+                    raise self._failed(f"record {row_text(rows, number)}", error) from error
+                number += 1
+
+    def _fire(self, queue: TimerQueue, up_to: int) -> None:
+        while (due := queue.pop(up_to)) is not None:
+            at, self.cell, name = due
+            self._states.touch(self.cell)
+            self._now = at if queue is self._event else None
+            self._context.at_row(-1, self._now)
+            try:
+                self._take(getattr(self._process, self._type.declared_timers[name].callback)(self._context))
+            except Exception as error:
+                raise self._failed(f"timer {name!r} at {at}", error) from error
+
+    def _failed(self, subject: str, error: Exception) -> UserCodeError:
+        return UserCodeError(f"operator {self.ctx.operator!r} failed on {subject}: {problem_of(error)}")
+
+    def _arm(self) -> None:
+        """The engine knows one timer of ours, the next."""
+        at = self._processing.next_at()
+        if at == self._armed:
+            return
+        if self._armed is not None:
+            self.ctx.clear_timer(self._armed)
+        if at is not None:
+            self.ctx.set_timer(at)
+        self._armed = at
+
+    # Where results go.
+
+    def _take(self, given: Any) -> None:
+        if given is None:
+            return
+        for result in (given,) if isinstance(given, Record) else given:
+            port = self._ports.get(type(result))
+            if port is None:
+                known = ", ".join(output.__name__ for output in self._ports)
+                raise UserCodeError(f"{self._type.__name__} gave {result!r}, which is none of its outputs: {known}")
+            self._results[port].append(result)
+
+    def _flush(self) -> None:
+        for output, port in self._ports.items():
+            results, self._results[port] = self._results[port], []
+            for start in range(0, len(results), SLICE_ROWS):
+                self.out.emit(self._encoded(results[start : start + SLICE_ROWS], output), port)
+
+    def _encoded(self, results: list[Any], output: type[Record]) -> pa.RecordBatch:
+        try:
+            return encode(results, output.schema())
+        except FieldError as error:
+            raise UserCodeError(f"operator {self.ctx.operator!r} gave {results[error.row]!r}: {error}") from error

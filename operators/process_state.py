@@ -1,0 +1,220 @@
+"""What a process function declares: state per key and timers (P4).
+
+A ``Process`` is one object per task that always looks at one key: before each call the operator points its scope at the
+key's cell, and the declared attributes read and write there. What is not declared cannot be assigned, since it would
+be lost with the task and shared between keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from clonos_py.model.errors import GraphError
+from clonos_py.model.record import Record
+from clonos_py.model.times import MIN_TIME, micros
+from clonos_py.services.context import Context
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+MapState = dict
+"""A mapping per key, in the order of insertion; changed in place."""
+ListState = list
+"""A list per key; changed in place."""
+
+_ABSENT: Any = object()
+_IMMUTABLE = (type(None), bool, int, float, str, bytes, Decimal, Record)
+
+
+class Cell:
+    """The state of one key: values by attribute, event times of writing for those with a ttl, timers by name."""
+
+    __slots__ = ("group", "key", "stored", "timers", "values", "written")
+
+    def __init__(self, key: bytes, group: int) -> None:
+        self.key = key
+        self.group = group
+        self.values: dict[str, Any] = {}
+        self.written: dict[str, int] = {}
+        self.timers: dict[str, int] = {}
+        self.stored = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether the key is as if never seen. An empty map or list is what it starts with."""
+        return not self.timers and not any(_counts(value) for value in self.values.values())
+
+
+class Scope(Protocol):
+    """What the operator shows to a process: the cell of the key at work, and where timers go."""
+
+    cell: Cell
+
+    def time(self) -> int:
+        """The time by which a ttl is measured."""
+        ...
+
+    def set_timer(self, timer: Timer, at: int) -> None: ...
+
+    def clear_timer(self, timer: Timer) -> None: ...
+
+
+class ValueState:
+    """A declared attribute. Reading gives the default where nothing was assigned or its ttl is over."""
+
+    def __init__(self, default: Any, ttl_us: int | None) -> None:
+        self.default = default
+        self.ttl_us = ttl_us
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Process[Any, Any] | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        cell = instance._scope.cell
+        value = cell.values.get(self.name, _ABSENT)
+        if value is _ABSENT or (self.ttl_us is not None and self.expired(cell, instance._scope.time())):
+            return self._initial(cell, instance._scope)
+        return value
+
+    def __set__(self, instance: Process[Any, Any], value: Any) -> None:
+        cell = instance._scope.cell
+        if isinstance(value, _IMMUTABLE) and type(value) is type(self.default) and value == self.default:
+            self.drop(cell)
+            return
+        cell.values[self.name] = value
+        if self.ttl_us is not None:
+            cell.written[self.name] = instance._scope.time()
+
+    def expired(self, cell: Cell, now: int) -> bool:
+        """Whether the value was assigned at least its ttl before ``now``."""
+        return self.ttl_us is not None and cell.written.get(self.name, MIN_TIME) + self.ttl_us <= now
+
+    def drop(self, cell: Cell) -> None:
+        cell.values.pop(self.name, None)
+        cell.written.pop(self.name, None)
+
+    def _initial(self, cell: Cell, scope: Scope) -> Any:
+        """The default. One that can be changed in place is copied, and the copy belongs to the key."""
+        if isinstance(self.default, _IMMUTABLE):
+            return self.default
+        value = cell.values[self.name] = copy.deepcopy(self.default)
+        if self.ttl_us is not None:
+            cell.written[self.name] = scope.time()
+        return value
+
+
+class BoundTimer:
+    """A timer of the key at work."""
+
+    __slots__ = ("_scope", "_timer")
+
+    def __init__(self, scope: Scope, timer: Timer) -> None:
+        self._scope = scope
+        self._timer = timer
+
+    @property
+    def at(self) -> int | None:
+        """When it will fire, in microseconds; None if it is not set."""
+        return self._scope.cell.timers.get(self._timer.name)
+
+    def set(self, at: int) -> None:
+        """Fires at ``at`` (microseconds UTC), and no more at the time set before."""
+        self._scope.set_timer(self._timer, at)
+
+    def clear(self) -> None:
+        """Does not fire. No error if it was not set."""
+        self._scope.clear_timer(self._timer)
+
+
+class Timer:
+    """A declared timer, of event or of processing time. ``fires`` decorates the method that it calls."""
+
+    def __init__(self, processing_time: bool) -> None:
+        self.processing_time = processing_time
+        self.name = ""
+        self.callback = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def fires(self, method: F) -> F:
+        self.callback = method.__name__
+        return method
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Timer: ...
+
+    @overload
+    def __get__(self, instance: Process[Any, Any], owner: type) -> BoundTimer: ...
+
+    def __get__(self, instance: Process[Any, Any] | None, owner: type) -> Timer | BoundTimer:
+        return self if instance is None else BoundTimer(instance._scope, self)
+
+
+def state(default: T, *, ttl: str | int | None = None) -> T:
+    """A value per key, plain data or a Record: ``default`` at first, and again when ``ttl`` (event time) has passed
+    since it was assigned."""
+    declared: Any = ValueState(default, None if ttl is None else micros(ttl))
+    return typing.cast(T, declared)
+
+
+def map_state() -> dict[Any, Any]:
+    """A mapping per key, empty at first."""
+    return state({})
+
+
+def list_state() -> list[Any]:
+    """A list per key, empty at first."""
+    return state([])
+
+
+def event_timer() -> Timer:
+    """A timer per key that fires when event time reaches it: all rows before it have been seen."""
+    return Timer(processing_time=False)
+
+
+def processing_timer() -> Timer:
+    """A timer per key that fires when the wall clock reaches it."""
+    return Timer(processing_time=True)
+
+
+class Process(Generic[In, Out]):
+    """Base of process functions: takes rows of one type, one by one, with state and timers per key."""
+
+    _scope: Scope
+    declared_states: typing.ClassVar[dict[str, ValueState]] = {}
+    declared_timers: typing.ClassVar[dict[str, Timer]] = {}
+
+    def on_row(self, row: In, ctx: Context) -> Iterable[Out] | Out | None:
+        """What a row gives: nothing, one record, or any number. Methods of timers (without a row) likewise."""
+        raise NotImplementedError
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        declared = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+        cls.declared_states = {name: value for name, value in declared.items() if isinstance(value, ValueState)}
+        cls.declared_timers = {name: value for name, value in declared.items() if isinstance(value, Timer)}
+        for name, timer in cls.declared_timers.items():
+            if not timer.callback:
+                raise GraphError(
+                    f"timer {name!r} of {cls.__name__} calls nothing; decorate a method with @{name}.fires"
+                )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.declared_states:
+            kind = type(self).__name__
+            raise AttributeError(f"{kind}.{name} is not declared; write '{name} = state(...)' in the class {kind}")
+        object.__setattr__(self, name, value)
+
+
+def _counts(value: Any) -> bool:
+    return bool(value) or not isinstance(value, dict | list)
