@@ -1,0 +1,63 @@
+"""Commands that take a job file: its parameters become options of the command, ``--help`` included."""
+
+from __future__ import annotations
+
+import click
+
+from clonos_py.dsl.job import Job
+from clonos_py.dsl.loading import JobFile, Parameter, load_job_file
+from clonos_py.dsl.settings import DEFINITIONS
+from clonos_py.model.errors import GraphError
+
+FILE_HELP = "FILE is a Python file with one job, or FILE:NAME where it has several."
+_RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill"})
+
+
+class JobCommand(click.Command):
+    """A command whose first argument is a job file.
+
+    The file is loaded while the command line is parsed: only then is known which options there are.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        name = self._file_among(ctx, args)
+        if name is not None:
+            ctx.obj = load_job_file(name)
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if not isinstance(ctx.obj, JobFile):
+            return params
+        return [*params, *(_option(spec, ctx.obj) for spec in ctx.obj.parameters.values())]
+
+    def _file_among(self, ctx: click.Context, args: list[str]) -> str | None:
+        """The file that the command line names, whatever options of the job it has; None if it names none."""
+        parser = self.make_parser(ctx)
+        parser.ignore_unknown_options = True
+        try:
+            values, rest, _ = parser.parse_args(args=list(args))
+        except click.UsageError:
+            return None
+        words = [word for word in (values.get("file"), *rest) if isinstance(word, str) and not word.startswith("-")]
+        return next((word for word in words if ".py" in word), words[0] if words else None)
+
+
+def _option(spec: Parameter, jobs: JobFile) -> click.Option:
+    """Raises GraphError for a parameter with the name of a setting: nobody could tell the two apart."""
+    if spec.name in _RESERVED:
+        raise GraphError(f"{jobs.path.name}: parameter {spec.name!r} has the name of an option of clonos; rename it")
+    option = "--" + spec.name.replace("_", "-")
+    shown = f"  [default: {spec.default}]" if spec.default is not None else ""
+    return click.Option(
+        [f"{option}/--no-{option[2:]}" if spec.kind is bool else option, spec.name],
+        type=spec.kind,
+        required=spec.required,
+        help=f"Parameter of {jobs.path.name}.{shown}",
+    )
+
+
+def job_of(ctx: click.Context) -> Job:
+    """The job of the file, built with the values of its parameters."""
+    jobs: JobFile = ctx.obj
+    return jobs.job({name: ctx.params[name] for name in jobs.parameters})

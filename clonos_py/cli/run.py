@@ -1,0 +1,39 @@
+"""``clonos run``: runs a job until its sources end or it is interrupted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.observe.console import watch
+
+
+@click.pass_context
+def run(ctx: click.Context, /, **parameters: Any) -> None:
+    """The command's body: loads, resolves, runs, watches."""
+    from clonos_py.runtime.launch import run_job
+
+    job = job_of(ctx)
+    settings = resolved(job.settings, parameters)
+    with watch(job.name) as listener:
+        run_job(job, settings, listener)
+
+
+command = JobCommand(
+    "run",
+    callback=run,
+    params=[click.Argument(["file"]), *setting_options()],
+    help=f"""Runs a job until its sources end; Ctrl-C stops it, its last checkpoint intact.
+
+    {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
+
+    \b
+    Examples:
+      clonos run hot_auctions.py --runtime local
+      clonos run hot_auctions.py --parallelism 4 --checkpoints /data/checkpoints
+      clonos run hot_auctions.py --kill 'window[0]@3s'
+    """,
+)
