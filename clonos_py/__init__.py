@@ -1,1 +1,127 @@
-"""clonos-py: a stream processor with exactly-once local recovery by columnar causal logging."""
+"""clonos-py: a stream processor with exactly-once local recovery by columnar causal logging.
+
+Everything that a job is written with comes from here; connectors come from ``clonos_py.connectors``. Names are imported
+when they are first asked for, so that the rooms below, and ``clonos --help``, do not load what they do not use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clonos_py.dsl.aggregates import aggregate_by as aggregate_by
+    from clonos_py.dsl.aggregates import count as count
+    from clonos_py.dsl.expressions import Expr as Expr
+    from clonos_py.dsl.expressions import col as col
+    from clonos_py.dsl.expressions import lit as lit
+    from clonos_py.dsl.expressions import when as when
+    from clonos_py.dsl.job import Job as Job
+    from clonos_py.dsl.keyed import KeyedStream as KeyedStream
+    from clonos_py.dsl.keyed import Table as Table
+    from clonos_py.dsl.keyed import WindowedStream as WindowedStream
+    from clonos_py.dsl.stream import Stream as Stream
+    from clonos_py.dsl.windows import forever as forever
+    from clonos_py.dsl.windows import hopping as hopping
+    from clonos_py.dsl.windows import session as session
+    from clonos_py.dsl.windows import tumbling as tumbling
+    from clonos_py.model.aggregates import UserAggregate as UserAggregate
+    from clonos_py.model.errors import ClonosError as ClonosError
+    from clonos_py.model.errors import GraphError as GraphError
+    from clonos_py.model.errors import ServiceError as ServiceError
+    from clonos_py.model.errors import SettingError as SettingError
+    from clonos_py.model.errors import UserCodeError as UserCodeError
+    from clonos_py.model.record import DeadLetter as DeadLetter
+    from clonos_py.model.record import Instant as Instant
+    from clonos_py.model.record import Money as Money
+    from clonos_py.model.record import Record as Record
+    from clonos_py.model.record import at as at
+    from clonos_py.model.times import micros as micros
+    from clonos_py.operators.process import ListState as ListState
+    from clonos_py.operators.process import MapState as MapState
+    from clonos_py.operators.process import Process as Process
+    from clonos_py.operators.process import event_timer as event_timer
+    from clonos_py.operators.process import list_state as list_state
+    from clonos_py.operators.process import map_state as map_state
+    from clonos_py.operators.process import processing_timer as processing_timer
+    from clonos_py.operators.process import state as state
+    from clonos_py.services.context import Context as Context
+    from clonos_py.services.definition import service as service
+
+_HOMES = {
+    "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
+    "clonos_py.dsl.expressions": ("Expr", "col", "lit", "when"),
+    "clonos_py.dsl.job": ("Job",),
+    "clonos_py.dsl.keyed": ("KeyedStream", "Table", "WindowedStream"),
+    "clonos_py.dsl.stream": ("Stream",),
+    "clonos_py.dsl.windows": ("forever", "hopping", "session", "tumbling"),
+    "clonos_py.model.aggregates": ("UserAggregate",),
+    "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
+    "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
+    "clonos_py.model.times": ("micros",),
+    "clonos_py.operators.process": (
+        "ListState",
+        "MapState",
+        "Process",
+        "event_timer",
+        "list_state",
+        "map_state",
+        "processing_timer",
+        "state",
+    ),
+    "clonos_py.services.context": ("Context",),
+    "clonos_py.services.definition": ("service",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ClonosError",
+    "Context",
+    "DeadLetter",
+    "Expr",
+    "GraphError",
+    "Instant",
+    "Job",
+    "KeyedStream",
+    "ListState",
+    "MapState",
+    "Money",
+    "Process",
+    "Record",
+    "ServiceError",
+    "SettingError",
+    "Stream",
+    "Table",
+    "UserAggregate",
+    "UserCodeError",
+    "WindowedStream",
+    "aggregate_by",
+    "at",
+    "col",
+    "count",
+    "event_timer",
+    "forever",
+    "hopping",
+    "list_state",
+    "lit",
+    "map_state",
+    "micros",
+    "processing_timer",
+    "service",
+    "session",
+    "state",
+    "tumbling",
+    "when",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,19 +7,15 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.dsl.callsite import CallSite
-from clonos_py.dsl.expressions import col
 from clonos_py.dsl.functions import Shape, record_of, schema_of
-from clonos_py.dsl.projection import node_with
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.stream import Keys, Stream
 from clonos_py.dsl.timing import timed
-from clonos_py.dsl.tree import Node
 from clonos_py.dsl.windows import Forever
 from clonos_py.model.errors import GraphError
-from clonos_py.model.windows import Tumbling
+from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.plan.logical import EventTimeColumn, JoinHistory, JoinWindows, Port
 
-_TIME = "_join_time"
 _BOUNDS = ("window_start", "window_end")
 
 Sources = dict[str, tuple[int, str]]
@@ -29,54 +25,35 @@ Sources = dict[str, tuple[int, str]]
 def joined(
     left: Stream[Any], right: Stream[Any], on: Keys, within: Any, into: Shape | None, site: CallSite
 ) -> Stream[Any]:
-    """Adds the join, and after a window join the columns for the window's bounds where they are wanted."""
+    """Adds the join. Results of a window join belong to their window, so ``window_end`` is their event time."""
     pairs = _pairs(on, left.schema, right.schema)
-    sources = _sources(left.schema, right.schema, pairs)
-    match within:
-        case Tumbling(processing_time=False):
-            return _in_windows(left, right, pairs, sources, within, into, site)
-        case Forever(ttl_us=ttl_us):
-            schema, used = _result(left.schema, right.schema, sources, into, ())
-            columns = tuple((name, *used[name]) for name in schema.names)
-            work = JoinHistory(tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns, ttl_us)
-            records = (None if into is None else record_of(into),)
-            node = left._draft.add("join", work, (left._port, right._port), (schema,), site, records)
-            return Stream(left._draft, Port(node.id))
-    raise GraphError(f"within={within!r}: a match may take tumbling(...) in event time, or forever(...)")
-
-
-def _in_windows(
-    left: Stream[Any], right: Stream[Any], pairs: list[tuple[str, str]], sources: Sources, window: Tumbling,
-    into: Shape | None, site: CallSite,
-) -> Stream[Any]:  # fmt: skip
-    schema, used = _result(left.schema, right.schema, sources, into, _BOUNDS)
-    left, left_time = timed(left, site, "the left stream")
-    right, right_time = timed(right, site, "the right stream")
-    bounds = [name for name in schema.names if name in _BOUNDS and name not in used]
-    columns = [(name, *used[name]) for name in schema.names if name in used]
-    fields = [schema.field(name) for name, _, _ in columns]
-    if bounds:
-        columns.append((_TIME, 0, left_time))
-        fields.append(pa.field(_TIME, pa.int64()))
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
-    work = JoinWindows(*keys, window, left_time, right_time, tuple(columns))
+    windowed = isinstance(within, Tumbling | Hopping)
+    if not windowed and not isinstance(within, Forever):
+        raise GraphError(f"within={within!r}: a match may take tumbling(...), hopping(...) or forever(...)")
+    schema, columns = _result(left.schema, right.schema, pairs, into, _BOUNDS if windowed else ())
+    work: JoinWindows | JoinHistory
+    time = None
+    if isinstance(within, Forever):
+        left_time = right_time = None
+        if within.ttl_us is not None:
+            (left, left_time), (right, right_time) = _timed(left, right, site)
+        work = JoinHistory(*keys, left_time, right_time, columns, within.ttl_us)
+    elif within.processing_time:
+        work = JoinWindows(*keys, within, None, None, columns)
+    else:
+        (left, left_time), (right, right_time) = _timed(left, right, site)
+        work = JoinWindows(*keys, within, left_time, right_time, columns)
+        time = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
     record = None if into is None else record_of(into)
-    node = left._draft.add(
-        "join", work, (left._port, right._port), (pa.schema(fields),), site, (None if bounds else record,)
-    )
-    result: Stream[Any] = Stream(left._draft, Port(node.id))
-    if not bounds:
-        return result
-    made = [(name, _bound(name, window) if name in bounds else node_with(name)) for name in schema.names]
-    result = result._projected("select", made, site, record)
-    if "window_end" in bounds:
-        left._draft.change(result._port.node, times=(EventTimeColumn("window_end", -1),))
-    return Stream(left._draft, result._port, subject=node.id)
+    node = left._draft.add("join", work, (left._port, right._port), (schema,), site, (record,), (time,))
+    return Stream(left._draft, Port(node.id))
 
 
-def _bound(name: str, window: Tumbling) -> Node:
-    start = col(_TIME) // window.size_us * window.size_us
-    return (start if name == "window_start" else start + window.size_us).node
+def _timed(
+    left: Stream[Any], right: Stream[Any], site: CallSite
+) -> tuple[tuple[Stream[Any], str], tuple[Stream[Any], str]]:
+    return timed(left, site, "the left stream"), timed(right, site, "the right stream")
 
 
 def _pairs(on: Keys, left: pa.Schema, right: pa.Schema) -> list[tuple[str, str]]:
@@ -112,20 +89,25 @@ def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]]) ->
 
 
 def _result(
-    left: pa.Schema, right: pa.Schema, sources: Sources, into: Shape | None, bounds: tuple[str, ...]
-) -> tuple[pa.Schema, Sources]:
-    """The result's schema and where its columns come from. Raises GraphError for an ambiguous or missing one."""
+    left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]], into: Shape | None, bounds: tuple[str, ...]
+) -> tuple[pa.Schema, tuple[tuple[str, int, str], ...]]:
+    """The result's schema, and (name, side, column) of what the join takes from its inputs.
+
+    Raises GraphError for an ambiguous or missing column.
+    """
+    every = _sources(left, right, pairs)
+    sources = {name: found for name, found in every.items() if found[0] >= 0 or name not in bounds}
     target = None if into is None else schema_of(into)
-    wanted = sources if target is None else [name for name in target.names if name in sources]
+    wanted = list(sources) if target is None else [name for name in target.names if name in sources]
     ambiguous = [name for name in wanted if sources[name][0] < 0]
     if ambiguous:
         raise GraphError(
             f"both sides have a column {ambiguous[0]!r}: give one another name by select() before the join"
         )
-    used = {name: sources[name] for name in wanted}
-    available: dict[str, pa.Field[Any]] = {
-        name: (left, right)[side].field(column) for name, (side, column) in used.items()
-    }
-    if target is not None:
-        available.update({name: pa.field(name, pa.int64(), nullable=False) for name in bounds if name not in used})
-    return filled(target, available, (), getattr(into, "__name__", "the schema")), used
+    available: dict[str, pa.Field[Any]] = {}
+    for name in wanted:
+        side, column = sources[name]
+        available[name] = (left, right)[side].field(column)
+    available.update({name: pa.field(name, pa.int64(), nullable=False) for name in bounds if name not in available})
+    schema = filled(target, available, (), getattr(into, "__name__", "the schema"))
+    return schema, tuple((name, *sources[name]) for name in wanted)

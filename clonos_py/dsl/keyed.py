@@ -173,7 +173,7 @@ class Table(Generic[R]):
     def sink(self, definition: SinkDefinition) -> Written:
         """Keeps the results current in a sink that takes updates."""
         with located("sink"):
-            if not getattr(definition, "takes_updates", False):
+            if not getattr(definition, "upserts", False):
                 raise GraphError(
                     f"{type(definition).__name__} only appends, and a result without a window changes; say which rows "
                     "you want: .changes() or .at_end()"

@@ -21,7 +21,7 @@ from clonos_py.dsl.windows import Forever
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record, record_type
-from clonos_py.model.windows import Tumbling, Window
+from clonos_py.model.windows import Hopping, Tumbling, Window
 from clonos_py.plan.logical import (
     CallPerBatch,
     CallPerRow,
@@ -45,10 +45,9 @@ S = TypeVar("S", bound=Record)
 class Stream(Generic[R]):
     """Rows of one schema; ``R`` is their class where there is one."""
 
-    def __init__(self, draft: Draft, port: Port, subject: int | None = None) -> None:
+    def __init__(self, draft: Draft, port: Port) -> None:
         self._draft = draft
         self._port = port
-        self._subject = port.node if subject is None else subject
 
     @property
     def schema(self) -> pa.Schema:
@@ -63,7 +62,7 @@ class Stream(Generic[R]):
     def named(self, name: str) -> Self:
         """Gives the operator that this stream comes from its stable name."""
         with located("named"):
-            self._draft.name(self._subject, name)
+            self._draft.name(self._port.node, name)
         return self
 
     @overload
@@ -173,12 +172,14 @@ class Stream(Generic[R]):
             return Stream(self._draft, Port(node.id))
 
     @overload
-    def join(self, other: Stream[Any], on: Keys, within: Tumbling | Forever, into: type[S]) -> Stream[S]: ...
+    def join(self, other: Stream[Any], on: Keys, within: Tumbling | Hopping | Forever, into: type[S]) -> Stream[S]: ...
     @overload
     def join(
-        self, other: Stream[Any], on: Keys, within: Tumbling | Forever, into: pa.Schema | None = None
+        self, other: Stream[Any], on: Keys, within: Tumbling | Hopping | Forever, into: pa.Schema | None = None
     ) -> Stream[Any]: ...
-    def join(self, other: Stream[Any], on: Keys, within: Tumbling | Forever, into: Shape | None = None) -> Stream[Any]:
+    def join(
+        self, other: Stream[Any], on: Keys, within: Tumbling | Hopping | Forever, into: Shape | None = None
+    ) -> Stream[Any]:
         """Pairs of rows with equal keys, in the same window or over all of history (``forever``).
 
         ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
@@ -259,8 +260,9 @@ class Stream(Generic[R]):
         site: CallSite,
     ) -> Mapped[Any]:
         signature = signature_of(function, site.names)
-        row = signature.row if is_record(signature.row) else self.record
-        check_row(row.schema(), self.schema, row.__name__)
+        row = signature.row if is_record(signature.row) else self._node.records[self._port.port]
+        if row is not None:
+            check_row(row.schema(), self.schema, row.__name__)
         work = CallPerRow(kind, function, row, signature.wants_ctx)
         shape: Shape = self.schema if kind == "filter" else returned(signature, returns, kind == "flat_map")
         record = self._node.records[self._port.port] if kind == "filter" else record_of(shape)

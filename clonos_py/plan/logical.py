@@ -19,7 +19,7 @@ from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
-from clonos_py.model.windows import Window
+from clonos_py.model.windows import Hopping, Tumbling, Window
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class ProjectColumns:
 
 @dataclass(frozen=True)
 class CallPerRow:
-    """A Python function of one row. ``row_type`` is what it is given, and so its projection."""
+    """A Python function of one row. ``row_type`` is what it is given, and so its projection; None: all columns."""
 
     kind: Literal["map", "flat_map", "filter"]
     function: Callable[..., Any]
-    row_type: type[Record]
+    row_type: type[Record] | None
     wants_ctx: bool
     catch: bool = False
 
@@ -99,13 +99,13 @@ class AggregateTable:
 
 @dataclass(frozen=True)
 class JoinWindows:
-    """``columns``: output name, side, input name."""
+    """``columns``: output name, side, input name. The window's bounds may be further fields of the output."""
 
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
-    window: Window
-    left_time: str
-    right_time: str
+    window: Tumbling | Hopping
+    left_time: str | None
+    right_time: str | None
     columns: tuple[tuple[str, int, str], ...]
 
 
@@ -113,6 +113,8 @@ class JoinWindows:
 class JoinHistory:
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
+    left_time: str | None
+    right_time: str | None
     columns: tuple[tuple[str, int, str], ...]
     ttl_us: int | None = None
 
@@ -154,7 +156,8 @@ class EventTimeColumn:
 @dataclass(frozen=True)
 class Node:
     """One verb. ``name`` is its stable name (empty until names are resolved, then by default made of ``stem``),
-    ``where`` the line that wrote it; ``schemas``, ``records`` and ``times`` are by output port."""
+    ``where`` the line that wrote it; ``schemas``, ``records`` and ``times`` are by output port. ``reads``: by side, the
+    columns that it needs, once the planner knows."""
 
     id: int
     verb: str
@@ -166,6 +169,7 @@ class Node:
     records: tuple[type[Record] | None, ...] = ()
     times: tuple[EventTimeColumn | None, ...] = ()
     stem: str = ""
+    reads: tuple[tuple[str, ...], ...] = ()
 
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""

@@ -1,0 +1,148 @@
+"""Job files (P8): ``hot.py`` with its only Job, ``hot.py:nightly`` with one of several, or with a function that gives a
+Job and whose parameters become options.
+
+A file is imported as a module named after it, never run as ``__main__``, with its folder importable, so that what it
+defines can be found by name in other processes that have the same code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from clonos_py.dsl.job import Job
+from clonos_py.model.errors import ClonosError, GraphError
+
+_KINDS = (str, int, float, bool)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a job function. ``kind`` is str, int, float or bool; ``required`` ones have no default."""
+
+    name: str
+    kind: type[Any]
+    default: Any = None
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """What a file offers: ``job(values)`` gives the Job, where ``values`` are by the names of ``parameters``."""
+
+    path: Path
+    module: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    make: Callable[..., Job] | None = field(default=None, repr=False)
+    found: Job | None = None
+
+    def job(self, values: Mapping[str, Any] | None = None) -> Job:
+        """The job. Raises GraphError if the file's function gives something else or lacks a value."""
+        if self.make is None:
+            assert self.found is not None
+            return self.found
+        given = {name: value for name, value in (values or {}).items() if value is not None}
+        missing = [name for name, spec in self.parameters.items() if spec.required and name not in given]
+        if missing:
+            raise GraphError(f"{self.path.name} needs a value for {', '.join(missing)}")
+        made = self.make(**given)
+        if not isinstance(made, Job):
+            raise GraphError(f"{self.path.name}: {self.make.__name__}() gave {type(made).__name__}, not a Job")
+        return made
+
+
+def load_job_file(text: str) -> JobFile:
+    """Imports ``FILE.py`` or ``FILE.py:NAME``. Raises GraphError where there is no file, no module, or not one job."""
+    file, _, name = text.partition(":") if not Path(text).exists() else (text, "", "")
+    path = Path(file).resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise GraphError(f"{file}: no such job file; give a Python file, or FILE.py:NAME")
+    module = _imported(path)
+    candidates = _candidates(module)
+    if name:
+        if name not in candidates:
+            raise GraphError(f"{path.name} has no job {name!r}; it has {', '.join(candidates) or 'none'}")
+        return _offer(path, module, candidates[name])
+    distinct = {id(found): found for found in candidates.values()}
+    if len(distinct) != 1:
+        hint = f"it has {', '.join(candidates)}: name one, as {path.name}:{next(iter(candidates))}" if candidates else (
+            "define one: job = Job('...'), or a function `def job(...) -> Job`"
+        )  # fmt: skip
+        raise GraphError(f"{path.name} has {len(distinct) or 'no'} job{'s' if distinct else ''}; {hint}")
+    return _offer(path, module, next(iter(distinct.values())))
+
+
+def _imported(path: Path) -> ModuleType:
+    name = path.stem
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) != str(path):
+        raise GraphError(f"{path.name}: there is a module {name!r} already ({_origin(known)}); rename the file")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise GraphError(f"{path.name} cannot be imported as a module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ClonosError:
+        sys.modules.pop(name, None)
+        raise
+    except Exception as error:
+        sys.modules.pop(name, None)
+        raise GraphError(f"{_line(path, error)}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _origin(module: ModuleType) -> str:
+    return getattr(module, "__file__", None) or "built in"
+
+
+def _line(path: Path, error: Exception) -> str:
+    """The last line of the file that was at work when it failed to import."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f"{path.name}:{error.lineno}"
+    lines, trace = [], error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return f"{path.name}:{lines[-1]}" if lines else path.name
+
+
+def _candidates(module: ModuleType) -> dict[str, Any]:
+    """Jobs, and functions of this very module that say they give one, by name."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, Job) or _gives_job(value, module)}
+
+
+def _gives_job(value: Any, module: ModuleType) -> bool:
+    if not inspect.isfunction(value) or value.__module__ != module.__name__:
+        return False
+    try:
+        return typing.get_type_hints(value).get("return") is Job
+    except (NameError, TypeError):
+        return False
+
+
+def _offer(path: Path, module: ModuleType, found: Any) -> JobFile:
+    if isinstance(found, Job):
+        return JobFile(path, module.__name__, {}, None, found)
+    hints = typing.get_type_hints(found)
+    specs = [_parameter(path, spec, hints.get(name, str)) for name, spec in inspect.signature(found).parameters.items()]
+    return JobFile(path, module.__name__, {spec.name: spec for spec in specs}, found)
+
+
+def _parameter(path: Path, spec: inspect.Parameter, kind: Any) -> Parameter:
+    plain = [part for part in typing.get_args(kind) if part is not type(None)] or [kind]
+    if len(plain) != 1 or plain[0] not in _KINDS or spec.kind not in (spec.POSITIONAL_OR_KEYWORD, spec.KEYWORD_ONLY):
+        raise GraphError(f"{path.name}: parameter {spec.name!r} cannot be an option; use str, int, float or bool")
+    required = spec.default is spec.empty
+    return Parameter(spec.name, plain[0], None if required else spec.default, required)

@@ -1,0 +1,188 @@
+"""Puts operators into vertices: what needs no shuffle runs in the task of what it reads (D14).
+
+An operator joins the vertex of its producers if all of them are there and no rows have to be brought together or spread
+in between. A function with ``ctx`` does not join a vertex whose windows feed it: a closing window gives any number of
+rows at once, and waiting for a server for each of them would hold up the whole task (D2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, Wire
+from clonos_py.plan.factories import combining, narrowing, operator_plan
+from clonos_py.plan.feeds import Feed, feeds
+from clonos_py.plan.logical import (
+    AggregateTable,
+    AggregateWindows,
+    CallPerRow,
+    LogicalGraph,
+    Node,
+    ReadSource,
+    Spread,
+    Unite,
+)
+
+SOURCE = -1
+
+
+@dataclass
+class Chain:
+    """A vertex in the making. ``origins[i]`` is the node that operator i does the work of, None for one put in."""
+
+    number: int
+    parallelism: int
+    source: Node | None = None
+    operators: list[OperatorPlan] = field(default_factory=list)
+    origins: list[Node | None] = field(default_factory=list)
+    wires: list[Wire] = field(default_factory=list)
+
+    def append(self, operator: OperatorPlan, origin: Node | None) -> int:
+        self.operators.append(operator)
+        self.origins.append(origin)
+        return len(self.operators) - 1
+
+    def schema(self, producer: int, port: int) -> pa.Schema:
+        if producer == SOURCE:
+            assert self.source is not None
+            return self.source.schemas[port]
+        return self.operators[producer].schemas[port]
+
+    def behind_windows(self, producer: int) -> bool:
+        """Whether rows of a producer come from windows or tables in this very vertex."""
+        if producer == SOURCE:
+            return False
+        origin = self.origins[producer]
+        if origin is not None and isinstance(origin.work, AggregateWindows | AggregateTable):
+            return True
+        return any(self.behind_windows(wire.producer) for wire in self.wires if wire.consumer == producer)
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge in the making, between chains."""
+
+    source: Chain
+    producer: int
+    port: int
+    target: Chain
+    consumer: int
+    side: int
+    partitioning: Partitioning
+    keys: tuple[str, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True)
+class _Place:
+    chain: Chain
+    operator: int
+
+
+class Chains:
+    """All chains of a graph, and the links between them."""
+
+    def __init__(self, graph: LogicalGraph, parallelism: int) -> None:
+        self._graph = graph
+        self._parallelism = parallelism
+        self._places: dict[int, _Place] = {}
+        self.chains: list[Chain] = []
+        self.links: list[Link] = []
+        for node in graph.nodes:
+            if isinstance(node.work, ReadSource):
+                self._places[node.id] = _Place(self._begin(parallelism, node), SOURCE)
+            elif not isinstance(node.work, Unite | Spread):
+                self._place(node)
+
+    def _begin(self, parallelism: int, source: Node | None = None) -> Chain:
+        self.chains.append(Chain(len(self.chains), parallelism, source))
+        return self.chains[-1]
+
+    def _place(self, node: Node) -> None:
+        sides = [list(feeds(self._graph, port, node.reads[side])) for side, port in enumerate(node.inputs)]
+        chain = self._shared_chain(node, sides)
+        chained = chain is not None
+        if chain is None:
+            chain = self._begin(self._parallelism_of(node, sides))
+        ready = [[(feed, *self._prepared(node, feed, chained)) for feed in found] for found in sides]
+        first, producer, port = ready[0][0]
+        rows = self._places[first.port.node].chain.schema(producer, port)
+        consumer = chain.append(operator_plan(node, rows), node)
+        self._places[node.id] = _Place(chain, consumer)
+        for side, found in enumerate(ready):
+            for feed, producer, port in found:
+                if chained:
+                    chain.wires.append(Wire(producer, port, consumer, side))
+                else:
+                    self._link(node, feed, producer, port, consumer, side)
+
+    def _shared_chain(self, node: Node, sides: list[list[Feed]]) -> Chain | None:
+        """The vertex that the operator can run in: that of all its producers."""
+        every = [feed for found in sides for feed in found]
+        places = [self._places[feed.port.node] for feed in every]
+        chain = places[0].chain
+        if any(node.exchange(side) is not None for side in range(len(sides))) or any(feed.spread for feed in every):
+            return None
+        if any(place.chain is not chain for place in places):
+            return None
+        waits = isinstance(node.work, CallPerRow) and node.work.wants_ctx
+        return None if waits and any(chain.behind_windows(place.operator) for place in places) else chain
+
+    def _parallelism_of(self, node: Node, sides: list[list[Feed]]) -> int:
+        """One where all rows must meet; that of the producers where nothing spreads rows; else what was asked for."""
+        if node.exchange(0) == ():
+            return 1
+        if node.exchange(0) is not None or any(feed.spread for found in sides for feed in found):
+            return self._parallelism
+        return max(self._places[feed.port.node].chain.parallelism for found in sides for feed in found)
+
+    def _prepared(self, node: Node, feed: Feed, chained: bool) -> tuple[int, int]:
+        """The producer and port that deliver exactly what travels to the operator: behind a feed's own producer stands
+        one that combines rows, or leaves out columns, where that is called for."""
+        place = self._places[feed.port.node]
+        chain = place.chain
+        rows = chain.schema(place.operator, feed.port.port)
+        if isinstance(node.work, AggregateWindows) and node.work.combined:
+            step = combining(self._step_name(f"{node.name}.combine"), rows, node.work)
+        elif tuple(rows.names) != feed.columns and (feed.exact or not chained):
+            step = narrowing(self._step_name(f"{node.name}.columns"), rows, feed.columns)
+        else:
+            return place.operator, feed.port.port
+        operator = chain.append(step, None)
+        chain.wires.append(Wire(place.operator, feed.port.port, operator, 0))
+        return operator, 0
+
+    def _step_name(self, name: str) -> str:
+        taken = {operator.name for chain in self.chains for operator in chain.operators}
+        return next(free for n in range(1, len(taken) + 2) if (free := name if n == 1 else f"{name}-{n}") not in taken)
+
+    def _link(self, node: Node, feed: Feed, producer: int, port: int, consumer: int, side: int) -> None:
+        source, target = self._places[feed.port.node].chain, self._places[node.id].chain
+        keys = node.exchange(side)
+        if keys:
+            partitioning = Partitioning.HASH
+        elif feed.spread or source.parallelism != target.parallelism:
+            partitioning = Partitioning.REBALANCE
+        else:
+            partitioning = Partitioning.FORWARD
+        schema = source.schema(producer, port)
+        self.links.append(Link(source, producer, port, target, consumer, side, partitioning, keys or (), schema))
+
+
+def most_telling(chain: Chain) -> str:
+    """A vertex is named after what keeps state in it, else its source, else its sink, else its first operator (P3)."""
+    stateful = [operator.name for operator in chain.operators if operator.stateful]
+    sinks = [operator.name for operator in chain.operators if operator.sink]
+    source = [chain.source.name] if chain.source is not None else []
+    return [*stateful, *source, *sinks, chain.operators[0].name if chain.operators else ""][0]
+
+
+def edge(link: Link, number: int, names: dict[int, str], frame_rows: int) -> Edge:
+    """The finished edge, once vertices have their names."""
+    source, target = names[link.source.number], names[link.target.number]
+    return Edge(
+        number, source, link.producer, link.port, target, link.consumer, link.side, link.partitioning, link.keys,
+        link.schema, frame_rows,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""From a node of the logical graph to the operator that does its work: which class, with which arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from clonos_py.dsl.tree import Column
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import Operator
+from clonos_py.model.plan import OperatorPlan, SourcePlan
+from clonos_py.model.windows import Session
+from clonos_py.operators.history_join import HistoryJoin
+from clonos_py.operators.rows import MapRows
+from clonos_py.operators.sessions import SessionAggregate, SessionCombine
+from clonos_py.operators.stateless import Filter, MapBatches, Project
+from clonos_py.operators.tables import TableAggregate
+from clonos_py.operators.window_join import WindowJoin
+from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
+from clonos_py.plan.logical import (
+    AggregateTable,
+    AggregateWindows,
+    CallPerBatch,
+    CallPerRow,
+    FilterRows,
+    JoinHistory,
+    JoinWindows,
+    Node,
+    ProjectColumns,
+    ReadSource,
+    RunProcess,
+    WriteSink,
+)
+
+Factory = Callable[[], Operator]
+
+
+def source_plan(node: Node, read_rows: int | None) -> SourcePlan:
+    """The source of a vertex; ``read_rows``: how many rows a read may cover at most."""
+    work = node.work
+    assert isinstance(work, ReadSource)
+    factory = partial(work.definition.create, work.columns, read_rows=read_rows)
+    return SourcePlan(node.name, factory, node.schemas, work.event_time)
+
+
+def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
+    """The operator of a node whose (first) input has the columns ``rows``."""
+    try:
+        factory = _factory(node, rows)
+    except GraphError as error:
+        raise GraphError(f"{node.where}: {node.name}: {error}") from error
+    sink = isinstance(node.work, WriteSink)
+    schemas = (node.schemas[0], rows) if isinstance(node.work, AggregateWindows) else node.schemas
+    return OperatorPlan(node.name, node.verb, factory, schemas, node.stateful, sink)
+
+
+def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorPlan:
+    """Leaves out the columns that do not travel further."""
+    schema = pa.schema([rows.field(column) for column in columns])
+    made = tuple((column, Column(column).compile(rows, name)) for column in columns)
+    return OperatorPlan(name, "narrow", partial(Project, made, schema), (schema,))
+
+
+def combining(name: str, rows: pa.Schema, work: AggregateWindows) -> OperatorPlan:
+    """Combines the rows of a batch before they are shipped to a window aggregate."""
+    schema = combined_schema(rows, work.keys, work.window, work.aggregates)
+    operator = SessionCombine if isinstance(work.window, Session) else WindowCombine
+    make: Any = partial(operator, work.keys, work.window, work.aggregates, work.time_column)  # type: ignore[arg-type]
+    return OperatorPlan(name, "combine", make, (schema,))
+
+
+def _factory(node: Node, rows: pa.Schema) -> Factory:
+    match node.work:
+        case WriteSink(definition):
+            return partial(definition.create, rows)
+        case FilterRows(predicate):
+            return partial(Filter, predicate.compile(rows, node.name))
+        case ProjectColumns(columns):
+            made = tuple((name, expression.compile(rows, node.name)) for name, expression in columns)
+            return partial(Project, made, node.schemas[0])
+        case CallPerRow() as work:
+            on_error: Literal["fail", "catch"] = "catch" if work.catch else "fail"
+            return partial(
+                MapRows, work.function, work.row_type, node.schemas[0], work.kind, work.wants_ctx, on_error=on_error
+            )
+        case CallPerBatch(function, wants_ctx):
+            return partial(MapBatches, function, node.schemas[0], wants_ctx)
+        case AggregateTable(keys, aggregates, mode):
+            return partial(TableAggregate, keys, aggregates, node.schemas[0], mode)
+        case AggregateWindows() as work:
+            return _window_factory(node, work)
+        case JoinWindows() as work:
+            return partial(
+                WindowJoin, work.left_keys, work.right_keys, work.window, work.left_time or "", work.right_time or "",
+                work.columns, node.schemas[0],
+            )  # fmt: skip
+        case JoinHistory() as work:
+            return partial(
+                HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.ttl_us,
+                work.left_time, work.right_time,
+            )  # fmt: skip
+        case RunProcess() as work:
+            return _process_factory(work)
+    raise GraphError(f"{node.verb} is no operator")
+
+
+def _window_factory(node: Node, work: AggregateWindows) -> Factory:
+    operator: Any = SessionAggregate if isinstance(work.window, Session) else WindowAggregate
+    return partial(
+        operator, work.keys, work.window, work.aggregates, node.schemas[0], work.time_column, work.lateness_us,
+        combined=work.combined,
+    )  # fmt: skip
+
+
+def _process_factory(work: RunProcess) -> Factory:
+    from clonos_py.operators.process import ProcessOperator
+
+    return partial(
+        ProcessOperator, work.process, work.keys, work.row_type, work.outputs, work.in_order, work.time_column
+    )

@@ -1,0 +1,34 @@
+"""Where the rows of an input come from once unions and rebalances are dissolved: the producers, and how rows travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from clonos_py.plan.logical import LogicalGraph, Port, Spread, Unite
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Rows of a port of an operator or source, which are to have just these columns if ``exact``. ``spread``: a
+    rebalance lies between."""
+
+    port: Port
+    columns: tuple[str, ...]
+    spread: bool = False
+    exact: bool = False
+
+
+def feeds(graph: LogicalGraph, port: Port, columns: tuple[str, ...]) -> Iterator[Feed]:
+    """All producers behind an input. Branches of a union must agree in their columns, so all of them are exact."""
+    node = graph.by_id[port.node]
+    match node.work:
+        case Unite():
+            for side, branch in enumerate(node.inputs):
+                for feed in feeds(graph, branch, node.reads[side]):
+                    yield replace(feed, columns=columns, exact=True)
+        case Spread():
+            for feed in feeds(graph, node.inputs[0], node.reads[0]):
+                yield replace(feed, columns=columns, exact=True, spread=True)
+        case _:
+            yield Feed(port, columns)

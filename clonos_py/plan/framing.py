@@ -1,0 +1,41 @@
+"""How many rows a frame or a read may have: few where Python functions work row by row (D2).
+
+A frame is an atom: while it is at work no barrier, timer or other frame gets in. So a task whose operators call Python
+for each row gets small frames, and one that may wait for a server for each row gets smaller ones. What windows hand on
+is not cut by frames, so functions behind them do not count.
+"""
+
+from __future__ import annotations
+
+from clonos_py.plan.chaining import SOURCE, Chain
+from clonos_py.plan.logical import AggregateTable, AggregateWindows, CallPerRow, Node, RunProcess
+
+ROW_FUNCTION_ROWS = 1_024
+WAITING_FUNCTION_ROWS = 64
+
+
+def rows_into(chain: Chain, consumer: int) -> int | None:
+    """The most rows that operator ``consumer`` should be given at once, None if it does not matter."""
+    origin = chain.origins[consumer]
+    limits = [_own_limit(origin)] if origin is not None else []
+    if origin is None or not isinstance(origin.work, AggregateWindows | AggregateTable):
+        limits += [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == consumer]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def rows_read(chain: Chain) -> int | None:
+    """The most rows that one read of the chain's source should cover."""
+    limits = [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == SOURCE]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _own_limit(node: Node) -> int | None:
+    match node.work:
+        case CallPerRow(wants_ctx=wants_ctx):
+            return WAITING_FUNCTION_ROWS if wants_ctx else ROW_FUNCTION_ROWS
+        case RunProcess():
+            return ROW_FUNCTION_ROWS
+        case AggregateWindows() | AggregateTable() as work if any(a.user is not None for a in work.aggregates):
+            return ROW_FUNCTION_ROWS
+        case _:
+            return None

@@ -1,0 +1,97 @@
+"""From a job to what will run: rewrites, chains, names, edges, frames, and the settings that shape them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+from typing import Any, Protocol
+
+from clonos_py.dsl.settings import Settings, resolve
+from clonos_py.dsl.values import FULL_DEPTH
+from clonos_py.model.errors import SettingError
+from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
+from clonos_py.plan.chaining import Chain, Chains, edge, most_telling
+from clonos_py.plan.factories import source_plan
+from clonos_py.plan.framing import rows_into, rows_read
+from clonos_py.plan.logical import LogicalGraph, WriteSink
+from clonos_py.plan.pickling import check_portable
+from clonos_py.plan.rewrite import rewritten
+
+
+class Plannable(Protocol):
+    """What the planner asks of a job."""
+
+    @property
+    def settings(self) -> Any: ...
+
+    def graph(self) -> LogicalGraph: ...
+
+
+def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int | None = None) -> PhysicalPlan:
+    """The physical plan of a job. Without ``settings`` those of the job itself hold; ``parallelism`` overrides them.
+
+    Raises GraphError where the job cannot run as written, SettingError where settings contradict it.
+    """
+    chosen = resolve(job.settings) if settings is None else settings
+    if parallelism is not None:
+        chosen = _at_parallelism(chosen, parallelism)
+    graph = rewritten(job.graph())
+    _check_causal_sinks(graph, chosen)
+    chains = Chains(graph, chosen.parallelism)
+    names = {chain.number: most_telling(chain) for chain in chains.chains}
+    vertices = tuple(_vertex(chain, names[chain.number], chosen) for chain in chains.chains)
+    edges = tuple(
+        edge(link, number, names, min(chosen.frame_rows, rows_into(link.target, link.consumer) or chosen.frame_rows))
+        for number, link in enumerate(chains.links)
+    )
+    return PhysicalPlan(
+        job=graph.job,
+        vertices=vertices,
+        edges=edges,
+        key_groups=chosen.key_groups,
+        sharing_depth=chosen.sharing_depth,
+        settings={found.name: getattr(chosen, found.name) for found in fields(Settings) if found.metadata},
+        notes=(*graph.notes, *_chain_notes(vertices), _shuffle_note(edges)),
+    )
+
+
+def _at_parallelism(settings: Settings, parallelism: int) -> Settings:
+    if not 1 <= parallelism <= settings.key_groups:
+        raise SettingError(f"parallelism is {parallelism}: it must be from 1 to the {settings.key_groups} key groups")
+    return replace(settings, parallelism=parallelism)
+
+
+def _vertex(chain: Chain, name: str, settings: Settings) -> Vertex:
+    source: SourcePlan | None = None
+    if chain.source is not None:
+        source = source_plan(chain.source, rows_read(chain))
+        check_portable(source.factory, chain.source.name, chain.source.where)
+    for operator, origin in zip(chain.operators, chain.origins, strict=True):
+        if origin is not None:
+            check_portable(operator.factory, operator.name, origin.where)
+    return Vertex(name, chain.parallelism, source, tuple(chain.operators), tuple(chain.wires), settings.standbys)
+
+
+def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
+    """Causal output carries every upstream log, so all of them must reach the sink (D16)."""
+    for node in graph.nodes:
+        causal = isinstance(node.work, WriteSink) and getattr(node.work.definition, "delivery", None) == "causal"
+        if causal and settings.sharing_depth != FULL_DEPTH:
+            raise SettingError(
+                f"{node.where}: sink {node.name!r} has delivery='causal', which needs sharing_depth = full; it is "
+                f"{settings.sharing_depth} ({settings.origin('sharing_depth')})"
+            )
+
+
+def _chain_notes(vertices: tuple[Vertex, ...]) -> list[str]:
+    return [f"chained into {v.name!r}: {', '.join(_members(v))}" for v in vertices if len(_members(v)) > 1]
+
+
+def _members(vertex: Vertex) -> list[str]:
+    members: list[SourcePlan | OperatorPlan] = [*([vertex.source] if vertex.source else []), *vertex.operators]
+    return [member.name for member in members]
+
+
+def _shuffle_note(edges: tuple[Edge, ...]) -> str:
+    counts = Counter(edge.partitioning for edge in edges)
+    return f"shuffles: {counts[Partitioning.HASH]} by key, {counts[Partitioning.REBALANCE]} rebalancing"

@@ -1,0 +1,64 @@
+"""Makes sure, before anything starts, that what a job brings can travel to other processes."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from clonos_py.model.errors import GraphError
+
+_DEEPEST = 6
+
+
+def check_portable(factory: Any, name: str, where: str) -> None:
+    """Raises GraphError naming the operator and, where it can be found, the very value that cannot be pickled."""
+    error = _refusal(factory)
+    if error is not None:
+        path, value = _culprit(factory, (), 0)
+        found = f"{'.'.join(path)} ({type(value).__name__})" if path else type(value).__name__
+        raise GraphError(
+            f"{where}: {name}: it cannot be sent to a task because of {found}: {error}; create such things inside the "
+            "function, or declare a @service"
+        )
+
+
+def _refusal(value: Any) -> Exception | None:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001 - objects raise anything when asked for their state
+        return error
+    return None
+
+
+def _culprit(value: Any, path: tuple[str, ...], depth: int) -> tuple[tuple[str, ...], Any]:
+    """The innermost part that alone cannot be pickled, and the names that lead to it."""
+    if depth < _DEEPEST:
+        for name, part in _parts(value):
+            if _refusal(part) is not None:
+                return _culprit(part, (*path, name) if name else path, depth + 1)
+    return path, value
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object is made of, with names that a person knows it by."""
+    if isinstance(value, partial):
+        yield from (("", part) for part in (value.func, *value.args, *value.keywords.values()))
+    elif inspect.ismethod(value):
+        yield "self", value.__self__
+    elif inspect.isfunction(value):
+        used = inspect.getclosurevars(value)
+        yield from [*used.nonlocals.items(), *used.globals.items()]
+        yield from ((f"default {n}", part) for n, part in enumerate(value.__defaults__ or ()))
+    elif isinstance(value, tuple | list):
+        yield from ((f"[{n}]", part) for n, part in enumerate(value))
+    elif isinstance(value, dict):
+        yield from ((str(key), part) for key, part in value.items())
+    elif isinstance(value, type):
+        yield from ((name, part) for name, part in vars(value).items() if inspect.isfunction(part))
+    elif not isinstance(value, pickle.PickleBuffer):
+        yield from getattr(value, "__dict__", {}).items()

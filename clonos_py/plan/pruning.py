@@ -1,0 +1,179 @@
+"""Finds the columns that somebody reads, from the sinks back to the sources, and leaves out the others (D14).
+
+Afterwards every node knows by side what it reads, every projection makes only what is wanted, and every source delivers
+only what is needed. A stream of which only the number of rows matters keeps its narrowest column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from clonos_py.model.operators import EventTime
+from clonos_py.plan.logical import (
+    AggregateTable,
+    AggregateWindows,
+    CallPerBatch,
+    CallPerRow,
+    FilterRows,
+    JoinHistory,
+    JoinWindows,
+    LogicalGraph,
+    Node,
+    Port,
+    ProjectColumns,
+    ReadSource,
+    RunProcess,
+    Spread,
+    Unite,
+    WriteSink,
+)
+
+Wanted = Mapping[Port, frozenset[str]]
+
+
+def prune(graph: LogicalGraph) -> LogicalGraph:
+    """The graph with columns left out. Notes say how many of each source's columns are read."""
+    timed = _timed_ports(graph)
+    wanted: dict[Port, frozenset[str]] = {}
+    reads: dict[int, tuple[tuple[str, ...], ...]] = {}
+    for node in reversed(graph.nodes):
+        for port in range(len(node.schemas)):
+            found = Port(node.id, port)
+            own = _event_time_column(node, port) if found in timed else frozenset[str]()
+            wanted[found] = wanted.get(found, frozenset()) | own
+        sides = [_some(_read(node, side, graph, wanted), graph.schema(port)) for side, port in enumerate(node.inputs)]
+        reads[node.id] = tuple(_ordered(graph.schema(p), names) for p, names in zip(node.inputs, sides, strict=True))
+        for port_read, names in zip(node.inputs, sides, strict=True):
+            wanted[port_read] = wanted.get(port_read, frozenset()) | names
+    pruned: dict[int, Node] = {}
+    for node in graph.nodes:
+        pruned[node.id] = _pruned(replace(node, reads=reads[node.id]), pruned, wanted, timed)
+    return graph.rebuilt(pruned, *_notes(graph, pruned))
+
+
+def _timed_ports(graph: LogicalGraph) -> set[Port]:
+    """The ports on whose event time something downstream depends."""
+    timed: set[Port] = set()
+    for node in reversed(graph.nodes):
+        match node.work:
+            case AggregateWindows(time_column=str()) | RunProcess():
+                needs = True
+            case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
+                needs = True
+            case _:
+                needs = any(Port(node.id, port) in timed for port in range(len(node.schemas)))
+        if needs:
+            timed.update(node.inputs)
+    return timed
+
+
+def _event_time_column(node: Node, port: int) -> frozenset[str]:
+    column = node.work.event_time.columns[port] if isinstance(node.work, ReadSource) else None
+    return frozenset() if column is None else frozenset([column])
+
+
+def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozenset[str]:
+    """What a node reads on a side, given what is wanted of it."""
+    every = frozenset(graph.schema(node.inputs[side]).names)
+    passed = wanted[Port(node.id)] if node.schemas else frozenset()
+    match node.work:
+        case FilterRows(predicate=predicate):
+            return passed | predicate.inputs()
+        case ProjectColumns(columns=columns):
+            return frozenset(column for name, made in columns if name in passed for column in made.inputs())
+        case CallPerRow(kind=kind, row_type=row_type):
+            row = every if row_type is None else frozenset(row_type.__struct_fields__)
+            return row | passed if kind == "filter" else row
+        case Unite() | Spread():
+            return passed
+        case AggregateWindows(late=True):
+            return every
+        case AggregateWindows() | AggregateTable() as work:
+            if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
+                return every
+            return _named(*work.keys, _time(work), *(aggregate.column for aggregate in work.aggregates))
+        case JoinWindows() | JoinHistory() as work:
+            keys, time = ((work.left_keys, work.left_time), (work.right_keys, work.right_time))[side]
+            taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
+            return _named(*keys, time, *taken)
+        case RunProcess(keys=keys, time_column=time, row_type=row_type):
+            return _named(*keys, time, *row_type.__struct_fields__)
+        case CallPerBatch() | WriteSink() | ReadSource():
+            return every
+
+
+def _time(work: AggregateWindows | AggregateTable) -> str | None:
+    return work.time_column if isinstance(work, AggregateWindows) else None
+
+
+def _named(*names: str | None) -> frozenset[str]:
+    return frozenset(name for name in names if name is not None)
+
+
+def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[Port]) -> Node:
+    """The node with the columns that are wanted; its inputs are pruned already."""
+    names = wanted[Port(node.id)] if node.schemas else frozenset()
+    match node.work:
+        case ReadSource() as work:
+            ports = range(len(node.schemas))
+            schemas = tuple(_narrowed(node.schemas[p], wanted[Port(node.id, p)]) for p in ports)
+            times = tuple(c if Port(node.id, p) in timed else None for p, c in enumerate(work.event_time.columns))
+            event_time = EventTime(times, work.event_time.out_of_order_us, work.event_time.idle_us)
+            columns = tuple(_projection(work.definition.schemas[p], schemas[p]) for p in ports)
+            return replace(node, schemas=schemas, work=replace(work, columns=columns, event_time=event_time))
+        case ProjectColumns(columns=made):
+            kept = tuple((name, expression) for name, expression in made if name in names)
+            return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
+        case Unite() | Spread():
+            return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
+        case JoinWindows(columns=columns) | JoinHistory(columns=columns) as join:
+            kept_columns = tuple(column for column in columns if column[0] in names)
+            return replace(node, work=replace(join, columns=kept_columns), schemas=(_narrowed(node.schemas[0], names),))
+        case FilterRows() | CallPerRow(kind="filter"):
+            port = node.inputs[0]
+            return replace(node, schemas=(before[port.node].schemas[port.port], *node.schemas[1:]))
+        case AggregateWindows():
+            return replace(node, schemas=(node.schemas[0], _narrowed(node.schemas[1], frozenset(node.reads[0]))))
+        case _:
+            return node
+
+
+def _projection(defined: pa.Schema, delivered: pa.Schema) -> tuple[str, ...] | None:
+    return None if defined.names == delivered.names else tuple(delivered.names)
+
+
+def _narrowed(schema: pa.Schema, names: frozenset[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name in names])
+
+
+def _ordered(schema: pa.Schema, names: Iterable[str]) -> tuple[str, ...]:
+    kept = frozenset(names)
+    return tuple(name for name in schema.names if name in kept)
+
+
+def _some(names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+    """At least one column: a batch without any would not know how many rows it has."""
+    return names or frozenset([min(schema, key=_width).name])
+
+
+def _width(field: pa.Field[pa.DataType]) -> int:
+    try:
+        return field.type.bit_width
+    except ValueError:
+        return 1 << 16
+
+
+def _notes(graph: LogicalGraph, pruned: Mapping[int, Node]) -> list[str]:
+    notes = []
+    for node in graph.nodes:
+        if not isinstance(node.work, ReadSource):
+            continue
+        for port, schema in enumerate(node.schemas):
+            kept = pruned[node.id].schemas[port].names
+            label = node.name if len(node.schemas) == 1 else f"{node.name} port {port}"
+            if len(kept) < len(schema.names):
+                notes.append(f"{label}: {len(kept)} of {len(schema.names)} columns read: {', '.join(kept) or 'none'}")
+    return notes

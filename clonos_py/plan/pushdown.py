@@ -1,0 +1,145 @@
+"""Moves filters towards the sources: before shuffles, joins and windows, so that unwanted rows are not shipped.
+
+A filter moves below its input if nobody else reads that input and the result is the same: through rebalance and union,
+through projections of the columns it reads, below keyed aggregates if it reads only keys, to the side of a join that
+all its columns come from. A condition that may raise for some rows is not moved below a join or an aggregate, where it
+would see rows that it never saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from clonos_py.dsl.tree import Call, Column
+from clonos_py.dsl.tree import Node as Expression
+from clonos_py.plan.logical import (
+    AggregateTable,
+    AggregateWindows,
+    FilterRows,
+    JoinHistory,
+    JoinWindows,
+    LogicalGraph,
+    Node,
+    Port,
+    ProjectColumns,
+    Spread,
+    Unite,
+)
+
+
+def push_filters(graph: LogicalGraph) -> LogicalGraph:
+    """Moves every filter as far as it goes."""
+    moved: list[str] = []
+    while True:
+        for node in graph.nodes:
+            target = _target(graph, node)
+            nodes = None if target is None else _moved(graph, node, target)
+            if target is not None and nodes is not None:
+                moved.append(f"filter {node.name.split('.')[0]!r} moved before {target.name!r}")
+                graph = graph.rebuilt(nodes)
+                break
+        else:
+            return graph.rebuilt(graph.by_id, *dict.fromkeys(moved))
+
+
+def _target(graph: LogicalGraph, node: Node) -> Node | None:
+    """What a filter reads, if it alone reads it, and by the main port."""
+    if not isinstance(node.work, FilterRows) or node.inputs[0].port:
+        return None
+    producer = graph.by_id[node.inputs[0].node]
+    readers = [reader for port, found in graph.consumers().items() if port.node == producer.id for reader in found]
+    return producer if len(readers) == 1 else None
+
+
+def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | None:
+    """The nodes with the filter below its target, None if it cannot go there."""
+    assert isinstance(node.work, FilterRows)
+    predicate = node.work.predicate
+    match target.work:
+        case Spread() | Unite():
+            sides = dict.fromkeys(range(len(target.inputs)), predicate)
+            return _inserted(graph, node, target, sides, None)
+        case ProjectColumns(columns=columns):
+            made = dict(columns)
+            if all(isinstance(made[name], Column) for name in predicate.inputs()):
+                return _inserted(graph, node, target, {0: predicate.substitute(made)}, None)
+        case AggregateWindows(keys=keys, late=False) | AggregateTable(keys=keys) if keys:
+            return _split(graph, node, target, {key: (0, key) for key in keys})
+        case JoinWindows(columns=columns) | JoinHistory(columns=columns):
+            return _split(graph, node, target, {name: (side, column) for name, side, column in columns})
+    return None
+
+
+def _split(
+    graph: LogicalGraph, node: Node, target: Node, sources: Mapping[str, tuple[int, str]]
+) -> dict[int, Node] | None:
+    """Moves those parts of a conjunction that read columns of one side only."""
+    assert isinstance(node.work, FilterRows)
+    sides: dict[int, Expression] = {}
+    left: list[Expression] = []
+    schema = graph.schema(node.inputs[0])
+    for part in _conjuncts(node.work.predicate):
+        origins = [sources.get(name) for name in sorted(part.inputs())]
+        if not origins or len({o and o[0] for o in origins}) != 1 or None in origins or part.bind(schema).fallible:
+            left.append(part)
+            continue
+        names: dict[str, Expression] = {name: Column(sources[name][1]) for name in part.inputs()}
+        side = sources[min(part.inputs())][0]
+        moved = part.substitute(names)
+        sides[side] = Call("&", (sides[side], moved)) if side in sides else moved
+    return _inserted(graph, node, target, sides, _conjunction(left)) if sides else None
+
+
+def _inserted(
+    graph: LogicalGraph, node: Node, target: Node, sides: Mapping[int, Expression], left: Expression | None
+) -> dict[int, Node]:
+    """Filters in front of these inputs of the target; of the filter itself remains what is ``left``, if anything."""
+    nodes = dict(graph.by_id)
+    inputs = list(target.inputs)
+    for side, predicate in sides.items():
+        origin = target.inputs[side]
+        upstream = nodes[origin.node]
+        fresh = max(nodes) + 1
+        nodes[fresh] = replace(
+            node,
+            id=fresh,
+            name=_free(f"{node.name.split('.')[0]}", nodes.values()) if left or len(sides) > 1 else node.name,
+            work=FilterRows(predicate),
+            inputs=(origin,),
+            schemas=(upstream.schemas[origin.port],),
+            records=(upstream.records[origin.port],),
+            times=(upstream.times[origin.port],),
+        )
+        inputs[side] = Port(fresh)
+    nodes[target.id] = replace(target, inputs=tuple(inputs))
+    if left is not None:
+        nodes[node.id] = replace(node, work=FilterRows(left))
+        return nodes
+    del nodes[node.id]
+    return _redirected(nodes, Port(node.id), Port(target.id))
+
+
+def _redirected(nodes: Mapping[int, Node], old: Port, new: Port) -> dict[int, Node]:
+    return {
+        key: replace(node, inputs=tuple(new if port == old else port for port in node.inputs))
+        for key, node in nodes.items()
+    }
+
+
+def _free(stem: str, nodes: Iterable[Node]) -> str:
+    taken = {node.name for node in nodes}
+    return next(name for n in range(1, len(taken) + 2) if (name := f"{stem}.{n}") not in taken)
+
+
+def _conjuncts(predicate: Expression) -> list[Expression]:
+    if isinstance(predicate, Call) and predicate.kernel == "&":
+        return [part for argument in predicate.arguments for part in _conjuncts(argument)]
+    return [predicate]
+
+
+def _conjunction(parts: list[Expression]) -> Expression | None:
+    result: Expression | None = None
+    for part in parts:
+        result = part if result is None else Call("&", (result, part))
+    return result
