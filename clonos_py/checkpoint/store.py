@@ -57,6 +57,6 @@ class SnapshotStore(Protocol):
     def savepoints(self) -> dict[str, Manifest]: ...
 
     def archive(self) -> str | None:
-        """Moves all checkpoints and savepoints aside (``--fresh``) and says where to; None if there were none. The
-        count of generations goes on, so that tasks of the former line stay fenced."""
+        """Moves all checkpoints and savepoints aside (``--fresh``) and says where to; None if there were none. To be
+        called before ``open_generation``: the count goes on, so that tasks of the former line stay fenced."""
         ...
