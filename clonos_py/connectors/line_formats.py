@@ -85,7 +85,7 @@ class TextLines:
         offsets[1 : len(ends) + 1] = ends + 1 - np.cumsum(dropped)[ends]
         kept = data[~dropped]
         offsets[-1] = len(kept)
-        line = pa.StringArray.from_buffers(lines, pa.py_buffer(offsets.data), pa.py_buffer(kept))
+        line = pa.StringArray.from_buffers(lines, pa.py_buffer(offsets.data), pa.py_buffer(kept.data))
         line.validate(full=True)
         return pa.RecordBatch.from_arrays([line] * len(self._schema), schema=self._schema)
 
