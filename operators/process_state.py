@@ -194,7 +194,7 @@ class Process(Generic[In, Out]):
     declared_states: typing.ClassVar[dict[str, ValueState]] = {}
     declared_timers: typing.ClassVar[dict[str, Timer]] = {}
 
-    def on_row(self, row: In, ctx: Context) -> Iterable[Out] | Out | None:
+    def on_row(self, row: In, ctx: Context, /) -> Iterable[Out] | Out | None:
         """What a row gives: nothing, one record, or any number. Methods of timers (without a row) likewise."""
         raise NotImplementedError
 
