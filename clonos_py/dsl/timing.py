@@ -8,6 +8,7 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import col
 from clonos_py.dsl.stream import Stream
 from clonos_py.model.errors import GraphError
+from clonos_py.plan.logical import Port, ProjectColumns
 
 EVENT_TIME_COLUMN = "_event_time"
 
@@ -23,5 +24,9 @@ def timed(stream: Stream[Any], site: CallSite, what: str = "this stream") -> tup
         )
     if not time.offset_us:
         return stream, time.name
-    extended = stream._extended([(EVENT_TIME_COLUMN, (col(time.name) + time.offset_us).node)], site)
-    return extended, EVENT_TIME_COLUMN
+    computed = [(EVENT_TIME_COLUMN, (col(time.name) + time.offset_us).node)]
+    for node in stream._draft.nodes:
+        made = isinstance(node.work, ProjectColumns) and node.work.columns[-1:] == tuple(computed)
+        if made and node.inputs == (stream._port,):
+            return Stream(stream._draft, Port(node.id)), EVENT_TIME_COLUMN
+    return stream._extended(computed, site), EVENT_TIME_COLUMN

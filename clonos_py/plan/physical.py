@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from clonos_py.dsl.settings import Settings, resolve
 from clonos_py.dsl.values import FULL_DEPTH
-from clonos_py.model.errors import SettingError
+from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.plan.chaining import Chain, Chains, edge, most_telling
 from clonos_py.plan.factories import source_plan
@@ -69,7 +69,16 @@ def _vertex(chain: Chain, name: str, settings: Settings) -> Vertex:
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None:
             check_portable(operator.factory, operator.name, origin.where)
+            _check_constructible(operator, origin.where)
     return Vertex(name, chain.parallelism, source, tuple(chain.operators), tuple(chain.wires), settings.standbys)
+
+
+def _check_constructible(operator: OperatorPlan, where: str) -> None:
+    """Operators look at their arguments when they are made, which connects to nothing: better now than in a task."""
+    try:
+        operator.factory()
+    except GraphError as error:
+        raise GraphError(f"{where}: {operator.name}: {error}") from error
 
 
 def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
