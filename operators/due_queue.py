@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Ints
 
 
@@ -21,7 +22,7 @@ class DueQueue:
     def push(self, times: Ints, rows: Ints) -> None:
         if len(times) == 0:
             return
-        order = np.argsort(times, kind="stable")
+        order = stable_order(times)
         self._runs.append((times[order], rows[order]))
         self._next = min(self._next, int(times[order[0]]))
         while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
@@ -43,5 +44,5 @@ class DueQueue:
 def _merged(left: tuple[Ints, Ints], right: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     times = np.concatenate([left[0], right[0]])
     rows = np.concatenate([left[1], right[1]])
-    order = np.argsort(times, kind="stable")
+    order = stable_order(times)
     return times[order], rows[order]

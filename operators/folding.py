@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups
+from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Column
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import UserCodeError
@@ -40,7 +41,7 @@ def results_of_folds(aggregate: Aggregate, column: Column) -> Any:
 
 
 def _fold(aggregate: Aggregate, column: Any, groups: Groups, fold: Callable[[list[Any]], Any]) -> Column:
-    order = np.argsort(groups.ids, kind="stable")
+    order = stable_order(groups.ids)
     bounds = np.searchsorted(groups.ids[order], np.arange(groups.size + 1)).tolist()
     values = list(_values(column.take(pa.array(order))))
     folded = [_call(aggregate, fold, values[start:stop]) for start, stop in pairwise(bounds)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clonos_py.columns.grouping import Groups
+from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Bools, Ints
 
 START_COLUMN = "_start"
@@ -34,11 +35,10 @@ def merge_intervals(keys: Groups, starts: Ints, ends: Ints) -> tuple[Groups, Int
 
 
 def _by_key_and_start(keys: Groups, starts: Ints) -> Ints:
-    ids = keys.ids.astype(np.uint16) if keys.size <= 2**16 else keys.ids
     if (starts[1:] >= starts[:-1]).all():
-        return np.argsort(ids, kind="stable")
-    by_start = np.argsort(starts, kind="stable")
-    return by_start[np.argsort(ids[by_start], kind="stable")]
+        return stable_order(keys.ids)
+    by_start = stable_order(starts)
+    return by_start[stable_order(keys.ids[by_start])]
 
 
 def _reached(ids: Ints, ends: Ints, new_key: Bools) -> Ints:

@@ -57,9 +57,8 @@ class KeyedRows:
         positions, numbers = positions[living], numbers[living]
         if len(numbers) == 0:
             return positions, numbers
-        candidates, local = np.unique(numbers, return_inverse=True)
-        kept = self.take(candidates)
-        equal = equal_rows(rows, self._keys, positions, kept, self._keys, local, nulls_equal=True)
+        found = self.take(numbers)
+        equal = equal_rows(rows, self._keys, positions, found, self._keys, np.arange(len(numbers)), nulls_equal=True)
         return positions[equal], numbers[equal]
 
     def take(self, numbers: Ints) -> pa.RecordBatch:
@@ -69,6 +68,14 @@ class KeyedRows:
         table: Any = pa.Table.from_batches([chunk.rows for chunk in self._chunks])
         batch: pa.RecordBatch = table.take(pa.array(numbers)).combine_chunks().to_batches()[0]
         return batch
+
+    def distinct(self, numbers: Ints) -> Ints:
+        """These rows in their order, each once."""
+        if len(numbers) < 2 or (numbers[1:] > numbers[:-1]).all():
+            return numbers
+        named = np.zeros(self.rows, bool)
+        named[numbers] = True
+        return np.flatnonzero(named)
 
     def living(self, numbers: Ints) -> Ints:
         """Those of these rows that still live."""

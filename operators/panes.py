@@ -45,15 +45,17 @@ class Panes:
         chunks.append(Chunk(partial))
         merged_from = _due(chunks)
         if merged_from < len(chunks) - 1:
-            chunks[merged_from:] = [Chunk(self._merged([chunk.rows for chunk in chunks[merged_from:]]))]
+            chunks[merged_from:] = [Chunk(self.merged([chunk.rows for chunk in chunks[merged_from:]]))]
 
     def rows(self, starts: Iterable[int]) -> list[pa.RecordBatch]:
         """The partial rows of these panes, in their order."""
         return [chunk.rows for start in starts for chunk in self._chunks.get(start, ())]
 
-    def merged(self, starts: Iterable[int]) -> pa.RecordBatch:
-        """One partial row per key over these panes, at least one of which exists."""
-        return self._merged(self.rows(starts))
+    def merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """One partial row per key over partial batches, of which there is at least one."""
+        partial = joined(batches)
+        groups = group([partial.column(key) for key in self._partials.keys], partial.num_rows)
+        return self._partials.merge(partial, groups)
 
     def drop_before(self, start: int) -> None:
         for pane in [pane for pane in self._chunks if pane < start]:
@@ -69,11 +71,6 @@ class Panes:
             kept = of_groups(chunk, groups)
             if kept is not None:
                 self._chunks.setdefault(fixed(kept.rows.column(PANE_COLUMN))[0].item(), []).append(kept)
-
-    def _merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        partial = joined(batches)
-        groups = group([partial.column(key) for key in self._partials.keys], partial.num_rows)
-        return self._partials.merge(partial, groups)
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

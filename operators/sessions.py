@@ -120,7 +120,7 @@ class SessionAggregate(Operator):
             self.out.emit(rows.filter(pa.array(late if groups is None else late[groups.ids])), LATE_PORT)
             sessions = sessions.filter(pa.array(~late))
         if sessions.num_rows:
-            self._merge(sessions, np.unique(touched))
+            self._merge(sessions, self._live.distinct(touched))
 
     def _overlaps(self, sessions: pa.RecordBatch) -> tuple[Ints, Ints]:
         """Pairs (position in ``sessions``, number of a live session) that overlap."""

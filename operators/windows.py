@@ -16,16 +16,19 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import group, group_integers
+from clonos_py.columns.keys import key_groups
 from clonos_py.columns.partition import split
 from clonos_py.columns.views import Ints, fixed, valid
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator, OperatorContext
-from clonos_py.model.state import OperatorState
-from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.model.state import GROUP_COLUMN, OperatorState
+from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.intervals import SESSION_COLUMNS
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes, joined, with_groups
+from clonos_py.operators.progress import Progress
+from clonos_py.operators.sliding import SlidingMerges
 
 LATE_PORT = 1
 
@@ -72,7 +75,8 @@ class WindowAggregate(Operator):
         self._processing_time = window.processing_time
         self._clock = PaneClock(window, lateness_us)
         self._panes = Panes(self._partials)
-        self._reached = MIN_TIME
+        self._merges = SlidingMerges(self._panes, self._clock)
+        self._progress = Progress()
         self._next_end = MAX_TIME
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
@@ -99,19 +103,21 @@ class WindowAggregate(Operator):
         self._advance(MAX_TIME)
 
     def snapshot(self) -> OperatorState:
-        return OperatorState({"panes": self._panes.snapshot()}, {"reached": self._reached})
+        values = self._progress.values(self.ctx.groups) | {"window_rows": self._merges.last_rows}
+        return OperatorState({"panes": self._panes.snapshot()}, values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         chunks = [chunk for part in parts for chunk in part.tables.get("panes", ())]
         self._panes.restore(chunks, self.ctx.groups)
-        self._reached = min((part.values["reached"] for part in parts), default=MIN_TIME)
+        self._merges.restore(min((part.values["window_rows"] for part in parts), default=0))
+        self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
         self._next_end = MAX_TIME
         for start in self._panes.starts():
             self._expect(start)
 
     def _take_now(self, rows: pa.RecordBatch) -> None:
         """Processing time never runs backwards here, whatever the clock does: closed windows stay closed."""
-        now = max(self.ctx.time.now(), self._reached)
+        now = max(self.ctx.time.now(), self._progress.latest)
         pane = now // self._clock.pane * self._clock.pane
         if self._clock.windows(pane):
             groups = group([rows.column(key) for key in self._partials.keys], rows.num_rows)
@@ -128,6 +134,7 @@ class WindowAggregate(Operator):
             self._update(parts)
         for start, part in parts:
             self._panes.append(start, part)
+            self._merges.changed(start)
             self._expect(start)
 
     def _in_windows(self, rows: pa.RecordBatch, panes: Ints) -> tuple[pa.RecordBatch, Ints]:
@@ -135,18 +142,26 @@ class WindowAggregate(Operator):
         outside = self._clock.outside(panes)
         if outside is not None and outside.any():
             rows, panes = rows.filter(pa.array(~outside)), panes[~outside]
-        if rows.num_rows == 0 or int(panes.min()) >= self._clock.late_before(self._reached):
+        if rows.num_rows == 0 or int(panes.min()) >= self._clock.late_before(self._progress.latest):
             return rows, panes
-        late = panes < self._clock.late_before(self._reached)
+        late = panes < self._late_before(rows)
         self.ctx.count("late_rows", int(late.sum()))
         self.out.emit(rows.filter(pa.array(late)), LATE_PORT)
         return rows.filter(pa.array(~late)), panes[~late]
+
+    def _late_before(self, rows: pa.RecordBatch) -> int | Ints:
+        """Before which pane each row is late."""
+        if self._progress.ahead is None:
+            return self._clock.late_before(self._progress.reached)
+        groups = key_groups(rows, self._partials.keys, self.ctx.key_groups)
+        reached = np.maximum(self._progress.ahead, self._progress.reached)
+        return np.array([self._clock.late_before(at) for at in reached.tolist()])[groups]
 
     def _expect(self, pane: int) -> None:
         """Notes when the first window of this pane that is still to fire ends."""
         for window in self._clock.windows(pane):
             end = window + self._clock.size
-            if end > self._reached:
+            if end > self._progress.reached:
                 self._next_end = min(self._next_end, end)
                 if not self._processing_time:
                     break
@@ -154,22 +169,25 @@ class WindowAggregate(Operator):
 
     def _advance(self, reached: int) -> None:
         """Fires the windows that end by ``reached``, earliest first, and drops what no window needs any more."""
-        if reached <= self._reached:
+        before = self._progress.reached
+        if reached <= before:
             return
-        before, self._reached = self._reached, reached
         if reached >= self._next_end:
             for window in self._windows_of(self._panes.starts()):
                 if before < window + self._clock.size <= reached:
-                    self._emit(window, self._panes.merged(self._clock.panes(window)))
+                    self._emit(window, self._unfinished(window, self._merges.merged(window)))
+        self._progress.advance(reached)
+        if reached >= self._next_end:
             self._next_end = MAX_TIME
             for start in self._panes.starts():
                 self._expect(start)
         self._panes.drop_before(self._clock.late_before(reached))
+        self._merges.drop_before(self._clock.late_before(reached))
 
     def _update(self, parts: Sequence[tuple[int, pa.RecordBatch]]) -> None:
         """Emits anew the results of these keys in windows that have fired and are still kept."""
         for window in self._windows_of(start for start, _ in parts):
-            if window + self._clock.size <= self._reached < self._clock.changes_until(window):
+            if window + self._clock.size <= self._progress.reached < self._clock.changes_until(window):
                 panes = self._clock.panes(window)
                 changed = [part for start, part in parts if start in panes]
                 self._emit(window, self._changed(changed, self._panes.rows(panes)))
@@ -181,10 +199,19 @@ class WindowAggregate(Operator):
         merged = self._partials.merge(partial, groups)
         return merged.filter(pa.array(groups.first < sum(part.num_rows for part in changed)))
 
+    def _unfinished(self, window: int, partial: pa.RecordBatch) -> pa.RecordBatch:
+        """Without the rows of key groups that had finished this window before they came here."""
+        if self._progress.ahead is None:
+            return partial
+        ahead = self._progress.ahead.take(fixed(partial.column(GROUP_COLUMN)))
+        return partial.filter(pa.array(ahead < self._clock.changes_until(window)))
+
     def _windows_of(self, panes: Iterable[int]) -> list[int]:
         return sorted({window for pane in panes for window in self._clock.windows(pane)})
 
     def _emit(self, window: int, partial: pa.RecordBatch) -> None:
+        if partial.num_rows == 0:
+            return
         bounds = {
             "window_start": constant(window, partial.num_rows),
             "window_end": constant(window + self._clock.size, partial.num_rows),

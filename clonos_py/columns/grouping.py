@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clonos_py.columns.views import Column, Ints, fixed, is_integral, plain
 from clonos_py.model.errors import GraphError
@@ -75,7 +76,7 @@ def _encode(column: Any) -> Groups:
     if pa.types.is_nested(column.type):
         raise GraphError(f"a column of type {column.type} cannot be a key: use numbers, text, bytes or times")
     if pa.types.is_floating(column.type):
-        column = pa.compute.add(column, pa.scalar(0.0, column.type))
+        column = pc.add(column, pa.scalar(0.0, column.type))
     encoded = column.dictionary_encode(null_encoding="encode")
     return _numbered(fixed(encoded.indices).astype(np.int64), len(encoded.dictionary))
 

@@ -15,6 +15,7 @@ import numpy as np
 from clonos_py.columns.views import Bools, Ints, Words
 
 _HALF = np.uint64(32)
+_NEAR = np.uint64(48)
 _LOW = np.uint64(0xFFFFFFFF)
 _MAX_ROWS = 2**32
 
@@ -38,7 +39,7 @@ class SortedIndex:
 
     def probe(self, hashes: Words) -> tuple[Ints, Ints]:
         """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
-        order = np.argsort(hashes, kind="stable")
+        order = np.argsort((hashes >> _NEAR).astype(np.uint16), kind="stable")  # for the cache's sake only
         keys = hashes[order] & ~_LOW
         found = [_probe_run(run, keys) for run in self._runs]
         positions = np.concatenate([np.empty(0, np.int64), *(order[p] for p, _ in found)])
@@ -93,7 +94,7 @@ def expand(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 
 def _probe_run(run: Words, keys: Words) -> tuple[Ints, Ints]:
-    """Pairs (position in the sorted ``keys``, row) of one run."""
+    """Pairs (position in ``keys``, row) of one run."""
     starts = np.searchsorted(run, keys)
     starts_in = np.minimum(starts, len(run) - 1)
     hits = np.flatnonzero((run[starts_in] >> _HALF) == (keys >> _HALF))

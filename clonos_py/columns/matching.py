@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from clonos_py.columns.index import SortedIndex, expand
 from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Bools, Column, Ints, fixed, is_integral, plain, take, valid
 
 
@@ -77,7 +78,7 @@ def _comparable_as_integers(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def _match_integers(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    order = np.argsort(right, kind="stable")
+    order = stable_order(right)
     ordered = right[order]
     if len(right) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from clonos_py.columns.ordering import stable_order
+
 
 def owners(groups: npt.NDArray[np.int32], key_groups: int, parallelism: int) -> npt.NDArray[np.int32]:
     """The instance that owns each key group: contiguous ranges, as ``PhysicalPlan.groups`` cuts them."""
@@ -27,7 +29,7 @@ def split(batch: pa.RecordBatch, targets: npt.NDArray[np.int32], n: int) -> list
     if counts[first] == batch.num_rows:
         parts[first] = batch
         return parts
-    order = np.argsort(targets.astype(np.uint8 if n <= 2**8 else np.uint16 if n <= 2**16 else np.int64), kind="stable")
+    order = np.argsort(targets.astype(np.uint8), kind="stable") if n <= 2**8 else stable_order(targets)
     gathered = batch.take(order)
     start = 0
     for target, rows in enumerate(counts.tolist()):

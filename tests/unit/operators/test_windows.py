@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Tumbling
@@ -36,7 +38,9 @@ ROWS = st.lists(
     st.tuples(st.sampled_from(["a", "b", "c", None]), st.one_of(st.none(), st.integers(-9, 9)), st.integers(-40, 40)),
     max_size=25,
 )
-WINDOWS = st.sampled_from([Tumbling(10), Tumbling(1), Hopping(10, 5), Hopping(9, 6), Hopping(12, 3), Hopping(4, 6)])
+WINDOWS = st.sampled_from(
+    [Tumbling(10), Tumbling(1), Hopping(10, 5), Hopping(9, 6), Hopping(12, 3), Hopping(20, 2), Hopping(4, 6)]
+)
 
 
 class WallClock:
@@ -262,6 +266,37 @@ def test_state_moves_to_another_parallelism() -> None:
         assert 0 < len(out.rows()) < 50
         found += [row["key"] for row in out.rows()]
     assert sorted(found) == sorted(f"key {i}" for i in range(50))
+
+
+@pytest.mark.parametrize("window", [Tumbling(10), Hopping(10, 5)])
+def test_instances_that_came_unequally_far_finish_each_window_once(window: Tumbling | Hopping) -> None:
+    keys = [f"key {i}" for i in range(60)]
+    former = [(aggregate(window), ScriptedContext(groups)) for groups in (range(0, 64), range(64, 128))]
+    results: list[tuple[str, int]] = []
+    for (operator, ctx), watermark in zip(former, (12, 22), strict=True):
+        _, out = opened(operator, ctx)
+        rows = batch([(key, 1, at) for key in keys for at in (6, 16)])
+        mine = np.isin(key_groups(rows, ["key"], 128), ctx.groups)
+        operator.on_rows(rows.filter(pa.array(mine)), 0)
+        advance(operator, ctx, watermark)
+        results += [(row["key"], row["window_start"]) for row in out.rows()]
+    snapshots = [stored(operator.snapshot()) for operator, _ in former]
+    for groups in (range(0, 100), range(100, 128)):
+        operator = aggregate(window)
+        ctx, out = opened(operator, ScriptedContext(groups))
+        operator.restore(snapshots)
+        again = aggregate(window)
+        opened(again, ctx)
+        again.restore([stored(operator.snapshot())])
+        again.out = out
+        late = batch([(key, 1, 12) for key in keys])
+        mine = np.isin(key_groups(late, ["key"], 128), np.arange(groups.start, groups.stop))
+        again.on_rows(late.filter(pa.array(mine)), 0)
+        for watermark in (15, 22, MAX_TIME):
+            advance(again, ctx, watermark)
+        results += [(row["key"], row["window_start"]) for row in out.rows()]
+    starts = {start for at in (6, 12, 16) for start in windows_of(window, at)}
+    assert sorted(results) == sorted((key, start) for key in keys for start in starts)
 
 
 def test_a_restored_processing_time_window_sets_its_timers_again() -> None:

@@ -1,0 +1,50 @@
+"""How far time had come when a snapshot was taken, for an operator that is restored from several instances.
+
+Instances need not have come equally far. The restored one goes on from the least; the key groups that were ahead are
+remembered until it has caught up, so that a window which one of them has let out and dropped is not begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clonos_py.columns.views import Ints
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
+
+
+class Progress:
+    """``reached``: the watermark or processing time so far; ``ahead``: per key group, None if none was ahead."""
+
+    def __init__(self) -> None:
+        self.reached = MIN_TIME
+        self.ahead: Ints | None = None
+
+    def advance(self, reached: int) -> None:
+        self.reached = reached
+        if self.ahead is not None and int(self.ahead.max()) <= reached:
+            self.ahead = None
+
+    @property
+    def latest(self) -> int:
+        """How far the furthest key group has come."""
+        return self.reached if self.ahead is None else max(self.reached, int(self.ahead.max()))
+
+    def values(self, groups: range) -> dict[str, Any]:
+        """For the snapshot of an instance that owns ``groups``."""
+        ahead = [] if self.ahead is None else self.ahead.tolist()
+        return {"reached": self.reached, "ahead": ahead, "groups": [groups.start, groups.stop]}
+
+    def restore(self, parts: Sequence[OperatorState], groups: range, key_groups: int) -> None:
+        """Takes up what ``values`` of the former instances say about ``groups``."""
+        by_group = np.full(key_groups, MIN_TIME, np.int64)
+        for part in parts:
+            start, stop = part.values["groups"]
+            ahead = np.array(part.values["ahead"] or [part.values["reached"]], np.int64)
+            by_group[start:stop] = ahead[start:stop] if len(ahead) > 1 else ahead
+        own = by_group[groups.start : groups.stop]
+        self.reached = int(own.min()) if len(own) else MIN_TIME
+        self.ahead = by_group if len(own) and int(own.max()) > self.reached else None
