@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,13 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.keyed_chunks import concat, with_groups
 
 
+class _Piece(NamedTuple):
+    """Rows in the order of arrival. ``sealed`` ones were part of a snapshot and keep their chunk."""
+
+    chunk: Chunk
+    sealed: bool
+
+
 class EventTimeBuffer:
     """Batches that are wholly due or not due at all are not copied."""
 
@@ -20,52 +29,45 @@ class EventTimeBuffer:
         self._time = time
         self._keys = keys
         self._groups = groups
-        self._stored: list[Chunk] = []
-        self._fresh: list[pa.RecordBatch] = []
+        self._pieces: list[_Piece] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
-            self._fresh.append(with_groups(rows, self._keys, self._groups))
+            self._pieces.append(_Piece(Chunk(with_groups(rows, self._keys, self._groups)), sealed=False))
 
     def take(self, watermark: int) -> pa.RecordBatch | None:
         """Removes and returns the rows before ``watermark`` (at MAX_TIME all), sorted; None if there are none."""
         due: list[pa.RecordBatch] = []
-        stored: list[Chunk] = []
-        rest: list[pa.RecordBatch] = []
-        for chunk in self._stored:
-            early, later = self._split(chunk.rows, watermark)
-            due += early
-            if early:
-                rest += later
+        rest: list[_Piece] = []
+        for piece in self._pieces:
+            rows = piece.chunk.rows
+            early = self._times(rows) < watermark
+            if watermark == MAX_TIME or early.all():
+                due.append(rows)
+            elif early.any():
+                due.append(rows.take(np.flatnonzero(early)))
+                rest.append(_Piece(Chunk(rows.take(np.flatnonzero(~early))), sealed=False))
             else:
-                stored.append(chunk)
-        for rows in self._fresh:
-            early, later = self._split(rows, watermark)
-            due += early
-            rest += later
-        self._stored, self._fresh = stored, rest
+                rest.append(piece)
+        self._pieces = rest
         if not due:
             return None
-        rows = concat(due)
-        return rows.take(np.argsort(self._times(rows), kind="stable"))
+        whole = concat(due)
+        return whole.take(np.argsort(self._times(whole), kind="stable"))
 
     def chunks(self) -> list[Chunk]:
-        """All waiting rows; those that came since the last call have become one chunk."""
-        if self._fresh:
-            self._stored.append(Chunk(concat(self._fresh)))
-            self._fresh = []
-        return list(self._stored)
+        """All waiting rows. What is not sealed yet becomes so, neighbours as one chunk."""
+        pieces: list[_Piece] = []
+        for sealed, run in itertools.groupby(self._pieces, key=lambda piece: piece.sealed):
+            if sealed:
+                pieces.extend(run)
+            else:
+                pieces.append(_Piece(Chunk(concat([piece.chunk.rows for piece in run])), sealed=True))
+        self._pieces = pieces
+        return [piece.chunk for piece in pieces]
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        self._stored.extend(chunks)
-
-    def _split(self, rows: pa.RecordBatch, watermark: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-        due = self._times(rows) < watermark
-        if watermark == MAX_TIME or due.all():
-            return [rows], []
-        if not due.any():
-            return [], [rows]
-        return [rows.take(np.flatnonzero(due))], [rows.take(np.flatnonzero(~due))]
+        self._pieces.extend(_Piece(chunk, sealed=True) for chunk in chunks)
 
     def _times(self, rows: pa.RecordBatch) -> Ints:
         times: Ints = fixed(rows.column(self._time))

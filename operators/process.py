@@ -122,6 +122,7 @@ class ProcessOperator(Operator):
     def clear_timer(self, timer: Timer) -> None:
         queue = self._processing if timer.processing_time else self._event
         queue.clear(self.cell, timer.name)
+        self._arm()
 
     # What the task calls.
 
@@ -205,7 +206,7 @@ class ProcessOperator(Operator):
         return UserCodeError(f"operator {self.ctx.operator!r} failed on {subject}: {problem_of(error)}")
 
     def _arm(self) -> None:
-        """The engine knows one timer of ours, the next."""
+        """The engine knows one timer of ours, the next: a function of the state, as replay wants it."""
         at = self._processing.next_at()
         if at == self._armed:
             return

@@ -94,13 +94,10 @@ class WindowJoin(Operator):
             self._pane(side, start).fresh.append(piece)
 
     def on_watermark(self, watermark: int) -> int:
-        """Fires what is due. The pairs of a later window can have times down to the start of that window."""
-        processing_time = self._times[0] is None
-        if watermark == MAX_TIME or not processing_time:
+        """Fires what is due. Pairs belong to the last moment of their window: the watermark holds for them too."""
+        if watermark == MAX_TIME or self._times[0] is not None:
             self._fire(watermark)
-        if watermark == MAX_TIME or processing_time:
-            return watermark
-        return max(MIN_TIME, min(watermark, self._open_from(watermark)))
+        return watermark
 
     def on_timer(self, at: int) -> None:
         self._fire(at)
@@ -126,9 +123,10 @@ class WindowJoin(Operator):
                         self._pane(side, start).stored.append(_Stored(chunk, fired))
 
     def _event_times(self, rows: pa.RecordBatch, side: int) -> Ints:
+        """Processing time never runs backwards here, whatever the clock does: closed windows stay closed."""
         time = self._times[side]
         if time is None:
-            return np.full(rows.num_rows, self.ctx.time.now())
+            return np.full(rows.num_rows, max(self.ctx.time.now(), self._fired))
         times: Ints = fixed(rows.column(time))
         return times
 
