@@ -1,0 +1,105 @@
+"""The examples do what they say, run from the command line in one process."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clonos_py.cli.main import invoke
+from clonos_py.connectors import read_results
+from examples.rates_server import BASE_RATES, Rates
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "examples" / "data"
+
+
+def run(example: str, *options: str) -> None:
+    assert invoke(["run", str(ROOT / "examples" / f"{example}.py"), "--runtime", "local", *options]) == 0
+
+
+def rows(pattern: str) -> list[dict[str, Any]]:
+    lines = [line for path in sorted(DATA.glob(pattern)) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("parallelism", ["1", "2"])
+def test_word_count_counts_every_word(tmp_path: Path, parallelism: str) -> None:
+    run("word_count", "--out", str(tmp_path), "--parallelism", parallelism)
+    texts = "\n".join(path.read_text() for path in DATA.glob("*.txt"))
+    expected = Counter(re.findall(r"[a-z]+", texts.lower()))
+    assert {row["word"]: int(row["times"]) for row in read_results(str(tmp_path))} == expected
+
+
+def test_order_matching_trades_what_orders_allow_and_leaves_no_match_undone(tmp_path: Path) -> None:
+    run("order_matching", "--out", str(tmp_path), "--parallelism", "2")
+    orders = {order["id"]: order for order in rows("orders-*.jsonl")}
+    left = {number: order["quantity"] for number, order in orders.items()}
+    trades = read_results(str(tmp_path))
+    assert trades
+    for trade in trades:
+        buy, sell, price = orders[trade["buyer"]], orders[trade["seller"]], Decimal(trade["price"])
+        assert (buy["side"], sell["side"], buy["symbol"]) == ("buy", "sell", sell["symbol"])
+        assert Decimal(sell["price"]) <= price <= Decimal(buy["price"])
+        left[buy["id"]] -= trade["quantity"]
+        left[sell["id"]] -= trade["quantity"]
+    assert min(left.values()) >= 0
+    assert_no_match_is_left([order for number, order in orders.items() if left[number]])
+
+
+def assert_no_match_is_left(resting: list[dict[str, Any]]) -> None:
+    prices: dict[tuple[str, str], list[Decimal]] = defaultdict(list)
+    for order in resting:
+        prices[order["symbol"], order["side"]].append(Decimal(order["price"]))
+    for symbol in {order["symbol"] for order in resting}:
+        dearest_buy = max(prices[symbol, "buy"], default=Decimal("-Infinity"))
+        assert dearest_buy < min(prices[symbol, "sell"], default=Decimal("Infinity"))
+
+
+@pytest.fixture
+def rates() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Rates)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_enrichment_asks_once_per_bid_and_sets_aside_what_fails(tmp_path: Path, rates: str) -> None:
+    out = tmp_path / "enriched"
+    run("enrichment", "--rates", rates, "--out", str(out))
+    bids = rows("bids.jsonl")
+    enriched = read_results(str(out))
+    known = sorted((bid["auction"], bid["price"]) for bid in bids if bid["currency"] in BASE_RATES)
+    assert sorted((row["auction"], str(row["price"])) for row in enriched) == known
+    assert all(row["owner"] == f"owner {row['auction'] - 1_000}" for row in enriched)
+    failed = read_results(f"{out}-failed")
+    assert len(failed) == len(bids) - len(enriched)
+    assert all("rate" in row["error"] for row in failed)
+
+
+def test_fraud_prints_an_alert_for_a_large_payment_after_a_tiny_one(capfd: pytest.CaptureFixture[str]) -> None:
+    run("fraud")
+    probed: dict[int, int] = {}
+    expected = []
+    for txn in rows("transactions.jsonl"):
+        soon_after = txn["at"] - probed.get(txn["account"], -(10**18)) < 60_000_000
+        if soon_after and txn["cents"] > 50_000:
+            expected.append((txn["account"], txn["cents"]))
+        if txn["cents"] < 100:
+            probed[txn["account"]] = txn["at"]
+        else:
+            probed.pop(txn["account"], None)
+    alerts = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert expected
+    assert [(alert["account"], alert["cents"]) for alert in alerts] == expected
