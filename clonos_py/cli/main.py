@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -82,7 +83,8 @@ def clonos() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. Being told to terminate is being interrupted: the job stops in order."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(invoke(sys.argv[1:]))
 
 
