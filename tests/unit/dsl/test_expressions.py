@@ -168,7 +168,7 @@ def test_an_aggregate_inside_an_expression_is_refused() -> None:
 @pytest.mark.parametrize(
     ("expr", "message"),
     [
-        (col("b") // col("a"), "op: (b // a): divide by zero, at row {'a': 0"),
+        (col("b") // col("a"), "operator 'op': (b // a): divide by zero, at row {'a': 0"),
         (col("b") % col("a"), "divide by zero"),
         (col("b") / col("a"), "divide by zero"),
         (col("a") * (2**62), "overflow"),

@@ -1,0 +1,307 @@
+"""Aggregates, windows, tables, joins and processes: output schemas, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clonos_py import (
+    Context,
+    GraphError,
+    Instant,
+    Job,
+    KeyedStream,
+    Money,
+    Process,
+    Record,
+    SettingError,
+    Stream,
+    UserAggregate,
+    aggregate_by,
+    col,
+    count,
+    forever,
+    hopping,
+    session,
+    state,
+    tumbling,
+)  # fmt: skip
+from clonos_py.plan.logical import AggregateWindows, ProjectColumns
+from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
+
+
+class Hot(Record):
+    auction: int
+    window_end: Instant
+    bids: int
+    top: Money
+
+
+def keyed() -> KeyedStream[Any]:
+    return bids().key_by("auction")
+
+
+def test_aggregate_fills_a_class_from_key_window_and_aggregates() -> None:
+    stream = keyed().window(tumbling("10s")).aggregate(Hot, bids=count(), top=col("price").max())
+    assert stream.record is Hot
+    assert stream.schema == Hot.schema()
+
+
+def test_aggregate_without_a_class_has_every_column() -> None:
+    made = keyed().window(session("10s")).aggregate(
+        n=count(), notes=col("note").count(), total=col("price").sum(), average=col("bidder").mean(), last=col("note").max()
+    )  # fmt: skip
+    assert [(field.name, str(field.type), field.nullable) for field in made.schema] == [
+        ("auction", "int64", False),
+        ("window_start", "int64", False),
+        ("window_end", "int64", False),
+        ("n", "int64", False),
+        ("notes", "int64", False),
+        ("total", "decimal128(38, 2)", False),
+        ("average", "double", False),
+        ("last", "string", True),
+    ]
+
+
+def test_an_aggregate_of_an_expression_computes_it_before() -> None:
+    job = Job("computed")
+    bids(job).key_by("auction").window(tumbling("1s")).aggregate(top=(col("price") * 2).max()).sink(Nowhere())
+    window = job.graph().nodes[2]
+    assert [node.verb for node in job.graph().nodes] == ["source", "with_columns", "aggregate", "sink"]
+    assert window.work.aggregates[0].column == "_top"  # type: ignore[union-attr]
+
+
+def test_a_computed_key_is_a_column() -> None:
+    table = bids().key_by(bucket=col("bidder") % 8).aggregate(n=count())
+    assert table.changes().schema.names == ["bucket", "n"]
+
+
+def shortest(values: list[str]) -> str:
+    return min(values, key=len)
+
+
+FOLD = UserAggregate(create=list, add=lambda found, value: [*found, value], merge=lambda a, b: a + b, result=shortest)
+
+
+def test_a_fold_has_the_type_of_its_result() -> None:
+    made = keyed().window(tumbling("1s")).aggregate(a=aggregate_by(FOLD, "note"), b=aggregate_by(FOLD, returns=float))
+    assert made.schema.field("a").type == pa.string()
+    assert made.schema.field("b").type == pa.float64()
+
+
+def test_late_rows_come_out_as_they_came_in() -> None:
+    hot, late = (
+        keyed().window(tumbling("10s"), lateness="1m").aggregate(Hot, bids=count(), top=col("price").max()).with_late()
+    )
+    assert hot.schema == Hot.schema()
+    assert late.schema == Bid.schema()
+
+
+def test_windows_of_window_results_keep_them_together() -> None:
+    counts = keyed().window(hopping("10s", "2s")).aggregate(n=count()).named("counts")
+    nodes = counts.window(tumbling("2s")).aggregate(most=col("n").max())._draft.nodes
+    computed, window = nodes[-2].work, nodes[-1].work
+    assert isinstance(computed, ProjectColumns)
+    assert isinstance(window, AggregateWindows)
+    assert window.time_column == "_event_time"
+    assert str(computed.columns[-1][1]) == "(window_end + -1)"
+
+
+class Short(Record):
+    auction: int
+    bids: int
+    extra: str
+
+
+class Texted(Record):
+    auction: int
+    bids: str
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda w: w.aggregate(), "at least one aggregate, such as n=count()"),
+        (lambda w: w.aggregate(n=col("price")), "n=price is no aggregate: write count()"),
+        (lambda w: w.aggregate(auction=count()), "'auction' is a key or a bound of the window already"),
+        (lambda w: w.aggregate(n=col("prize").max()), "no column 'prize'"),
+        (lambda w: w.aggregate(n=col("note").sum()), "note.sum(): note is string, which sum does not take"),
+        (lambda w: w.aggregate(Hot, bids=count()), "Hot.top: nothing of that name; there are auction, window_start"),
+        (lambda w: w.aggregate(Hot, n=count()), "Hot has no field 'n'; its fields are auction, window_end, bids, top"),
+        (lambda w: w.aggregate(Texted, bids=count()), "Texted.bids is string, but what fills it is int64"),
+        (lambda w: w.aggregate(Short, bids=count()), "Short.extra: nothing of that name"),
+    ],
+)
+def test_an_aggregate_that_cannot_be_is_refused(write: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        write(keyed().window(tumbling("1s")))
+    assert message in str(caught.value)
+    assert f"test_keyed.py:{write.__code__.co_firstlineno}: aggregate: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda: hopping("10s", "3s"), "the size .10s. must be a multiple of the slide .3s."),
+        (lambda: tumbling("0s"), "size is '0s', it must be more than 0"),
+        (lambda: tumbling("ten seconds"), "is no duration"),
+        (
+            lambda: keyed().window("10s"),  # type: ignore[arg-type]
+            "'10s' is no window: use tumbling",
+        ),
+        (lambda: keyed().window(tumbling("1s"), lateness="-1s"), "lateness is '-1s'"),
+        (lambda: keyed().window(tumbling("1s", processing_time=True), lateness="1s"), "0 in processing time"),
+        (
+            lambda: keyed().window(tumbling("1s", processing_time=True)).aggregate(n=count()).with_late(),
+            "in processing time no row is late",
+        ),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+    with pytest.raises((GraphError, SettingError), match=message):
+        write()
+
+
+def test_a_table_is_a_stream_one_way_or_the_other() -> None:
+    table = keyed().aggregate(n=count())
+    assert table.changes().schema.names == ["auction", "n"]
+    with pytest.raises(GraphError, match=r"used as .changes\(\) already"):
+        table.at_end()
+
+
+def test_a_table_goes_to_a_sink_that_takes_updates_only() -> None:
+    with pytest.raises(GraphError, match=r"Nowhere only appends, .* .changes\(\) or .at_end\(\)"):
+        keyed().aggregate(n=count()).sink(Nowhere())
+    keyed().aggregate(n=count()).sink(Nowhere(upserts=True))
+
+
+class Person(Record):
+    id: int
+    name: str
+    at: Instant
+
+
+class Pair(Record):
+    name: str
+    auction: int
+    window_start: Instant
+
+
+def people_and_bids() -> tuple[Stream[Any], Stream[Any]]:
+    job = Job("join")
+    return job.source(Rows(Person), event_time="at").named("people"), bids(job)
+
+
+def test_a_window_join_fills_a_class_from_both_sides_and_the_window() -> None:
+    people, offers = people_and_bids()
+    pairs = people.join(offers, on=("id", "bidder"), within=tumbling("10s"), into=Pair)
+    assert pairs.schema == Pair.schema()
+    assert pairs.record is Pair
+
+
+def test_a_join_without_a_class_has_all_columns() -> None:
+    people, offers = people_and_bids()
+    pairs = people.select("id", "name").join(offers, on=("id", "bidder"), within=forever())
+    assert pairs.schema.names == ["id", "name", *Bid.schema().names]
+
+
+class Both(Record):
+    at: Instant
+
+
+class Windowless(Record):
+    name: str
+    window_end: Instant
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p, b: p.join(b, on="id", within=forever()), "on: no column 'id' on the right; there are auction"),
+        (lambda p, b: p.join(b, on=("name", "bidder"), within=forever()), "'name' is string on the left, 'bidder' is"),
+        (lambda p, b: p.join(b, on=[], within=forever()), "it takes a name, a pair of names"),
+        (lambda p, b: p.join(b, on=("id", "bidder"), within=forever()), "both sides have a column 'at'"),
+        (lambda p, b: p.join(b, on=("id", "bidder"), within=forever(), into=Both), "both sides have a column 'at'"),
+        (lambda p, b: p.join(b, on=("id", "bidder"), within=session("1s")), "a match may take tumbling"),
+        (lambda p, b: p.join(b, on=("id", "bidder"), within=forever(), into=Windowless), "Windowless.window_end"),
+        (
+            lambda p, b: p.select("id").join(b, on=("id", "bidder"), within=tumbling("1s")),
+            "the left stream has no event time",
+        ),
+        (lambda p, b: p.join(bids(Job("other")), on=("id", "bidder"), within=forever()), "belongs to job 'other'"),
+        (lambda p, b: p.join("bids", on="id", within=forever()), "'bids' is no stream"),
+    ],
+)  # fmt: skip
+def test_a_join_that_cannot_be_is_refused(write: Callable[[Any, Any], Any], message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        write(*people_and_bids())
+    assert message in str(caught.value)
+    assert ": join: " in str(caught.value)
+
+
+class Alert(Record):
+    auction: int
+
+
+class Audit(Record):
+    bidder: int
+
+
+class Watch(Process[Bid, Alert]):
+    seen: int = state(0)
+
+    def on_row(self, bid: Bid, ctx: Context) -> Iterator[Alert]:
+        yield Alert(bid.auction)
+
+
+class Two(Process[Bid, Alert | Audit]):
+    def on_row(self, bid: Bid, ctx: Context) -> Iterator[Alert | Audit]:
+        yield Audit(bid.bidder)
+
+
+class Untyped(Process):  # type: ignore[type-arg]
+    def on_row(self, bid: Bid, ctx: Context) -> Iterator[Alert]:
+        yield Alert(bid.auction)
+
+
+class Strange(Process[Person, Alert]):
+    def on_row(self, row: Person, ctx: Context) -> Iterator[Alert]:
+        yield Alert(row.id)
+
+
+def test_a_process_gives_the_class_it_yields() -> None:
+    assert keyed().process(Watch, in_order=True).record is Alert
+
+
+def test_split_takes_classes_in_any_order() -> None:
+    audits, alerts = keyed().process(Two).split(Audit, Alert)
+    assert (audits.record, alerts.record) == (Audit, Alert)
+
+
+def test_rows_of_a_process_that_go_nowhere_are_noticed() -> None:
+    job = Job("lost")
+    bids(job).key_by("auction").process(Two).sink(Nowhere())
+    with pytest.raises(GraphError, match=r"its Audit rows go nowhere; take all by .split\(Alert, Audit\)"):
+        job.graph()
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda: keyed().process(Untyped), "Untyped: say what it takes and yields, as Process[In, Out]"),
+        (lambda: keyed().process(Bid), "is no process: give the class itself"),  # type: ignore[arg-type]
+        (lambda: keyed().process(Strange), "Person asks for column 'id'"),
+        (lambda: keyed().process(Two).split(Alert, Bid), "Two yields Alert, Audit, split asks for Alert, Bid"),
+        (
+            lambda: Job("untimed").source(Rows(Bid)).key_by("auction").process(Watch, in_order=True),
+            "in_order=True needs event time",
+        ),
+    ],
+)
+def test_a_process_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        write()
+    assert message in str(caught.value)
