@@ -47,6 +47,10 @@ class Threads:
         self.kill(number)
         self._loop.put(ProcessDied(number, "killed"))
 
+    def close(self, patience_s: float) -> None:
+        for number in list(self._processes):
+            self.kill(number)
+
 
 def run(plan: PhysicalPlan, folder: Path, kills: list[tuple[int, TaskId]]) -> tuple[EndJob | None, list[Report]]:
     reports: list[Report] = []
@@ -61,10 +65,10 @@ def run(plan: PhysicalPlan, folder: Path, kills: list[tuple[int, TaskId]]) -> tu
     def count(task: TaskId, number: int, counts: Mapping[str, Any]) -> None:
         counters[task] = counts
 
-    loop = JobLoop(machine, store, Ears(report, count), kills=kills)
+    loop = JobLoop(machine, store, Ears(report, lambda at_us, task: None, count), kills=kills)
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
-        deployment = Deployment(plan, open_store, b"secret", LinkLimits(), 10_000, True, {}, Path(sockets))
+        deployment = Deployment(plan, open_store, b"secret", LinkLimits(), 10_000, True, Path(sockets))
         end = loop.run(Threads(deployment, loop))
     return end, reports
 

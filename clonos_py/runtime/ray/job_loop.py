@@ -35,6 +35,7 @@ from clonos_py.model.messages import Pong, Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest
 
 _WAIT_S_MAX = 1.0
+_STOP_S_MAX = 2.0
 
 
 class Platform(Protocol):
@@ -54,12 +55,18 @@ class Platform(Protocol):
         """A failure on order: SIGKILL, to be noticed like any other."""
         ...
 
+    def close(self, patience_s: float) -> None:
+        """Ends all processes that are left; those that were told to stop may take so long to do it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Ears:
     """Who is told of what happens; times are wall-clock microseconds."""
 
     report: Callable[[int, Report], None]
+    crashed: Callable[[int, TaskId], None]
+    """A failure on order has been carried out."""
     count: Callable[[TaskId, int, Mapping[str, Any]], None]
     """A process of a task (its number) tells its counters, twice a second."""
 
@@ -105,8 +112,7 @@ class JobLoop:
             else:
                 self._react(event, platform)
         self._writer.shutdown()
-        for number in self._tasks:
-            platform.kill(number)
+        platform.close(0.0 if interrupted else _STOP_S_MAX)
         return self._end
 
     def _next(self) -> ToCoordinator | JobEvent | Interrupt | None:
@@ -120,7 +126,9 @@ class JobLoop:
 
     def _react(self, event: ToCoordinator | JobEvent | None, platform: Platform) -> None:
         while self._due and self._due[0][0] <= _now_us():
-            platform.crash(self._owners[heapq.heappop(self._due)[1]])
+            task = heapq.heappop(self._due)[1]
+            self._ears.crashed(_now_us(), task)
+            platform.crash(self._owners[task])
         if isinstance(event, Pong) and event.process in self._tasks:
             self._ears.count(self._tasks[event.process], event.process, event.counters)
         if event is not None:

@@ -9,7 +9,7 @@ import gc
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,6 @@ from clonos_py.runtime.ray.storage_loop import StorageLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
 from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.transport.endpoint import Endpoint
-from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.link import LinkLimits, LinkMachine
 from clonos_py.task.machine import TaskMachine
@@ -50,7 +49,6 @@ class Deployment:
     linger_us: int
     retain: bool
     """False for at-most-once: no frame is kept after it was sent."""
-    services: Mapping[str, ServiceDefinition[..., Any]]
     sockets: Path
     """Folder for Unix-domain sockets, made where it is missing."""
 
@@ -87,7 +85,7 @@ class Process:
         Raises ClonosError where an operator cannot be opened."""
         plan = deployment.plan
         self._done = threading.Event()
-        self._services = ServiceRegistry(deployment.services, HttpxClient)
+        self._services = ServiceRegistry({}, HttpxClient)
         self._machine = TaskMachine(plan, task, LivePorts(self._services), deployment.linger_us)
         deployment.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.sockets), plan, task)

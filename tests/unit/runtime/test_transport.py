@@ -290,6 +290,26 @@ def test_another_thread_wakes_a_waiting_poll(network: Network) -> None:
     assert endpoint.poll(10) == []
 
 
+def test_a_wake_that_comes_while_one_is_taken_does_not_silence_later_ones(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = network.add()
+    receive = socket.socket.recv
+
+    def receive_late(sock: socket.socket, size: int) -> bytes:
+        endpoint.wake()
+        return receive(sock, size)
+
+    endpoint.wake()
+    with monkeypatch.context() as patched:
+        patched.setattr(socket.socket, "recv", receive_late)
+        endpoint.poll(10)
+    endpoint.wake()
+    started = time.monotonic()
+    endpoint.poll(10)
+    assert time.monotonic() - started < 5
+
+
 def test_an_address_of_another_node_is_refused_in_one_line(network: Network) -> None:
     with pytest.raises(ClusterError, match=r"cannot listen at 192\.0\.2\.1.*address of this node"):
         Endpoint(SECRET, "here", "192.0.2.1", network.folder)

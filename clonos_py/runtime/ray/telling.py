@@ -1,0 +1,131 @@
+"""From what the coordinator reports and processes count to what listeners hear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clonos_py.job.events import Happening, Report
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    Deployed,
+    Detected,
+    Event,
+    Finished,
+    FirstNewEffect,
+    Listener,
+    Progress,
+    Replayed,
+    RolledBack,
+    StandbyActivated,
+    TaskFailed,
+    VertexProgress,
+)
+from clonos_py.observe.metrics import LatencyHistogram
+
+PROGRESS_US = 250_000
+"""Listeners hear of progress this often."""
+
+
+@dataclass
+class News:
+    """What happened since the last news, with times, and the newest counters of processes by number."""
+
+    crashes: list[tuple[int, TaskId]] = field(default_factory=list)
+    """Failures on order."""
+    reports: list[tuple[int, Report]] = field(default_factory=list)
+    counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = field(default_factory=dict)
+
+
+class Teller:
+    """Tells one listener. Times come in as wall-clock microseconds and go out as microseconds since ``began_us``."""
+
+    def __init__(self, plan: PhysicalPlan, began_us: int, listener: Listener) -> None:
+        self.began_us = began_us
+        self._plan, self._listener = plan, listener
+        self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
+        self._crashed: set[TaskId] = set()
+        self._counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = {}
+        self._progress_us = 0
+
+    @property
+    def latency(self) -> LatencyHistogram:
+        """Of all markers that reached a sink so far."""
+        merged = LatencyHistogram()
+        for _, counters in self._counters.values():
+            merged.merge(LatencyHistogram(counters["latency"]))
+        return merged
+
+    def tell(self, news: News, now_us: int) -> None:
+        """Tells what happened, then progress if it is time. Counters of dead processes stay."""
+        for at_us, task in news.crashes:
+            self._crashed.add(task)
+            self._listener(TaskFailed(at_us=at_us - self.began_us, task=task, how="killed on order"))
+        for at_us, report in news.reports:
+            for event in self._events(at_us - self.began_us, report):
+                self._listener(event)
+        self._counters.update(news.counters)
+        if now_us >= self._progress_us:
+            self._progress_us = now_us + PROGRESS_US
+            self._listener(self._progress(now_us - self.began_us))
+
+    def _progress(self, at_us: int) -> Progress:
+        vertices = tuple(
+            VertexProgress(
+                vertex=vertex.name,
+                parallelism=vertex.parallelism,
+                rows_in=self._sum("events", vertex.name),
+                rows_out=self._sum("rows_out", vertex.name),
+            )
+            for vertex in self._plan.vertices
+        )
+        return Progress(
+            at_us=at_us,
+            vertices=vertices,
+            in_flight_bytes=self._sum("in_flight_bytes"),
+            determinant_bytes=self._sum("delta_bytes"),
+        )
+
+    def _sum(self, counter: str, vertex: str | None = None) -> int:
+        return sum(c[counter] for task, c in self._counters.values() if vertex is None or task.vertex == vertex)
+
+    def _events(self, at_us: int, report: Report) -> Iterator[Event]:
+        detail, task = report.detail, report.task
+        match report.what:
+            case Happening.DEPLOYED:
+                yield Deployed(at_us=at_us, tasks=len(self._plan.tasks), standbys=self._standbys)
+            case Happening.CHECKPOINT_COMPLETED:
+                yield CheckpointCompleted(
+                    at_us=at_us,
+                    checkpoint=detail["checkpoint"],
+                    duration_ms=detail["duration_ms"],
+                    bytes=detail["written_bytes"],
+                )
+            case Happening.CHECKPOINT_ABORTED:
+                yield CheckpointAborted(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
+            case Happening.ROLLED_BACK:
+                yield RolledBack(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
+            case Happening.FINISHED:
+                yield Finished(at_us=at_us)
+            case _ if task is not None:
+                yield from self._task_events(at_us, task, report)
+
+    def _task_events(self, at_us: int, task: TaskId, report: Report) -> Iterator[Event]:
+        detail = report.detail
+        match report.what:
+            case Happening.TASK_FAILED:
+                if task not in self._crashed:
+                    yield TaskFailed(at_us=at_us, task=task, how=detail["reason"])
+                self._crashed.discard(task)
+                yield Detected(at_us=at_us, task=task)
+            case Happening.STANDBY_PROMOTED:
+                generation, counter = detail["attempt"].split(".")
+                yield StandbyActivated(at_us=at_us, task=task, attempt=Attempt(int(generation), int(counter)))
+            case Happening.REPLAYED:
+                yield Replayed(at_us=at_us, task=task, rows=detail["rows"])
+            case Happening.NEW_EFFECT:
+                yield FirstNewEffect(at_us=at_us, task=task)
