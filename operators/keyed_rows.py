@@ -55,17 +55,18 @@ class KeyedRows:
         positions, numbers = self._index.probe(hash_rows(rows, self._keys))
         living = self._alive[numbers]
         positions, numbers = positions[living], numbers[living]
-        if len(numbers) == 0:
+        if len(numbers) == 0 or not self._keys:
             return positions, numbers
-        found = self.take(numbers)
+        found = self.take(numbers, self._keys)
         equal = equal_rows(rows, self._keys, positions, found, self._keys, np.arange(len(numbers)), nulls_equal=True)
         return positions[equal], numbers[equal]
 
-    def take(self, numbers: Ints) -> pa.RecordBatch:
-        """These rows, of which there is at least one."""
-        if len(self._chunks) == 1:
-            return self._chunks[0].rows.take(numbers)
-        table: Any = pa.Table.from_batches([chunk.rows for chunk in self._chunks])
+    def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """These rows, of which there is at least one; of their columns all, or the named ones."""
+        rows = [chunk.rows if columns is None else chunk.rows.select(list(columns)) for chunk in self._chunks]
+        if len(rows) == 1:
+            return rows[0].take(numbers)
+        table: Any = pa.Table.from_batches(rows)
         batch: pa.RecordBatch = table.take(pa.array(numbers)).combine_chunks().to_batches()[0]
         return batch
 

@@ -189,6 +189,20 @@ def test_without_keys_there_is_one_result_per_window() -> None:
     assert out.rows() == [{"window_end": 10, "most": 7}, {"window_end": 20, "most": 5}]
 
 
+def test_times_may_be_timestamps_in_and_out() -> None:
+    instant = pa.timestamp("us", "UTC")
+    rows = pa.record_batch({"key": pa.array(["a"]), "value": pa.array([1]), "at": pa.array([1_000_003], instant)})
+    types: dict[str, Any] = {"key": pa.string(), "window_end": instant, "rows": pa.int64()}
+    schema = pa.schema(types.items())
+    operator = WindowAggregate(("key",), Tumbling(10), COUNT, schema, "at")
+    ctx, out = opened(operator)
+    operator.on_rows(rows, 0)
+    advance(operator, ctx, MAX_TIME)
+    (_, result) = out.batches[0]
+    assert result.schema.equals(schema)
+    assert result.column("window_end").cast(pa.int64()).to_pylist() == [1_000_010]
+
+
 @pytest.mark.parametrize("window", [Tumbling(10, True), Hopping(10, 5, True)])
 def test_processing_time_counts_by_arrival_and_fires_by_timer(window: Tumbling | Hopping) -> None:
     operator = aggregate(window)
