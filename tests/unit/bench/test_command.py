@@ -1,0 +1,52 @@
+"""``clonos nexmark``: what is written wrongly is refused in one line before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from clonos_py.cli.main import invoke
+from clonos_py.cli.nexmark import Count
+
+
+@pytest.mark.parametrize(("written", "count"), [("5M", 5_000_000), ("1.5k", 1_500), ("7", 7), ("2G", 2_000_000_000)])
+def test_numbers_of_events_are_written_with_units(written: str, count: int) -> None:
+    assert Count().convert(written, None, None) == count
+
+
+@pytest.mark.parametrize("written", ["", "0", "-5", "5x", "M", "5 M", "0.0001k"])
+def test_anything_else_is_no_number_of_events(written: str) -> None:
+    with pytest.raises(click.BadParameter, match="write it as 500000, 500k or 5M"):
+        Count().convert(written, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["q4"], "there is no Nexmark query 'q4'"),
+        (["q0", "--events", "many"], "'many' is no number of events"),
+        (["q0", "--sink", "floor"], "'floor' is not one of"),
+        (["q0", "--sink", "files"], "add --out DIR"),
+        (["q0", "--out", "results"], "a blackhole leaves nothing"),
+        (["q0", "--report", "/no/such/folder/report.json"], "must be a file in a folder that exists"),
+        (["q0", "--kill", "join"], "write OPERATOR[INDEX]@TIME"),
+        (["q0", "--guarantee", "exactly-once", "--sharing-depth", "0"], "exactly-once needs determinants"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke(["nexmark", "run", *arguments]) in (1, 2)
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["run", "demo"])
+def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["nexmark", command, "--help"]) == 0
+    assert f"clonos nexmark {command}" in capsys.readouterr().out
