@@ -250,7 +250,7 @@ class JobMachine:
                 self._send(process, messages.Sever(round_.number, inputs, attempts, self.checkpoints.completed))
         for process in promoted:
             if process.task in self._failed_us:
-                self._report(Happening.STANDBY_PROMOTED, process.task, **self._since(process.task))
+                self._report(Happening.STANDBY_PROMOTED, process.task, attempt=str(process.attempt), **self._since(process.task))
 
     def _owners(self) -> dict[TaskId, tuple[str, Attempt]]:
         found = {}

@@ -470,14 +470,18 @@ class LinkMachine:
             self._enter(TaskState.FINISHED)
             self._out.append(io.Tell(control.Drained(self.process)))
 
-    def _on_ping(self, message: control.Ping) -> None:
-        counters = {
+    @property
+    def counters(self) -> dict[str, int]:
+        """Bytes: retained frames, held determinants, and what was sent so far of both."""
+        return {
             "in_flight_bytes": self.memory_bytes,
             "log_bytes": self.store.size_bytes,
             "data_bytes": self.data_bytes,
             "delta_bytes": self.delta_bytes,
         }
-        self._out.append(io.Tell(control.Pong(self.process, message.number, counters)))
+
+    def _on_ping(self, message: control.Ping) -> None:
+        self._out.append(io.Tell(control.Pong(self.process, message.number, self.counters)))
 
     def _on_stop(self, message: control.Stop) -> None:
         self._out.append(io.Shutdown(message.reason))

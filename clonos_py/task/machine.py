@@ -189,6 +189,8 @@ class TaskMachine:
             segment = None
         if segment or frames:
             self._events.append(Produced(segment, frames))
+            rows_out = sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None)
+            self._events.append(Observed(rows_out=rows_out))
         if self._shared.counts:
             self._events.append(Observed(counts=self._shared.counts))
             self._shared.counts = {}

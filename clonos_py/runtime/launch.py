@@ -1,0 +1,23 @@
+"""From a job and its settings to a run, on whichever driver the settings name."""
+
+from __future__ import annotations
+
+from clonos_py.dsl.job import Job
+from clonos_py.dsl.settings import Runtime, Settings
+from clonos_py.observe.events import Listener, unheard
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.orders import RunResult
+
+
+def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunResult:
+    """Plans and runs a job to its end. Raises GraphError or SettingError before anything starts, later the error that
+    ended the job; KeyboardInterrupt after an orderly stop."""
+    physical = plan(job, settings)
+    match settings.runtime:
+        case Runtime.RAY:
+            from clonos_py.runtime.ray.run import run
+        case Runtime.LOCAL:
+            from clonos_py.runtime.local.run import run
+        case Runtime.SIM:
+            from clonos_py.runtime.sim.job import run
+    return run(physical, settings, listener)

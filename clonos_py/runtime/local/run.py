@@ -1,0 +1,136 @@
+"""Runs a plan in this process: all tasks and standbys in one thread, started in about a second.
+
+Failures on order are the loss of a task's objects; everything else about recovery is what Ray runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import secrets
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.connectors.http import HttpxClient
+from clonos_py.dsl.settings import Settings
+from clonos_py.job.events import Happening, Report
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.events import Finished, Listener
+from clonos_py.runtime.local.clock import RealTime
+from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
+from clonos_py.runtime.ray.counters import Counters
+from clonos_py.runtime.ray.telling import News, Teller
+from clonos_py.runtime.world import Settings as WorldSettings
+from clonos_py.runtime.world import World
+from clonos_py.services.registry import ServiceRegistry
+from clonos_py.task.events import Observed
+from clonos_py.task.link import LinkLimits
+
+_TELL_US = 50_000
+
+
+class LocalPorts:
+    """The outside world of one task."""
+
+    def __init__(self, clock: RealTime) -> None:
+        self._clock = clock
+        self._services = ServiceRegistry({}, HttpxClient)
+
+    def now_us(self) -> int:
+        return self._clock.now_us()
+
+    def seed(self) -> int:
+        return secrets.randbits(63)
+
+    def service(self, name: str) -> Any:
+        return self._services.client(name)
+
+
+class Monitor:
+    """Watches a world between its actions: failures on order, news and counters for the listener."""
+
+    def __init__(self, teller: Teller, orders: list[tuple[int, TaskId]], clock: RealTime) -> None:
+        self._teller, self._clock = teller, clock
+        self._orders = orders
+        self._due: list[tuple[int, TaskId]] = []
+        self._news = News()
+        self._counters: dict[TaskId, Counters] = {}
+        self._numbers: dict[TaskId, int] = {}
+        self._tell_at_us = 0
+
+    def report(self, time_us: int, report: Report) -> None:
+        if report.what is Happening.DEPLOYED:
+            self._due.extend((time_us + after_us, task) for after_us, task in self._orders)
+            self._orders = []
+            heapq.heapify(self._due)
+        self._news.reports.append((time_us, report))
+
+    def observe(self, task: TaskId, observed: Observed) -> None:
+        self._counters.setdefault(task, Counters()).observe(observed)
+
+    def __call__(self, world: World) -> None:
+        while self._due and self._due[0][0] <= world.now_us:
+            self._crash(world, heapq.heappop(self._due)[1])
+        if world.now_us >= self._tell_at_us:
+            self._tell_at_us = world.now_us + _TELL_US
+            self.tell(world)
+
+    def _crash(self, world: World, task: TaskId) -> None:
+        self._news.crashes.append((world.now_us, task))
+        world.kill(next(p.number for p in world.processes.values() if p.task == task and p.link.attempt is not None))
+
+    def tell(self, world: World) -> None:
+        """Hands over what has gathered."""
+        for process in world.processes.values():
+            if process.link.attempt is not None:
+                counters = self._counters.setdefault(process.task, Counters())
+                number = self._numbers.setdefault(process.task, len(self._numbers))
+                self._news.counters[number] = (process.task, counters.report() | process.link.counters)
+        news, self._news = self._news, News()
+        self._teller.tell(news, self._clock.now_us())
+
+
+def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
+    """Runs to the end of the sources. Ctrl-C ends the run, its last checkpoint intact, and is raised again. Raises the
+    ClonosError that ended the job."""
+    clock = RealTime()
+    teller = Teller(plan, clock.now_us(), listener)
+    monitor = Monitor(teller, kills(plan, settings), clock)
+    with ExitStack() as stack:
+        store = _open_store(plan, settings, stack)
+        limits = LinkLimits(budget_bytes=settings.in_flight_budget_bytes)
+        world = World(
+            plan,
+            store,
+            clock,
+            _ports(clock),
+            WorldSettings(policy(settings), limits, settings.linger_us),
+            monitor.report,
+            monitor.observe,
+            monitor,
+        )
+        try:
+            end = world.run()
+        except KeyboardInterrupt:
+            listener(Finished(at_us=clock.now_us() - teller.began_us, stopped=True))
+            raise
+        finally:
+            monitor.tell(world)
+    raise_for(end)
+    return RunResult(plan, teller.latency)
+
+
+def _ports(clock: RealTime) -> Callable[[TaskId], LocalPorts]:
+    return lambda task: LocalPorts(clock)
+
+
+def _open_store(plan: PhysicalPlan, settings: Settings, stack: ExitStack) -> SnapshotStore:
+    folder = settings.checkpoints or stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-checkpoints-"))
+    store = CheckpointStore(folder, plan.job)
+    if settings.fresh:
+        store.archive()
+    return store

@@ -1,0 +1,55 @@
+"""What every driver makes of settings, and what it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clonos_py.dsl.settings import Guarantee, Settings
+from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.model import errors
+from clonos_py.model.errors import SettingError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.metrics import LatencyHistogram
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What is left of a run besides its output. ``latency`` is of the markers that reached sinks."""
+
+    plan: PhysicalPlan
+    latency: LatencyHistogram
+
+
+def policy(settings: Settings) -> JobPolicy:
+    """How the coordinator is to behave."""
+    return JobPolicy(
+        checkpoint_interval_us=settings.checkpoint_interval_us,
+        checkpoint_timeout_us=settings.checkpoint_timeout_us,
+        heartbeat_us=min(settings.heartbeat_timeout_us // 8, 250_000),
+        heartbeat_timeout_us=settings.heartbeat_timeout_us,
+        deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
+        replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
+    )
+
+
+def kills(plan: PhysicalPlan, settings: Settings) -> list[tuple[int, TaskId]]:
+    """Failures on order as (microseconds after deployment, task). Operators are found in whatever vertex they were
+    chained into. Raises SettingError."""
+    vertex_of = {vertex.name: vertex for vertex in plan.vertices}
+    vertex_of.update({o.name: vertex for vertex in plan.vertices for o in vertex.operators})
+    vertex_of.update({vertex.source.name: vertex for vertex in plan.vertices if vertex.source})
+    orders = []
+    for kill in settings.kills:
+        vertex = vertex_of.get(kill.operator)
+        if vertex is None or kill.index >= vertex.parallelism:
+            there = ", ".join(f"{v.name}[0..{v.parallelism - 1}]" for v in plan.vertices)
+            raise SettingError(f"--kill {kill}: there is no such task; there are {there}")
+        orders.append((kill.at_us, TaskId(vertex.name, kill.index)))
+    return orders
+
+
+def raise_for(end: EndJob) -> None:
+    """Raises the ClonosError that ended a job, if one did."""
+    if end.error is not None:
+        raise getattr(errors, end.error, errors.ClonosError)(end.message)
