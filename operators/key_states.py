@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -95,19 +96,17 @@ class KeyStates:
         return Chunk(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
     def _encoded(self, cell: Cell) -> bytes:
-        try:
-            return msgspec.msgpack.encode((cell.values, cell.written, cell.timers))
-        except (TypeError, ValueError, OverflowError):
-            for name, value in cell.values.items():
-                self._check(name, value)
-            raise
+        values = {name: self._checked(name, value) for name, value in cell.values.items()}
+        return msgspec.msgpack.encode((values, cell.written, cell.timers))
 
-    def _check(self, name: str, value: Any) -> None:
+    def _checked(self, name: str, value: Any) -> msgspec.Raw:
+        """The value encoded, if it can be read back as what it is declared to be."""
         try:
-            msgspec.msgpack.encode(value)
+            msgspec.convert(value, self._types[name], builtin_types=(bytes, Decimal))
+            return msgspec.Raw(msgspec.msgpack.encode(value))
         except (TypeError, ValueError, OverflowError) as error:
             where = f"{self._process.__name__}.{name}"
-            message = f"{where} holds {value!r:.200}, which cannot be stored ({error}); keep plain data or Records"
+            message = f"{where} holds {value!r:.200}, which cannot be stored as it is declared: {error}"
             raise UserCodeError(message) from error
 
     def _decoded(self, key: bytes, group: int, state: bytes) -> Cell:
@@ -123,7 +122,7 @@ class KeyStates:
 
     def _value(self, name: str, raw: msgspec.Raw) -> Any:
         try:
-            return msgspec.msgpack.decode(raw, type=self._types.get(name, Any))
+            return msgspec.msgpack.decode(raw, type=self._types[name])
         except msgspec.ValidationError as error:
             where = f"{self._process.__name__}.{name}"
             raise GraphError(f"{where} is declared as another type than the checkpoint holds: {error}") from error
@@ -143,9 +142,12 @@ def _key_values(column: pa.Array[Any]) -> list[Any]:
 
 
 def _value_types(process: type[Process[Any, Any]]) -> dict[str, Any]:
+    """By attribute: its annotation, or else the type of its default."""
     try:
-        return typing.get_type_hints(process)
+        hints = typing.get_type_hints(process)
     except NameError as error:
         raise GraphError(
             f"{process.__name__}: {error}; define the types of its state at the top of the module"
         ) from error
+    defaults = {name: state.default for name, state in process.declared_states.items()}
+    return {name: hints.get(name, Any if value is None else type(value)) for name, value in defaults.items()}

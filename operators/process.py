@@ -172,24 +172,25 @@ class ProcessOperator(Operator):
         return rows
 
     def _feed(self, rows: pa.RecordBatch) -> None:
+        for start in range(0, rows.num_rows, SLICE_ROWS):
+            self._feed_slice(rows.slice(start, SLICE_ROWS), start)
+
+    def _feed_slice(self, rows: pa.RecordBatch, start: int) -> None:
         keys = encoded_keys(rows, self._keys)
         groups = key_groups(rows, self._keys, self.ctx.key_groups).tolist()
         rows = rows.select([name for name in rows.schema.names if name != GROUP_COLUMN])
         times: list[Any] = [None] * rows.num_rows if self._time is None else rows.column(self._time).to_pylist()
-        number = 0
-        for part in decode(rows, self._row_type or record_type(rows.schema)):
-            for record in part:
-                time = times[number]
-                if self._in_order:
-                    self._fire(self._event, time)
-                self.cell = self._states.cell(keys[number], groups[number])
-                self._now = time
-                self._context.at_row(number, time)
-                try:
-                    self._take(self._process.on_row(record, self._context))
-                except Exception as error:
-                    raise self._failed(f"record {row_text(rows, number)}", error) from error
-                number += 1
+        records = next(decode(rows, self._row_type or record_type(rows.schema)))
+        for row, (record, key, group, time) in enumerate(zip(records, keys, groups, times, strict=True)):
+            if self._in_order:
+                self._fire(self._event, time)
+            self.cell = self._states.cell(key, group)
+            self._now = time
+            self._context.at_row(start + row, time)
+            try:
+                self._take(self._process.on_row(record, self._context))
+            except Exception as error:
+                raise self._failed(f"record {row_text(rows, row)}", error) from error
 
     def _fire(self, queue: TimerQueue, up_to: int) -> None:
         while (due := queue.pop(up_to)) is not None:

@@ -162,7 +162,7 @@ class Timer:
 
 def state(default: T, *, ttl: str | int | None = None) -> T:
     """A value per key, plain data or a Record: ``default`` at first, and again when ``ttl`` (event time) has passed
-    since it was assigned."""
+    since it was assigned. Its annotation (else the type of the default) says how a checkpoint is read back."""
     declared: Any = ValueState(default, None if ttl is None else micros(ttl))
     return typing.cast(T, declared)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from clonos_py.model.errors import SettingError
@@ -23,6 +24,7 @@ _UNITS_US = {
 _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
+@functools.lru_cache(maxsize=1_024)
 def micros(duration: str | int) -> int:
     """Microseconds of a duration such as ``"10s"``, ``"1.5 min"`` or ``"-5m"``; an int is taken as microseconds.
 

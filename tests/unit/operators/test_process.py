@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -358,18 +359,65 @@ def test_the_log_of_changes_is_written_anew_when_it_outgrows_the_state() -> None
         assert sum(chunk.rows.num_rows for chunk in chunks) <= 2 * 100 + 1_024
 
 
-def test_a_value_that_cannot_be_stored_is_named() -> None:
+@pytest.mark.parametrize("value", [object(), "text", 1.5, 2**70, Decimal(1)])
+def test_a_value_that_is_not_as_declared_is_named_before_it_is_stored(value: Any) -> None:
     class Hoarder(Process[Txn, Alert]):
-        thing: Any = state(None)
+        thing: int | None = state(None)
 
         def on_row(self, txn: Txn, ctx: Context) -> None:
-            self.thing = object()
+            self.thing = value
 
     hoarder = operator(Hoarder, Alert)
     opened(hoarder)
     hoarder.on_rows(txns((1, 1, 1)), 0)
-    with pytest.raises(UserCodeError, match=r"Hoarder.thing holds <object .*, which cannot be stored"):
+    with pytest.raises(UserCodeError, match=r"Hoarder.thing holds .*, which cannot be stored as it is declared"):
         hoarder.snapshot()
+
+
+def test_values_come_back_as_what_they_were() -> None:
+    told: list[Any] = []
+
+    class Keeper(Process[Txn, Alert]):
+        row: Txn | None = state(None)
+        amounts: MapState[str, Decimal] = map_state()
+        sum = state(Decimal(0))
+        pair: tuple[int, str] = state((0, ""))
+        raw: bytes = state(b"")
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            told.append((self.row, dict(self.amounts), self.sum, self.pair, self.raw))
+            self.row = txn
+            self.amounts["a"] = self.sum = Decimal("1.50")
+            self.pair = (txn.cents, "x")
+            self.raw = b"\xff"
+
+    keeper, successor = operator(Keeper, Alert), operator(Keeper, Alert)
+    opened(keeper)
+    opened(successor)
+    keeper.on_rows(txns((1, 7, 3)), 0)
+    successor.restore([stored(keeper.snapshot())])
+    for process in (keeper, successor):
+        process.on_rows(txns((1, 8, 4)), 0)
+    assert told[1] == told[2] == (Txn(1, 7, 3), {"a": Decimal("1.50")}, Decimal("1.50"), (7, "x"), b"\xff")
+    assert repr(told[1]) == repr(told[2])
+
+
+def test_a_checkpoint_of_another_type_is_named() -> None:
+    class Before(Process[Txn, Alert]):
+        thing: str = state("")
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            self.thing = "text"
+
+    class After(Process[Txn, Alert]):
+        thing: int = state(0)
+
+    before, after = operator(Before, Alert), operator(After, Alert)
+    opened(before)
+    opened(after)
+    before.on_rows(txns((1, 1, 1)), 0)
+    with pytest.raises(GraphError, match=r"After.thing is declared as another type than the checkpoint holds"):
+        after.restore([before.snapshot()])
 
 
 def test_rows_of_one_time_keep_the_order_of_arrival_whatever_is_taken_and_stored_between() -> None:
