@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ from clonos_py.columns.grouping import group_integers
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Session
+from clonos_py.operators import keyed_rows
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import merge_intervals
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
@@ -37,6 +40,14 @@ ROWS: st.SearchStrategy[list[Row]] = st.lists(
     st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 9), st.integers(0, 60)), max_size=12
 )
 STEPS = st.lists(st.tuples(ROWS, st.integers(0, 70)), max_size=6)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _state_is_compacted_early() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8)):
+            patch.setattr(module, name, value)
+        yield
 
 
 def batch(rows: list[Row]) -> pa.RecordBatch:

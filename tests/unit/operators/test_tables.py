@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.model.aggregates import Aggregate
+from clonos_py.operators import keyed_rows
 from clonos_py.operators.tables import TableAggregate
 from tests.unit.operators.scripted import ScriptedContext, opened, stored
 
@@ -29,6 +32,14 @@ BATCHES: st.SearchStrategy[list[list[Row]]] = st.lists(
     ),
     max_size=6,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _state_is_compacted_early() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8)):
+            patch.setattr(module, name, value)
+        yield
 
 
 def table(mode: Literal["changes", "at_end"]) -> TableAggregate:

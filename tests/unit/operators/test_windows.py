@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.operators import panes
 from clonos_py.operators.panes import PANE_COLUMN
 from clonos_py.operators.windows import LATE_PORT, WindowAggregate, WindowCombine, combined_schema
 from tests.unit.operators.scripted import ScriptedContext, advance, opened, stored
@@ -41,6 +43,14 @@ ROWS = st.lists(
 WINDOWS = st.sampled_from(
     [Tumbling(10), Tumbling(1), Hopping(10, 5), Hopping(9, 6), Hopping(12, 3), Hopping(20, 2), Hopping(4, 6)]
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _state_is_compacted_early() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in ((panes, "_DOUBLING_ROWS", 5), (panes, "_MANY_CHUNKS", 3)):
+            patch.setattr(module, name, value)
+        yield
 
 
 class WallClock:
