@@ -19,6 +19,7 @@ from typing import Any
 
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClonosError, GraphError
+from clonos_py.model.record import split_optional
 
 _KINDS = (str, int, float, bool)
 
@@ -141,8 +142,8 @@ def _offer(path: Path, module: ModuleType, found: Any) -> JobFile:
 
 
 def _parameter(path: Path, spec: inspect.Parameter, kind: Any) -> Parameter:
-    plain = [part for part in typing.get_args(kind) if part is not type(None)] or [kind]
-    if len(plain) != 1 or plain[0] not in _KINDS or spec.kind not in (spec.POSITIONAL_OR_KEYWORD, spec.KEYWORD_ONLY):
+    plain, _ = split_optional(kind)
+    if plain not in _KINDS or spec.kind not in (spec.POSITIONAL_OR_KEYWORD, spec.KEYWORD_ONLY):
         raise GraphError(f"{path.name}: parameter {spec.name!r} cannot be an option; use str, int, float or bool")
     required = spec.default is spec.empty
-    return Parameter(spec.name, plain[0], None if required else spec.default, required)
+    return Parameter(spec.name, plain, None if required else spec.default, required)

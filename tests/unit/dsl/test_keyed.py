@@ -52,7 +52,8 @@ def test_aggregate_fills_a_class_from_key_window_and_aggregates() -> None:
 
 def test_aggregate_without_a_class_has_every_column() -> None:
     made = keyed().window(session("10s")).aggregate(
-        n=count(), notes=col("note").count(), total=col("price").sum(), average=col("bidder").mean(), last=col("note").max()
+        n=count(), notes=col("note").count(), total=col("price").sum(), average=col("bidder").mean(),
+        last=col("note").max()
     )  # fmt: skip
     assert [(field.name, str(field.type), field.nullable) for field in made.schema] == [
         ("auction", "int64", False),

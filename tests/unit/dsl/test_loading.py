@@ -1,0 +1,97 @@
+"""Job files: what is found in them, their parameters, and what is wrong with others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clonos_py import GraphError
+from clonos_py.dsl.loading import Parameter, load_job_file
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Iterator[Path]:
+    """A folder for job files; modules and paths they added are taken back."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def job_file(folder: Path, text: str, name: str = "my_job_file.py") -> str:
+    (folder / name).write_text(f"from clonos_py import Job\n{text}\n")
+    return str(folder / name)
+
+
+def test_the_only_job_of_a_file_is_found(write: Path) -> None:
+    file = load_job_file(job_file(write, "job = Job('one')\nalias = job"))
+    assert file.job().name == "one"
+    assert file.parameters == {}
+    assert file.module == "my_job_file"
+
+
+def test_one_of_several_jobs_is_named(write: Path) -> None:
+    path = job_file(write, "a = Job('a')\nb = Job('b')")
+    assert load_job_file(f"{path}:b").job().name == "b"
+    with pytest.raises(GraphError, match=r"my_job_file.py has 2 jobs; it has a, b: name one, as my_job_file.py:a"):
+        load_job_file(path)
+    with pytest.raises(GraphError, match=r"my_job_file.py has no job 'c'; it has a, b"):
+        load_job_file(f"{path}:c")
+
+
+def test_parameters_of_a_job_function_become_options(write: Path) -> None:
+    text = (
+        "def job(topic: str, rate: float | None = None, *, limit: int = 3) -> Job:\n    return Job(f'{topic}-{limit}')"
+    )
+    file = load_job_file(job_file(write, text))
+    assert list(file.parameters.values()) == [
+        Parameter("topic", str, None, required=True),
+        Parameter("rate", float, None),
+        Parameter("limit", int, 3),
+    ]
+    assert file.job({"topic": "bids", "limit": 5}).name == "bids-5"
+    assert file.job({"topic": "bids", "limit": None}).name == "bids-3"
+    with pytest.raises(GraphError, match=r"my_job_file.py needs a value for topic"):
+        file.job({})
+
+
+def test_a_file_is_not_run_as_main_and_finds_its_neighbours(write: Path) -> None:
+    (write / "my_job_names.py").write_text("NAME = 'neighbour'\n")
+    file = load_job_file(
+        job_file(write, "from my_job_names import NAME\nassert __name__ != '__main__'\njob = Job(NAME)")
+    )
+    assert file.job().name == "neighbour"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "my_job_file.py has no job; define one: job = Job"),
+        ("1 / 0", "my_job_file.py:2: ZeroDivisionError: division by zero"),
+        ("import no_such_module", "my_job_file.py:2: ModuleNotFoundError"),
+        ("def (", "my_job_file.py:2: SyntaxError"),
+        ("job = Job('a b')", "Job: 'a b' is no name of a job"),
+        ("def job(names: list[str]) -> Job: ...", "parameter 'names' cannot be an option; use str, int, float or bool"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_refused(write: Path, text: str, message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        load_job_file(job_file(write, text))
+    assert message in str(caught.value)
+
+
+def test_a_function_that_gives_no_job_is_refused(write: Path) -> None:
+    file = load_job_file(job_file(write, "def job() -> Job:\n    return None"))
+    with pytest.raises(GraphError, match=r"job\(\) gave NoneType, not a Job"):
+        file.job()
+
+
+def test_a_file_that_is_not_there_or_hides_a_module_is_refused(write: Path) -> None:
+    with pytest.raises(GraphError, match=r"nothing.py: no such job file; give a Python file"):
+        load_job_file(str(write / "nothing.py"))
+    with pytest.raises(GraphError, match=r"json.py: there is a module 'json' already .*; rename the file"):
+        load_job_file(job_file(write, "job = Job('x')", "json.py"))
