@@ -21,7 +21,12 @@ from clonos_py.operators.process_state import Cell, Process
 
 _SLACK_ROWS = 1_024
 _NAN = float("nan")
-_SCHEMA = pa.schema([(GROUP_COLUMN, pa.int32()), ("key", pa.binary()), ("state", pa.binary())])
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field(GROUP_COLUMN, pa.int32()),
+    pa.field("key", pa.binary()),
+    pa.field("state", pa.binary()),
+]
+_SCHEMA = pa.schema(_FIELDS)
 
 
 class _Encoded(msgspec.Struct, array_like=True):
@@ -86,7 +91,7 @@ class KeyStates:
                     self.cells[key] = self._decoded(key, group, state)
 
     def _chunk(self, cells: list[Cell]) -> Chunk:
-        columns = [
+        columns: list[pa.Array[Any]] = [
             pa.array([cell.group for cell in cells], pa.int32()),
             pa.array([cell.key for cell in cells], pa.binary()),
             pa.array([None if cell.empty else self._encoded(cell) for cell in cells], pa.binary()),
