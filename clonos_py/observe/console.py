@@ -27,11 +27,13 @@ def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
     """Shows a run while the block lasts and sums it up afterwards."""
     console = console or Console(stderr=True)
     status = RunStatus()
-    with _live(job, status, console) if console.is_terminal else nullcontext():
-        yield status.on
-    if status.finished:
-        for line in summary(job, status):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    try:
+        with _live(job, status, console) if console.is_terminal else nullcontext():
+            yield status.on
+    finally:
+        if status.finished:
+            for line in summary(job, status):
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _live(job: str, status: RunStatus, console: Console) -> Live:

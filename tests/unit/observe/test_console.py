@@ -130,6 +130,14 @@ def test_a_terminal_gets_the_live_view_and_the_sum() -> None:
     assert "hot finished after 5.0 s" in text
 
 
+def test_a_run_that_was_interrupted_in_order_is_summed_up() -> None:
+    text = io.StringIO()
+    with pytest.raises(KeyboardInterrupt), watch("hot", Console(file=text, width=150)) as listener:
+        listener(Finished(at_us=2_000_000, stopped=True))
+        raise KeyboardInterrupt
+    assert text.getvalue() == "hot stopped after 2.0 s\n"
+
+
 def test_a_run_that_failed_is_not_summed_up() -> None:
     assert watched(False, *STORY) == ""
 
