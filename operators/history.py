@@ -71,7 +71,8 @@ class History:
             return pieces[0]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return concat(pieces).take(back)
+        ordered: pa.RecordBatch = concat(pieces).take(back)
+        return ordered
 
     def expire(self, time: str, before: int) -> None:
         """Forgets segments in which most rows have a ``time`` earlier than ``before``, except their later rows."""
