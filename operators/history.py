@@ -63,7 +63,7 @@ class History:
         owners = np.searchsorted(self._starts, numbers, side="right") - 1
         order = np.argsort(owners, kind="stable")
         held, cuts = np.unique(owners[order], return_index=True)
-        pieces = [
+        pieces: list[pa.RecordBatch] = [
             self._segments[segment].rows.take(numbers[part] - self._starts[segment])
             for segment, part in zip(held.tolist(), np.split(order, cuts[1:]), strict=True)
         ]
@@ -71,8 +71,7 @@ class History:
             return pieces[0]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        ordered: pa.RecordBatch = concat(pieces).take(back)
-        return ordered
+        return concat(pieces).take(back)
 
     def expire(self, time: str, before: int) -> None:
         """Forgets segments in which most rows have a ``time`` earlier than ``before``, except their later rows."""
