@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.connectors.http import HttpxClient
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
@@ -29,6 +28,7 @@ from clonos_py.runtime.ray.storage_loop import StorageLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
 from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.transport.endpoint import Endpoint
+from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.link import LinkLimits, LinkMachine
 from clonos_py.task.machine import TaskMachine
@@ -85,7 +85,7 @@ class Process:
         Raises ClonosError where an operator cannot be opened."""
         plan = deployment.plan
         self._done = threading.Event()
-        self._services = ServiceRegistry({}, HttpxClient)
+        self._services = ServiceRegistry({}, _http_client)
         self._machine = TaskMachine(plan, task, LivePorts(self._services), deployment.linger_us)
         deployment.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.sockets), plan, task)
@@ -117,15 +117,20 @@ class Process:
     def wait(self) -> None:
         """Until the process was told to stop; everything is closed then."""
         self._done.wait()
-        for thread in self._threads:
-            thread.join(_JOIN_S_MAX)
+        self._join()
         self._machine.close()
         self._services.close()
 
     def abandon(self) -> None:
-        """Ends the threads and closes the connections without a word to anybody, as a death would."""
+        """Ends the threads and closes the connections without a word to anybody, as a death would. On return nothing
+        more is done."""
         self._link.stop()
         self._shut_down("abandoned")
+        self._join()
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            thread.join(_JOIN_S_MAX)
 
     def _hand(self, item: Any) -> None:
         self._task.put(item)
@@ -140,6 +145,13 @@ class Process:
         self._task.stop()
         self._storage.stop()
         self._done.set()
+
+
+def _http_client() -> HttpClient:
+    """Imported when it is asked for: most processes never are, and it takes a fifth of a second to load."""
+    from clonos_py.connectors.http import HttpxClient
+
+    return HttpxClient()
 
 
 def tune_interpreter() -> None:

@@ -7,20 +7,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.dsl.settings import Guarantee, Settings
-from clonos_py.job.events import EndJob, JobPolicy
-from clonos_py.model import errors
-from clonos_py.model.errors import ClusterError, SettingError
-from clonos_py.model.ids import TaskId
+from clonos_py.job.events import EndJob
+from clonos_py.model.errors import ClusterError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Finished, Listener
-from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
 from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, CoordinatorActor, JobOrder
 from clonos_py.runtime.ray.cluster import Cluster, connected, import_ray
 from clonos_py.runtime.ray.process import Deployment
@@ -33,31 +30,22 @@ _SECRET_BYTES = 32
 _NAMESPACE = "clonos"
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """What is left of a run besides its output. ``latency`` is of the markers that reached sinks."""
-
-    plan: PhysicalPlan
-    latency: LatencyHistogram
-
-
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
     """Runs to the end of the sources. An interrupt (Ctrl-C) stops the job in order, its last checkpoint intact, and is
     raised again. Raises the ClonosError that ended the job."""
-    kills = _kills(plan, settings)
+    orders = kills(plan, settings)
     teller = Teller(plan, now_us(), listener)
     with connected(settings.address) as cluster, _folders(settings) as (sockets, checkpoints):
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
         deployment = _deployment(plan, settings, open_store, sockets)
-        order = JobOrder(deployment, _policy(settings), cluster, settings.checkpoints_kept, kills)
+        order = JobOrder(deployment, policy(settings), cluster, settings.checkpoints_kept, orders)
         end = _coordinate(plan.job, order, cluster, teller)
     if end is None:
         listener(Finished(at_us=now_us() - teller.began_us, stopped=True))
         raise KeyboardInterrupt
-    if end.error is not None:
-        raise getattr(errors, end.error, errors.ClonosError)(end.message)
+    raise_for(end)
     return RunResult(plan, teller.latency)
 
 
@@ -109,32 +97,6 @@ def _deployment(
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
         sockets=sockets,
     )
-
-
-def _policy(settings: Settings) -> JobPolicy:
-    return JobPolicy(
-        checkpoint_interval_us=settings.checkpoint_interval_us,
-        checkpoint_timeout_us=settings.checkpoint_timeout_us,
-        heartbeat_us=min(settings.heartbeat_timeout_us // 8, 250_000),
-        heartbeat_timeout_us=settings.heartbeat_timeout_us,
-        deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
-        replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
-    )
-
-
-def _kills(plan: PhysicalPlan, settings: Settings) -> list[tuple[int, TaskId]]:
-    """Operators are found in whatever vertex they were chained into. Raises SettingError."""
-    vertex_of = {vertex.name: vertex for vertex in plan.vertices}
-    vertex_of.update({o.name: vertex for vertex in plan.vertices for o in vertex.operators})
-    vertex_of.update({vertex.source.name: vertex for vertex in plan.vertices if vertex.source})
-    orders = []
-    for kill in settings.kills:
-        vertex = vertex_of.get(kill.operator)
-        if vertex is None or kill.index >= vertex.parallelism:
-            there = ", ".join(f"{v.name}[0..{v.parallelism - 1}]" for v in plan.vertices)
-            raise SettingError(f"--kill {kill}: there is no such task; there are {there}")
-        orders.append((kill.at_us, TaskId(vertex.name, kill.index)))
-    return orders
 
 
 @contextmanager

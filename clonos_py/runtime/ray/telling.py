@@ -30,6 +30,9 @@ from clonos_py.observe.metrics import LatencyHistogram
 PROGRESS_US = 250_000
 """Listeners hear of progress this often."""
 
+_SILENT_US = 2_000_000
+"""Whoever has told nothing for so long retains nothing any more."""
+
 
 @dataclass
 class News:
@@ -50,7 +53,9 @@ class Teller:
         self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
         self._crashed: set[TaskId] = set()
         self._counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = {}
+        self._heard_us: dict[int, int] = {}
         self._progress_us = 0
+        self._finished = False
 
     @property
     def latency(self) -> LatencyHistogram:
@@ -61,15 +66,17 @@ class Teller:
         return merged
 
     def tell(self, news: News, now_us: int) -> None:
-        """Tells what happened, then progress if it is time. Counters of dead processes stay."""
+        """Tells what happened, then progress if it is time. What dead processes counted stays."""
         for at_us, task in news.crashes:
             self._crashed.add(task)
             self._listener(TaskFailed(at_us=at_us - self.began_us, task=task, how="killed on order"))
         for at_us, report in news.reports:
             for event in self._events(at_us - self.began_us, report):
                 self._listener(event)
+                self._finished |= isinstance(event, Finished)
         self._counters.update(news.counters)
-        if now_us >= self._progress_us:
+        self._heard_us.update(dict.fromkeys(news.counters, now_us))
+        if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._listener(self._progress(now_us - self.began_us))
 
@@ -86,8 +93,13 @@ class Teller:
         return Progress(
             at_us=at_us,
             vertices=vertices,
-            in_flight_bytes=self._sum("in_flight_bytes"),
+            in_flight_bytes=sum(
+                counters["in_flight_bytes"]
+                for number, (_, counters) in self._counters.items()
+                if self._heard_us[number] > at_us + self.began_us - _SILENT_US
+            ),
             determinant_bytes=self._sum("delta_bytes"),
+            data_bytes=self._sum("data_bytes"),
         )
 
     def _sum(self, counter: str, vertex: str | None = None) -> int:

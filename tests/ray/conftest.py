@@ -1,0 +1,15 @@
+"""One Ray for all tests of this folder: it takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from clonos_py.runtime.ray.cluster import Cluster, connected
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    with connected(None) as cluster:
+        yield cluster

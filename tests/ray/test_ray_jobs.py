@@ -1,0 +1,82 @@
+"""Jobs on real actors, killed with real SIGKILLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clonos_py.connectors.digests import read_digest
+from clonos_py.dsl.settings import resolve
+from clonos_py.model.errors import ClusterError, SettingError
+from clonos_py.observe.events import (
+    CheckpointCompleted,
+    Deployed,
+    Detected,
+    Event,
+    Finished,
+    Replayed,
+    RolledBack,
+    StandbyActivated,
+    TaskFailed,
+)
+from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.runtime.ray.run import run
+from tests.ray.counting_job import counting, expected_digest
+
+pytestmark = pytest.mark.ray
+
+
+def heard(folder: Path, kills: list[str], total: int, rate: float, **settings: object) -> list[Event]:
+    events: list[Event] = []
+    plan = counting(str(folder), total, rate)
+    run(plan, resolve(command_line={"kills": kills, "checkpoint_interval": "1s", **settings}), events.append)
+    return events
+
+
+def of(events: list[Event], kind: type[Event]) -> list[Event]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def assert_exactly_once(folder: Path, total: int) -> None:
+    assert read_digest(str(folder / "rows")) == expected_digest(total)
+    near, far = read_digest(str(folder / "near")), read_digest(str(folder / "far"))
+    assert near == far
+    assert near[1] == 2 * total
+
+
+def test_every_task_is_killed_in_turn_and_nothing_is_lost_or_doubled(cluster: Cluster, tmp_path: Path) -> None:
+    kills = ["count[0]@1.5s", "numbers[1]@3.5s", "far[1]@5.5s", "numbers[0]@7.5s", "count[1]@9.5s"]
+    events = heard(tmp_path, kills, total=24_000, rate=2_000)
+    failed = [event.task for event in events if isinstance(event, TaskFailed)]
+    activated = [event.task for event in events if isinstance(event, StandbyActivated)]
+    assert len(of(events, Detected)) == len(of(events, Replayed)) == len(kills)
+    assert failed == activated
+    assert of(events, RolledBack) == []
+    assert len(of(events, CheckpointCompleted)) > 4
+    assert isinstance(events[-1], Finished)
+    assert_exactly_once(tmp_path, 24_000)
+
+
+def test_neighbours_die_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    events = heard(tmp_path, ["numbers[0]@2s", "count[0]@2s", "count[1]@2s"], total=12_000, rate=2_000)
+    assert len(of(events, StandbyActivated)) == 3
+    assert of(events, RolledBack) == []
+    assert_exactly_once(tmp_path, 12_000)
+
+
+def test_a_task_that_nobody_killed_is_not_replaced(cluster: Cluster, tmp_path: Path) -> None:
+    events = heard(tmp_path, [], total=4_000, rate=2_000)
+    assert len(of(events, Deployed)) == 1
+    assert of(events, TaskFailed) == []
+    assert_exactly_once(tmp_path, 4_000)
+
+
+def test_a_kill_of_a_task_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"--kill missing\[0\]@1s: there is no such task; there are numbers"):
+        heard(tmp_path, ["missing[0]@1s"], total=1, rate=1)
+
+
+def test_no_cluster_at_the_address_is_one_line() -> None:
+    with pytest.raises(ClusterError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1: [^\n]*$"):
+        run(counting("unused"), resolve(command_line={"address": "127.0.0.1:1"}), lambda event: None)
