@@ -6,15 +6,16 @@ ratio counts, and of the ratios the median. 1.00 would be for free.
 
 from __future__ import annotations
 
+import os
 import resource
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.dsl.settings import Runtime, Settings
 
@@ -33,7 +34,7 @@ def cpu_seconds(settings: Settings) -> float:
         return used.ru_utime + used.ru_stime
     with open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, *_ = map(int, stat.readline().split()[1:])
-    return (user + nice + system) / 100
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 
 
 def cost(query: str, events: int, settings: Settings) -> float:
@@ -55,16 +56,20 @@ def compare(query: str, events: int, pairs: int, first: Settings, second: Settin
     return found
 
 
-def run(events: int, pairs: int, **given: Any) -> None:
-    """Measures and prints."""
-    table = Table("query", "comparison", "us/event", "us/event", "efficiency", "quartiles", box=None)
+def rows(events: int, pairs: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A line of the table for each comparison."""
     for query, name, changes in _COMPARISONS:
         settings = [resolved({"parallelism": 2}, {**given, **changed}) for changed in changes]
         costs = compare(query, events, pairs, *settings)
-        low, middle, high = statistics.quantiles((b / a for a, b in costs), n=4)
+        low, middle, high = statistics.quantiles((without / cost for cost, without in costs), n=4)
         medians = [f"{statistics.median(side):.3f}" for side in zip(*costs, strict=True)]
-        table.add_row(query, name, *medians, f"{middle:.3f}", f"{low:.3f} to {high:.3f}")
-    Console().print(table)
+        yield query, name, *medians, f"{middle:.3f}", f"{low:.3f} to {high:.3f}"
+
+
+def run(events: int, pairs: int, **given: Any) -> None:
+    """Measures and prints."""
+    headings = ("query", "comparison", "us/event", "us/event", "efficiency", "quartiles")
+    show(f"CPU time, {pairs} pairs of {events:,} events", headings, rows(events, pairs, given))
 
 
 command = click.Command(

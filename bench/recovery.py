@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from clonos_py.bench.nexmark.running import Order, run_query
 from clonos_py.bench.speed import measure
+from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 
 _QUERY = "q3"
@@ -30,21 +30,25 @@ def kill_times_s(kills: int, interval_s: float) -> list[float]:
     return [interval_s * (2 + (kill + 0.5) / kills) for kill in range(kills)]
 
 
-def run(kills: int, rate: int | None, **given: Any) -> None:
-    """Measures and prints."""
-    calm = resolved({"parallelism": 2}, given)
-    pace = rate or int(measure(_QUERY, 15, calm)["throughput"]["steady_events_per_s"] / 2)
-    interval_s = calm.checkpoint_interval_us / 1e6
-    table = Table("killed", *_STEPS, "rollbacks", box=None, title=f"{_QUERY} at {pace:,} events/s, median of {kills}")
+def rows(kills: int, pace: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A line of the table for each operator that is killed."""
     for operator in _OPERATORS:
         failures, rollbacks = [], 0
+        interval_s = resolved({}, given).checkpoint_interval_us / 1e6
         for at_s in kill_times_s(kills, interval_s):
             settings = resolved({"parallelism": 2, "kills": [f"{operator}@{at_s:g}s"]}, given)
             made = run_query(Order(_QUERY, int(pace * interval_s * 4), rate=pace), settings)
             failures += made["failures"]
             rollbacks += made["rollbacks"]
-        table.add_row(operator, *(_median(failures, key) for key in _STEPS.values()), str(rollbacks))
-    Console().print(table)
+        yield operator, *(_median(failures, key) for key in _STEPS.values()), str(rollbacks)
+
+
+def run(kills: int, rate: int | None, **given: Any) -> None:
+    """Measures and prints."""
+    calm = resolved({"parallelism": 2}, given)
+    pace = rate or int(measure(_QUERY, 15, calm)["throughput"]["steady_events_per_s"] / 2)
+    title = f"Recovery, {_QUERY} at {pace:,} events/s, milliseconds after the kill, median of {kills}"
+    show(title, ("killed", *_STEPS, "rollbacks"), rows(kills, pace, given))
 
 
 def _median(failures: list[dict[str, Any]], key: str) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from clonos_py.bench.nexmark.jobs import QUERIES
 from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.dsl.settings import Settings
 from clonos_py.observe.console import bytes_text
@@ -45,10 +44,8 @@ def rows(queries: tuple[str, ...], seconds: float, settings: Settings) -> Iterat
 def run(queries: tuple[str, ...], seconds: float, **given: Any) -> None:
     """Measures and prints."""
     settings = resolved({"parallelism": 2}, given)
-    table = Table("query", "M events/s", "over", "checkpoints", "median", "data", "determinants", box=None)
-    for row in rows(queries or QUERIES, seconds, settings):
-        table.add_row(*row)
-    Console().print(table)
+    headings = ("query", "M events/s", "over", "checkpoints", "median", "data", "determinants")
+    show(f"Throughput, parallelism {settings.parallelism}", headings, rows(queries or QUERIES, seconds, settings))
 
 
 command = click.Command(

@@ -1,0 +1,18 @@
+"""Tables of figures on a terminal, of one width also where the output goes into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+_WIDTH = 120
+
+
+def show(title: str, headings: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Prints a table. ``rows`` may measure while it is iterated."""
+    table = Table(*headings, box=None, title=title, title_justify="left", pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=_WIDTH).print(table)
