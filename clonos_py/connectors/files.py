@@ -47,6 +47,7 @@ class FileSource(SourceDefinition):
         self._path = os.path.abspath(os.path.expanduser(path))
         self._format = format
         self.schemas = (_input_schema(format, schema),)
+        self.records = (schema if isinstance(schema, type) else None,)
 
     @cached_property
     def files(self) -> tuple[InputFile, ...]:

@@ -47,6 +47,7 @@ class MemorySource(SourceDefinition):
         self._partitions = partitions
         self._batch_rows = batch_rows
         self.schemas = (self._rows.schema,)
+        self.records = (_class_of(rows, schema),)
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         (names,) = columns
@@ -173,3 +174,9 @@ def _as_batch(rows: Rows, schema: type[Record] | pa.Schema | None) -> pa.RecordB
             raise GraphError("MemorySource needs records, a table or a batch; for anything else give a schema")
         schema = type(rows[0])
     return encode(rows, schema if isinstance(schema, pa.Schema) else schema.schema())
+
+
+def _class_of(rows: Rows, schema: type[Record] | pa.Schema | None) -> type[Record] | None:
+    if isinstance(schema, type):
+        return schema
+    return type(rows[0]) if isinstance(rows, Sequence) and rows and isinstance(rows[0], Record) else None

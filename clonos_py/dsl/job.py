@@ -71,7 +71,7 @@ class Job:
             ports = len(definition.schemas)
             node = self._draft.add(
                 "source", ReadSource(definition, time, (None,) * ports), (), definition.schemas, site,
-                tuple(getattr(definition, "records", (None,) * ports)),
+                definition.records or (None,) * ports,
                 tuple(EventTimeColumn(column) if column else None for column in time.columns),
                 stem_of("source", definition),
             )  # fmt: skip

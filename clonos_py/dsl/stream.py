@@ -86,11 +86,11 @@ class Stream(Generic[R]):
         """Rows of these columns only: names, expressions, ``name=expression``. With a Record class first, rows of that
         class, its fields filled by name from the expressions given and from the columns there are."""
         with located("select") as site:
-            if columns and (is_record(columns[0]) or isinstance(columns[0], pa.Schema)):
+            first: Any = next(iter(columns), None)
+            if is_record(first) or isinstance(first, pa.Schema):
                 if len(columns) > 1:
                     raise GraphError("with a class first, write everything else as name=expression")
-                made = exactly(columns[0], named, self.schema)
-                return self._projected("select", made, site, record_of(columns[0]))
+                return self._projected("select", exactly(first, named, self.schema), site, record_of(first))
             return self._projected("select", projected(columns, named, self.schema), site)
 
     def with_columns(self, /, *columns: Expr, **named: object) -> Stream[Any]:

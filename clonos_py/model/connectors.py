@@ -8,6 +8,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from clonos_py.model.operators import Sink, Source
+    from clonos_py.model.record import Record
 
 
 class SourceDefinition:
@@ -15,6 +16,8 @@ class SourceDefinition:
 
     schemas: tuple[pa.Schema, ...]
     """One per output port; ``job.source`` gives as many streams."""
+    records: tuple[type[Record] | None, ...] = ()
+    """The classes of their rows, one per port, where the definition was given any."""
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         """The reader of one task. ``columns[port]``: the columns to deliver, in this order (None: all of them);

@@ -55,13 +55,15 @@ def prune(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _timed_ports(graph: LogicalGraph) -> set[Port]:
-    """The ports on whose event time something downstream depends."""
+    """The ports on whose event time something downstream depends; a function with ctx may ask for the watermark."""
     timed: set[Port] = set()
     for node in reversed(graph.nodes):
         match node.work:
             case AggregateWindows(time_column=str()) | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
+                needs = True
+            case CallPerRow(wants_ctx=True) | CallPerBatch(wants_ctx=True):
                 needs = True
             case _:
                 needs = any(Port(node.id, port) in timed for port in range(len(node.schemas)))

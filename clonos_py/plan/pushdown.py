@@ -8,6 +8,7 @@ would see rows that it never saw.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ def push_filters(graph: LogicalGraph) -> LogicalGraph:
             target = _target(graph, node)
             nodes = None if target is None else _moved(graph, node, target)
             if target is not None and nodes is not None:
-                moved.append(f"filter {node.name.split('.')[0]!r} moved before {target.name!r}")
+                moved.append(f"filter {_base(node.name)!r} moved before {target.name!r}")
                 graph = graph.rebuilt(nodes)
                 break
         else:
@@ -104,7 +105,7 @@ def _inserted(
         nodes[fresh] = replace(
             node,
             id=fresh,
-            name=_free(f"{node.name.split('.')[0]}", nodes.values()) if left or len(sides) > 1 else node.name,
+            name=_free(_base(node.name), nodes.values()) if left or len(sides) > 1 else node.name,
             work=FilterRows(predicate),
             inputs=(origin,),
             schemas=(upstream.schemas[origin.port],),
@@ -125,6 +126,11 @@ def _redirected(nodes: Mapping[int, Node], old: Port, new: Port) -> dict[int, No
         key: replace(node, inputs=tuple(new if port == old else port for port in node.inputs))
         for key, node in nodes.items()
     }
+
+
+def _base(name: str) -> str:
+    """The name that the user knows, for a filter that has been split before."""
+    return re.sub(r"\.\d+$", "", name)
 
 
 def _free(stem: str, nodes: Iterable[Node]) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py import Context, DeadLetter, GraphError, Instant, Job, Money, Record, Stream, col, count, lit, tumbling
+from clonos_py.connectors import MemorySource
 from tests.unit.dsl.connectors import Bid, Nowhere, Ports, Rows, bids
 
 
@@ -263,6 +264,12 @@ def test_a_replacement_that_does_not_fit_is_refused(replacements: dict[str, Any]
     job.source(Rows(Bid)).named("txns").sink(Nowhere("alerts"))
     with pytest.raises(GraphError, match=message):
         job.with_connectors(replacements)
+
+
+def test_a_source_that_knows_its_class_hands_it_on() -> None:
+    job = Job("known")
+    job.source(MemorySource([Named(1, "x")])).filter(lambda row: row.label == "x").sink(Nowhere("out"))
+    assert job.record_of("out") is Named
 
 
 def test_row_classes_may_have_instants() -> None:

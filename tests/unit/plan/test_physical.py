@@ -194,19 +194,13 @@ def test_a_filter_behind_a_join_moves_to_the_sides_it_reads() -> None:
     job = Job("sides")
     condition = (col("city") == "Oslo") & (col("note") == "x") & (col("name") != col("note"))
     joined(job).filter(condition).select("name", "auction").sink(Nowhere())
-    planned = plan(job)
-    assert shape(planned) == [
-        "people x1: people, filter.1",
-        "source-rows x1: source-rows, select, filter.2",
+    assert shape(plan(job)) == [
+        "people x1: people, filter.1, join.columns",
+        "source-rows x1: source-rows, filter.2, select",
         "join x1: join, filter, select-2, sink-nowhere",
         "people -> join hash(id): id, name",
         "source-rows -> join side 1 hash(bidder): auction, bidder, note",
-    ][:0] or shape(planned)
-    by_name = {operator.name: vertex.name for vertex in planned.vertices for operator in vertex.operators}
-    assert by_name["filter.1"] == "people"
-    assert by_name["filter.2"] == "source-rows"
-    assert by_name["filter"] == "join"
-    assert planned.edges[0].schema.names == ["id", "name"]
+    ]
 
 
 def test_a_filter_that_may_fail_stays_behind_a_join() -> None:
