@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from clonos_py.model.errors import GraphError
+from clonos_py.model.errors import GraphError, SettingError
 
 _OWN_FOLDER = str(Path(__file__).parent)
 
@@ -43,14 +43,19 @@ def call_site() -> CallSite:
 
 @contextmanager
 def located(verb: str) -> Iterator[CallSite]:
-    """Within it every GraphError is given the line of the call and the verb. Nested uses leave the message alone."""
+    """Within it every error is given the line of the call and the verb. Nested uses leave the message alone."""
     site = call_site()
     try:
         yield site
     except LocatedError:
         raise
-    except GraphError as error:
+    except (GraphError, SettingError) as error:
         raise LocatedError(f"{site}: {verb}: {error}") from error
+
+
+def refused(message: str) -> LocatedError:
+    """The error for a line that no verb stands on, such as an expression."""
+    return LocatedError(f"{call_site()}: {message}")
 
 
 def _own(frame: FrameType) -> bool:

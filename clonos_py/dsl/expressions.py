@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clonos_py.dsl.aggregates import AggregateExpr
+from clonos_py.dsl.callsite import refused
 from clonos_py.dsl.literals import column_type
 from clonos_py.dsl.tree import Call, Case, Cast, Column, IsIn, Literal, Node
-from clonos_py.model.errors import GraphError
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class Expr:
     def split_part(self, separator: str, index: int) -> Expr:
         """Part ``index``, from 0, of the text split at ``separator``; null where it has fewer parts."""
         if index < 0 or not separator:
-            raise GraphError(f"split_part({separator!r}, {index}): it takes a separator and an index from 0")
+            raise refused(f"split_part({separator!r}, {index}): it takes a separator and an index from 0")
         return self._call("split_part", separator, index)
 
     def count(self) -> AggregateExpr:
@@ -195,7 +195,7 @@ class Expr:
         return self._call("~")
 
     def __bool__(self) -> bool:
-        raise GraphError(f"{self} has no value yet: write & for and, | for or, ~ for not, between() for a < x < b")
+        raise refused(f"{self} has no value yet: write & for and, | for or, ~ for not, between() for a < x < b")
 
     def _call(self, kernel: str, *options: object) -> Expr:
         return Expr(Call(kernel, (self.node,), options))
@@ -214,7 +214,7 @@ def lit(value: object) -> Expr:
 def node_of(value: object) -> Node:
     """The tree of an expression; a plain value is a literal. Raises GraphError for an aggregate."""
     if isinstance(value, AggregateExpr):
-        raise GraphError(f"{value} is an aggregate: it stands in aggregate(...), not inside another expression")
+        raise refused(f"{value} is an aggregate: it stands in aggregate(...), not inside another expression")
     return value.node if isinstance(value, Expr) else Literal(value)
 
 

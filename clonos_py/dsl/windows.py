@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clonos_py.dsl.callsite import located
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import micros
 from clonos_py.model.windows import Hopping, Session, Tumbling
@@ -18,29 +19,33 @@ class Forever:
 
 def tumbling(size: str | int, *, processing_time: bool = False) -> Tumbling:
     """Windows of one size, one after the other, aligned to the epoch. An int is microseconds."""
-    return Tumbling(_positive("tumbling", "size", size), processing_time)
+    with located("tumbling"):
+        return Tumbling(_positive("size", size), processing_time)
 
 
 def hopping(size: str | int, slide: str | int, *, processing_time: bool = False) -> Hopping:
     """Windows of ``size`` that begin every ``slide``, so that a row belongs to size / slide of them."""
-    size_us, slide_us = _positive("hopping", "size", size), _positive("hopping", "slide", slide)
-    if size_us % slide_us:
-        raise GraphError(f"hopping: the size ({size}) must be a multiple of the slide ({slide})")
-    return Hopping(size_us, slide_us, processing_time)
+    with located("hopping"):
+        size_us, slide_us = _positive("size", size), _positive("slide", slide)
+        if size_us % slide_us:
+            raise GraphError(f"the size ({size}) must be a multiple of the slide ({slide})")
+        return Hopping(size_us, slide_us, processing_time)
 
 
 def session(gap: str | int, *, processing_time: bool = False) -> Session:
     """Rows of a key less than ``gap`` apart; the window ends ``gap`` after its last row."""
-    return Session(_positive("session", "gap", gap), processing_time)
+    with located("session"):
+        return Session(_positive("gap", gap), processing_time)
 
 
 def forever(*, ttl: str | int | None = None) -> Forever:
     """All of history; with ``ttl`` a row is forgotten that long after it came."""
-    return Forever(None if ttl is None else _positive("forever", "ttl", ttl))
+    with located("forever"):
+        return Forever(None if ttl is None else _positive("ttl", ttl))
 
 
-def _positive(window: str, what: str, duration: str | int) -> int:
+def _positive(what: str, duration: str | int) -> int:
     found = micros(duration)
     if found <= 0:
-        raise GraphError(f"{window}: {what} is {duration!r}, it must be more than 0")
+        raise GraphError(f"{what} is {duration!r}, it must be more than 0")
     return found
