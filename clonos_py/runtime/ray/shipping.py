@@ -19,13 +19,15 @@ import cloudpickle  # type: ignore[import-untyped]
 
 import clonos_py
 from clonos_py.model.errors import GraphError
+from clonos_py.runtime.ray import row_classes
 
 
 def pack(thing: Any) -> bytes:
     """The pickle of a plan or a part of one. Raises GraphError, naming what cannot travel."""
-    with _by_value(_modules_of_the_user()):
+    modules = _modules_of_the_user()
+    with _by_value(modules):
         try:
-            packed: bytes = cloudpickle.dumps(thing)
+            packed = row_classes.dumps(thing, {module.__name__ for module in modules})
         except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise GraphError(
                 f"the job cannot be sent to other processes: {error}; create clients, locks and open files inside a "

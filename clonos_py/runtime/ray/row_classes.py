@@ -1,0 +1,93 @@
+"""Row classes by value: what cloudpickle cannot do, since the fields of a Record are made when its class is.
+
+cloudpickle makes an empty class and then fills it, which leaves a Record without fields. Here the class is made anew
+from its fields; functions follow afterwards, so that they may speak of the class itself. Annotations travel resolved:
+the other end has no module to look their names up in.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+import typing
+from collections.abc import Collection
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import msgspec
+
+from clonos_py.model.record import Record, field_types
+
+_AT_CREATION = ("__module__", "__qualname__", "__doc__", "__post_init__")
+_FUNCTIONS = (types.FunctionType, classmethod, staticmethod, property)
+
+
+def dumps(thing: Any, modules: Collection[str]) -> bytes:
+    """What ``cloudpickle.dumps`` gives, with row classes of ``modules``, and those that no module holds, by value."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, modules).dump(thing)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(self, buffer: io.BytesIO, modules: Collection[str]) -> None:
+        super().__init__(buffer)
+        self._modules = modules
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and issubclass(obj, Record) and self._by_value(obj):
+            return (
+                _made,
+                (obj.__name__, obj.__bases__, _fields(obj), _at_creation(obj)),
+                _attributes(obj),
+                None,
+                None,
+                _fill,
+            )
+        return super().reducer_override(obj)
+
+    def _by_value(self, cls: type[Record]) -> bool:
+        held: Any = sys.modules.get(cls.__module__)
+        for name in cls.__qualname__.split("."):
+            held = getattr(held, name, None)
+        return held is not cls or cls.__module__ in self._modules
+
+
+def _fields(cls: type[Record]) -> dict[str, tuple[Any, Any, Any]]:
+    """The fields that the class itself adds: annotation, default, maker of defaults."""
+    inherited = {name for base in cls.__bases__ for name in getattr(base, "__struct_fields__", ())}
+    hints = field_types(cls)
+    return {
+        field.name: (hints[field.name], field.default, field.default_factory)
+        for field in msgspec.structs.fields(cls)
+        if field.name not in inherited
+    }
+
+
+def _at_creation(cls: type[Record]) -> dict[str, Any]:
+    return {name: vars(cls)[name] for name in _AT_CREATION if name in vars(cls)}
+
+
+def _attributes(cls: type[Record]) -> dict[str, Any]:
+    return {
+        name: value for name, value in vars(cls).items() if isinstance(value, _FUNCTIONS) and name not in _AT_CREATION
+    }
+
+
+def _made(
+    name: str, bases: tuple[type, ...], fields: dict[str, tuple[Any, Any, Any]], namespace: dict[str, Any]
+) -> type[Record]:
+    body = {**namespace, "__annotations__": {field: annotation for field, (annotation, _, _) in fields.items()}}
+    for field, (_, default, factory) in fields.items():
+        if factory is not msgspec.NODEFAULT:
+            body[field] = msgspec.field(default_factory=factory)
+        elif default is not msgspec.NODEFAULT:
+            body[field] = default
+    made = types.new_class(name, bases, {}, lambda target: target.update(body))
+    return typing.cast("type[Record]", made)
+
+
+def _fill(cls: type[Record], attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        setattr(cls, name, value)
