@@ -9,6 +9,7 @@ import heapq
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -33,9 +34,13 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest
+from clonos_py.runtime.ray.restarts import Restarts
 
 _WAIT_S_MAX = 1.0
 _STOP_S_MAX = 2.0
+_LATE_US = 100_000
+_GRACE_S = 0.05
+"""A coordinator that is late itself listens so long before it looks at the clock."""
 
 
 class Platform(Protocol):
@@ -95,6 +100,7 @@ class JobLoop:
         self._inbox: SimpleQueue[ToCoordinator | JobEvent | Interrupt] = SimpleQueue()
         self._tasks: dict[int, TaskId] = {}
         self._owners: dict[TaskId, int] = {}
+        self._restarts = Restarts()
         self._writer = ThreadPoolExecutor(1, "manifests")
         self._end: EndJob | None = None
 
@@ -109,6 +115,8 @@ class JobLoop:
             event = self._next()
             if isinstance(event, Interrupt):
                 interrupted = True
+            elif event is None:
+                self._pass_time(platform)
             else:
                 self._react(event, platform)
         self._writer.shutdown()
@@ -116,35 +124,42 @@ class JobLoop:
         return self._end
 
     def _next(self) -> ToCoordinator | JobEvent | Interrupt | None:
-        """The next event, or None when time is up for something else."""
-        due_us = min(self._machine.wake_us, self._due[0][0] if self._due else self._machine.wake_us)
-        wait_s = min(max(0.0, (due_us - _now_us()) / 1e6), _WAIT_S_MAX)
-        try:
-            return self._inbox.get(block=wait_s > 0, timeout=wait_s)
-        except Empty:
-            return None
+        """The next event, or None when time is up for something else. Time counts only when no event waits: else a
+        coordinator that got no processor for a while would take its processes for silent, their answers unread."""
+        with suppress(Empty):
+            return self._inbox.get_nowait()
+        times = [self._machine.wake_us, self._restarts.due_us, self._due[0][0] if self._due else None]
+        due_us = min(time_us for time_us in times if time_us is not None)
+        late_us = _now_us() - due_us
+        wait_s = _GRACE_S if late_us > _LATE_US else min(max(0.0, -late_us / 1e6), _WAIT_S_MAX)
+        with suppress(Empty):
+            return self._inbox.get(timeout=wait_s)
+        return None
 
-    def _react(self, event: ToCoordinator | JobEvent | None, platform: Platform) -> None:
+    def _pass_time(self, platform: Platform) -> None:
         while self._due and self._due[0][0] <= _now_us():
             task = heapq.heappop(self._due)[1]
             self._ears.crashed(_now_us(), task)
             platform.crash(self._owners[task])
-        if isinstance(event, Pong) and event.process in self._tasks:
-            self._ears.count(self._tasks[event.process], event.process, event.counters)
-        if event is not None:
-            self._perform(self._machine.handle(event, _now_us()), platform)
+        self._start(self._restarts.on_time(_now_us()), platform)
         if self._machine.wake_us <= _now_us():
             self._perform(self._machine.tick(_now_us()), platform)
+
+    def _react(self, event: ToCoordinator | JobEvent, platform: Platform) -> None:
+        if isinstance(event, Pong) and event.process in self._tasks:
+            self._ears.count(self._tasks[event.process], event.process, event.counters)
+        self._perform(self._machine.handle(event, _now_us()), platform)
 
     def _perform(self, instructions: Sequence[JobInstruction], platform: Platform) -> None:
         for instruction in instructions:
             match instruction:
                 case StartProcess(number, task):
                     self._tasks[number] = task
-                    platform.start(number, task)
+                    self._start(self._restarts.on_start(instruction, _now_us()), platform)
                 case Send(number, message):
                     if isinstance(message, Promote):
                         self._owners[self._tasks[number]] = number
+                        self._restarts.on_promoted(self._tasks[number])
                     platform.send(number, message)
                 case KillProcess(number):
                     platform.kill(number)
@@ -155,8 +170,14 @@ class JobLoop:
                     self._writer.submit(self._store.open_generation).result()
                 case Report():
                     self._tell(instruction)
+                    self._start(self._restarts.on_report(instruction), platform)
                 case EndJob():
                     self._end = instruction
+
+    def _start(self, wishes: Sequence[StartProcess], platform: Platform) -> None:
+        for wish in wishes:
+            if wish.process in self._tasks:
+                platform.start(wish.process, wish.task)
 
     def _tell(self, report: Report) -> None:
         now_us = _now_us()

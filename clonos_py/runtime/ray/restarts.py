@@ -1,0 +1,64 @@
+"""When to start a process that replaces a used standby: not while a recovery needs the processors.
+
+A fresh process takes seconds of computing before it stands by. Started at once, it would compete with the very replay
+that made it necessary. So it waits until the replacements have had their first new effect, but no longer than
+``PATIENCE_US``; a process that a recovery itself waits for is started at once. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clonos_py.job.events import Happening, Report, StartProcess
+from clonos_py.model.ids import TaskId
+
+PATIENCE_US = 2_000_000
+_HEALED = (Happening.NEW_EFFECT, Happening.ROLLED_BACK)
+
+
+class Restarts:
+    """Takes what the coordinator's machine does, gives the processes to start now."""
+
+    def __init__(self) -> None:
+        self._healing: set[TaskId] = set()
+        self._promoted: set[TaskId] = set()
+        self._waiting: list[StartProcess] = []
+        self._until_us = 0
+
+    @property
+    def due_us(self) -> int | None:
+        """When the patience ends, None while nothing waits."""
+        return self._until_us if self._waiting else None
+
+    def on_start(self, wish: StartProcess, now_us: int) -> list[StartProcess]:
+        needed = wish.task in self._healing and wish.task not in self._promoted
+        if needed or not self._healing:
+            return [wish]
+        if not self._waiting:
+            self._until_us = now_us + PATIENCE_US
+        self._waiting.append(wish)
+        return []
+
+    def on_promoted(self, task: TaskId) -> None:
+        self._promoted.add(task)
+
+    def on_report(self, report: Report) -> list[StartProcess]:
+        if report.what is Happening.TASK_FAILED and report.task is not None:
+            self._healing.add(report.task)
+            self._promoted.discard(report.task)
+            return self._release(lambda wish: wish.task == report.task)
+        if report.what in _HEALED:
+            self._healing = set() if report.task is None else self._healing - {report.task}
+            return [] if self._healing else self._release(lambda wish: True)
+        return []
+
+    def on_time(self, now_us: int) -> list[StartProcess]:
+        if self._waiting and self._until_us <= now_us:
+            self._healing.clear()
+            return self._release(lambda wish: True)
+        return []
+
+    def _release(self, chosen: Callable[[StartProcess], bool]) -> list[StartProcess]:
+        released = [wish for wish in self._waiting if chosen(wish)]
+        self._waiting = [wish for wish in self._waiting if not chosen(wish)]
+        return released
