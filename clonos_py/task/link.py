@@ -210,7 +210,7 @@ class LinkMachine:
         by_channel = {output.channel: output for output in self.outputs}
         for expectation in self._replay.expected:
             by_channel[expectation.channel].expect(expectation)
-        self._effect_told = not self._replay.expected and not self._replay.log
+        self._effect_told = self.attempt.counter == 1
         self._enter(TaskState.REPLAYING)
         self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted)))
         if not self._may_produce:
@@ -344,7 +344,7 @@ class LinkMachine:
         taken = channel.acknowledge(event.next_seq)
         if taken is not None and channel.connection is not None:
             self._out.append(io.SendAck(channel.connection, taken))
-        if not self.outputs and self.state is not TaskState.REPLAYING:
+        if not self.outputs and self.state in (TaskState.RUNNING, TaskState.FINISHED):
             self._tell_effect()
 
     def _on_produced(self, event: task.Produced) -> None:

@@ -1,4 +1,4 @@
-"""One simulated run of the two-witness job under a seeded plan of faults."""
+"""One simulated run of a plan under a seeded schedule of delays and failures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
-from clonos_py.runtime.world import LocalProcess, Settings, World
-from clonos_py.task.events import TaskState
+from clonos_py.runtime.world import Settings, World
+from clonos_py.task.context import Ports
 from clonos_py.task.link import LinkLimits
+from clonos_py.task.events import Observed
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class SimulatedPorts:
 
     now: Callable[[], int]
     random: random.Random
+    client: Callable[[str], Any] | None = None
 
     def now_us(self) -> int:
         return self.now()
@@ -31,12 +35,14 @@ class SimulatedPorts:
         return self.random.getrandbits(63)
 
     def service(self, name: str) -> Any:
+        if self.client is not None:
+            return self.client(name)
         return lambda: self.random.getrandbits(62)
 
 
 @dataclass
 class Outcome:
-    """What a simulated run showed."""
+    """What a simulated run showed. ``problems`` is empty if nothing is wrong."""
 
     seed: int
     ended: EndJob | None = None
@@ -48,104 +54,52 @@ class Outcome:
     actions: int = 0
 
 
-_RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
+Listener = Callable[[int, Report], None]
+Observer = Callable[[TaskId, Observed], None]
 
 
-class Faults:
-    """Kills processes at seeded moments. A plan is drawn for each kill: a task that has much to lose, several at once,
-    one that is recovering, a neighbour of it, a standby, or just anybody."""
-
-    FRAMES_AT_LEAST = 20
-
-    def __init__(self, random_: random.Random, kills: int, story: list[str]) -> None:
-        self._random, self._story = random_, story
-        self._left = kills
-        self._plan = ""
-        self._not_before = 0
-        self.done = 0
-        self.worthy = 0
-        """Kills of tasks that had sent or received at least 20 frames since their restart point."""
-        self._draw(0)
-
-    def _draw(self, actions_done: int) -> None:
-        self._plan = self._random.choice(["loaded", "loaded", "recovering", "recovering", "during", "any"])
-        self._not_before = actions_done + self._random.randrange(600)
-
-    def __call__(self, world: World) -> None:
-        if not self._left or world.actions_done < self._not_before or world.ended is not None:
-            return
-        if world.actions_done > self._not_before + 3_000:
-            self._draw(world.actions_done)
-        victims = self._victims(world)
-        if not victims:
-            return
-        first = self._random.choice(victims)
-        count = min(self._left, 2 if self._random.random() < 0.25 else 1)
-        others = [p for p in victims if p is not first]
-        for victim in [first, *self._random.sample(others, min(count - 1, len(others)))]:
-            self._kill(world, victim)
-        self._draw(world.actions_done)
-        if self._plan in ("recovering", "during"):
-            self._not_before = world.actions_done + self._random.randrange(60)
-
-    def _victims(self, world: World) -> list[LocalProcess]:
-        processes = [world.processes[n] for n in sorted(world.processes)]
-        recovering = [p for p in processes if p.link.state in _RECOVERING and p.link.attempt != Attempt(1, 1)]
-        match self._plan:
-            case "loaded":
-                return [p for p in processes if frames_at_stake(p) >= self.FRAMES_AT_LEAST]
-            case "recovering":
-                return recovering
-            case "during":
-                return [p for p in processes if p not in recovering] if recovering else []
-            case _:
-                return processes
-
-    def _kill(self, world: World, victim: LocalProcess) -> None:
-        self._left -= 1
-        self.done += 1
-        stake = frames_at_stake(victim)
-        self.worthy += stake >= self.FRAMES_AT_LEAST
-        state = victim.link.state.value
-        self._story.append(f"{world.now_us}: killed process {victim.number}, {victim.task}, {state}, {stake} frames")
-        world.kill(victim.number)
-
-
-def frames_at_stake(process: LocalProcess) -> int:
-    """Frames that a task has sent, or if it sends none has received, since its restart point."""
-    link = process.link
-    if link.outputs:
-        return sum(output.log.cursor - output.log.first for output in link.outputs)
-    return sum(len(channel.expectation.checksums) for channel in link.inputs)
-
-
-def simulate(seed: int, job: WitnessJob = WitnessJob(), kills: int = 3) -> Outcome:  # noqa: B008 - frozen
-    """Runs the job once. Everything is decided by ``seed``."""
+def simulate_plan(
+    plan: PhysicalPlan,
+    seed: int,
+    kills: int = 3,
+    policy: JobPolicy | None = None,
+    client: Callable[[str], Any] | None = None,
+    listener: Listener = lambda time_us, report: None,
+    observer: Observer = lambda task, observed: None,
+    actions_max: int = 200_000,
+) -> Outcome:
+    """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
+    given. Rollbacks count as problems: with full sharing depth none is ever needed."""
     random_ = random.Random(seed)
     outcome = Outcome(seed)
-    ledger = Ledger()
     time = VirtualTime(random_)
     faults = Faults(random_, kills, outcome.story)
 
     def listen(time_us: int, report: Report) -> None:
         outcome.story.append(f"{time_us}: {report.what.value} {report.task or ''} {dict(report.detail)}")
-        if report.what is Happening.ROLLED_BACK:
-            outcome.rollbacks += 1
+        outcome.rollbacks += report.what is Happening.ROLLED_BACK
+        listener(time_us, report)
 
-    policy = JobPolicy(checkpoint_interval_us=random_.choice([8_000, 20_000, 100_000]))
-    settings = Settings(policy, LinkLimits(window=random_.choice([1, 2, 4, 16])), linger_us=2_000, events_max=200_000)
-    ports = SimulatedPorts(time.now_us, random_)
-    world = World(
-        job.plan(ledger), MemoryStore("witness"), time, lambda task: ports, settings, listener=listen, hook=faults
-    )
+    chosen = policy or JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000, 100_000]))
+    limits = LinkLimits(window=random_.choice([1, 2, 4, 16]))
+    settings = Settings(chosen, limits, linger_us=2_000, events_max=actions_max)
+    ports: Ports = SimulatedPorts(time.now_us, random_, client)
+    world = World(plan, MemoryStore(plan.job), time, lambda task: ports, settings, listen, observer, faults)
     try:
         outcome.ended = world.run()
     except AssertionError as problem:
-        outcome.problems.append(str(problem))
+        outcome.problems.append(f"{type(problem).__name__}: {problem}")
     outcome.kills, outcome.worthy_kills, outcome.actions = faults.done, faults.worthy, world.actions_done
     if outcome.ended is not None and outcome.ended.error:
         outcome.problems.append(f"ended with {outcome.ended.error}: {outcome.ended.message}")
     if outcome.rollbacks:
         outcome.problems.append(f"{outcome.rollbacks} rollbacks")
+    return outcome
+
+
+def simulate(seed: int, job: WitnessJob = WitnessJob(), kills: int = 3) -> Outcome:  # noqa: B008 - frozen
+    """Runs the two-witness job once, and adds what the witnesses disagree on to the problems."""
+    ledger = Ledger()
+    outcome = simulate_plan(job.plan(ledger), seed, kills)
     outcome.problems.extend(disagreements(ledger, job.total))
     return outcome

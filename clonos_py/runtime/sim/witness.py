@@ -4,8 +4,8 @@ two different paths into two sinks. If a recovery changed anything that somebody
     numbers -> rebalance -> enrich -+-> forward ---------------------> left
                                     +-> hash(key) -> rank (in order) -> right
 
-``rank`` numbers the rows of a key as they arrive and remembers them until a processing-time timer, so that its output
-depends on arrival order and on timers, too.
+``enrich`` also counts processing-time timers that it sets itself, and every row carries the count. ``rank`` numbers the
+rows of a key as they arrive and forgets the number at a timer: its state depends on order and on timers, too.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from functools import partial
 import pyarrow as pa
 
 from clonos_py.columns.keys import key_groups
-from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Source
+from clonos_py.model.errors import UserCodeError
+from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Source, Wait
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
 NUMBERS = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", pa.int64())])
-ENRICHED = pa.schema([*NUMBERS, ("random", pa.int64()), ("time", pa.int64()), ("answer", pa.int64())])
+ENRICHED = pa.schema([*NUMBERS, ("random", pa.int64()), ("time", pa.int64()), ("answer", pa.int64()), ("ticks", pa.int64())])
 RANKED = pa.schema([*ENRICHED, ("rank", pa.int64())])
 
 
 class Numbers(Source):
     """Partition p gives the ids p, p + partitions, p + 2 * partitions, ... below ``total``."""
 
-    def __init__(self, total: int, partitions: int, batch: int) -> None:
-        self._total, self._partitions, self._batch = total, partitions, batch
+    def __init__(self, total: int, partitions: int, batch: int, pause_us: int) -> None:
+        self._total, self._partitions, self._batch, self._pause_us = total, partitions, batch, pause_us
+        self._next_us = 0
 
     def partitions(self) -> int:
         return self._partitions
@@ -45,7 +47,10 @@ class Numbers(Source):
     def _count(self, partition: int) -> int:
         return (self._total - partition + self._partitions - 1) // self._partitions
 
-    def poll(self, now: int) -> Read | End:
+    def poll(self, now: int) -> Read | Wait | End:
+        if now < self._next_us:
+            return Wait(self._next_us)
+        self._next_us = now + self._pause_us
         left = [p for p in self._own if self._positions[p] < self._count(p)]
         if not left:
             return End()
@@ -62,7 +67,13 @@ class Numbers(Source):
 
 
 class Enrich(Operator):
-    """Asks everything that is nondeterministic, for every row."""
+    """Asks everything that is nondeterministic, for every row, and counts timers. A timer that is overdue by more than
+    ``late_us`` is lost, which stops the job."""
+
+    def __init__(self, pause_us: int, late_us: int) -> None:
+        self._pause_us, self._late_us = pause_us, late_us
+        self._ticks = 0
+        self._due: list[int] = []
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         randoms, times, answers = [], [], []
@@ -70,7 +81,27 @@ class Enrich(Operator):
             randoms.append(self.ctx.random.getrandbits(40))
             times.append(self.ctx.time.now())
             answers.append(self.ctx.gate.ask("oracle", lambda: self.ctx.service("oracle")()))
-        self.out.emit(pa.record_batch([*rows.columns, randoms, times, answers], schema=ENRICHED))
+        if self._due and self._due[0] + self._late_us < times[0]:
+            raise UserCodeError(f"a timer for {self._due[0]} has not fired at {times[0]}")
+        self._set(times[0] + self._pause_us)
+        ticks = [self._ticks] * rows.num_rows
+        self.out.emit(pa.record_batch([*rows.columns, randoms, times, answers, ticks], schema=ENRICHED))
+
+    def _set(self, at_us: int) -> None:
+        if at_us not in self._due:
+            self._due.append(at_us)
+        self.ctx.set_timer(at_us)
+
+    def on_timer(self, at: int) -> None:
+        self._ticks += 1
+        self._due = [due for due in self._due if due > at]
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(values={"ticks": self._ticks, "due": list(self._due)})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._ticks = sum(part.values["ticks"] for part in parts)
+        self._due = sorted(at for part in parts for at in part.values["due"])
 
 
 class Rank(Operator):
@@ -168,16 +199,20 @@ class WitnessJob:
     batch: int = 5
     parallelism: int = 2
     partitions: int = 4
+    pause_us: int = 2_000
+    """Between two reads of a source, so that the job lasts for several checkpoints."""
+    late_us: int = 0
+    """How late a timer may fire: not at all in virtual time."""
     frame_rows: int = 8
     sharing_depth: int = -1
 
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         p = self.parallelism
         no_times = EventTime((None,))
-        source = SourcePlan("numbers", partial(Numbers, self.total, self.partitions, self.batch), (NUMBERS,), no_times)
+        source = SourcePlan("numbers", partial(Numbers, self.total, self.partitions, self.batch, self.pause_us), (NUMBERS,), no_times)
         vertices = (
             Vertex("numbers", p, source, (), ()),
-            Vertex("enrich", p, None, (OperatorPlan("enrich", "process", Enrich, (ENRICHED,)),), ()),
+            Vertex("enrich", p, None, (OperatorPlan("enrich", "process", partial(Enrich, 3_000, self.late_us), (ENRICHED,)),), ()),
             Vertex("left", p, None, (OperatorPlan("left", "sink", partial(Witness, "left", ledger), (), sink=True),), ()),
             Vertex(
                 "rank",

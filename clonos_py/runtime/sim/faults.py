@@ -1,0 +1,79 @@
+"""Faults of simulated runs: which process dies when, decided by a seed."""
+
+from __future__ import annotations
+
+import random
+
+from clonos_py.model.ids import Attempt
+from clonos_py.runtime.world import LocalProcess, World
+from clonos_py.task.events import TaskState
+
+_RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
+
+
+class Faults:
+    """Kills processes at seeded moments. A plan is drawn for each kill: a task that has much to lose, several at once,
+    one that is recovering, a neighbour of it, a standby, or just anybody."""
+
+    FRAMES_AT_LEAST = 20
+
+    def __init__(self, random_: random.Random, kills: int, story: list[str]) -> None:
+        self._random, self._story = random_, story
+        self._left = kills
+        self._plan = ""
+        self._not_before = 0
+        self.done = 0
+        self.worthy = 0
+        """Kills of tasks that had sent or received at least 20 frames since their restart point."""
+        self._draw(0)
+
+    def _draw(self, actions_done: int) -> None:
+        self._plan = self._random.choice(["loaded", "loaded", "recovering", "recovering", "during", "any"])
+        self._not_before = actions_done + self._random.randrange(600)
+
+    def __call__(self, world: World) -> None:
+        if not self._left or world.actions_done < self._not_before or world.ended is not None:
+            return
+        if world.actions_done > self._not_before + 3_000:
+            self._draw(world.actions_done)
+        victims = self._victims(world)
+        if not victims:
+            return
+        first = self._random.choice(victims)
+        count = min(self._left, 2 if self._random.random() < 0.25 else 1)
+        others = [p for p in victims if p is not first]
+        for victim in [first, *self._random.sample(others, min(count - 1, len(others)))]:
+            self._kill(world, victim)
+        self._draw(world.actions_done)
+        if self._plan in ("recovering", "during"):
+            self._not_before = world.actions_done + self._random.randrange(60)
+
+    def _victims(self, world: World) -> list[LocalProcess]:
+        processes = [world.processes[n] for n in sorted(world.processes)]
+        recovering = [p for p in processes if p.link.state in _RECOVERING and p.link.attempt != Attempt(1, 1)]
+        match self._plan:
+            case "loaded":
+                return [p for p in processes if frames_at_stake(p) >= self.FRAMES_AT_LEAST]
+            case "recovering":
+                return recovering
+            case "during":
+                return [p for p in processes if p not in recovering] if recovering else []
+            case _:
+                return processes
+
+    def _kill(self, world: World, victim: LocalProcess) -> None:
+        self._left -= 1
+        self.done += 1
+        stake = frames_at_stake(victim)
+        self.worthy += stake >= self.FRAMES_AT_LEAST
+        state = victim.link.state.value
+        self._story.append(f"{world.now_us}: killed process {victim.number}, {victim.task}, {state}, {stake} frames")
+        world.kill(victim.number)
+
+
+def frames_at_stake(process: LocalProcess) -> int:
+    """Frames that a task has sent, or if it sends none has received, since its restart point."""
+    link = process.link
+    if link.outputs:
+        return sum(output.log.cursor - output.log.first for output in link.outputs)
+    return sum(len(channel.expectation.checksums) for channel in link.inputs)

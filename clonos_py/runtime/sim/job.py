@@ -1,0 +1,60 @@
+"""The simulator as a driver of whole jobs: virtual time, seeded delays and seeded failures."""
+
+from __future__ import annotations
+
+from clonos_py.connectors.http import HttpxClient
+from clonos_py.dsl.settings import Settings
+from clonos_py.job.events import Happening, Report
+from clonos_py.model.errors import SettingError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.events import Listener
+from clonos_py.runtime.orders import RunResult, policy, raise_for
+from clonos_py.runtime.ray.counters import Counters
+from clonos_py.runtime.ray.telling import News, Teller
+from clonos_py.runtime.sim.run import simulate_plan
+from clonos_py.services.registry import ServiceRegistry
+from clonos_py.task.events import Observed
+
+_ACTIONS_MAX = 100_000_000
+
+
+def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
+    """Runs a job to its end in virtual time, checkpoints in memory. Raises the ClonosError that ended it."""
+    if settings.kills:
+        raise SettingError("the simulator draws its failures from --seed: use --runtime local or ray with --kill")
+    teller: Teller | None = None
+    news = News()
+    counters: dict[TaskId, Counters] = {}
+
+    def report(time_us: int, what: Report) -> None:
+        nonlocal teller
+        teller = teller or Teller(plan, time_us, listener)
+        news.reports.append((time_us, what))
+        if what.what in (Happening.CHECKPOINT_COMPLETED, Happening.FINISHED):
+            for number, (task, counted) in enumerate(counters.items()):
+                news.counters[number] = (task, counted.report() | dict.fromkeys(_NOT_COUNTED, 0))
+        teller.tell(news, time_us)
+        news.reports.clear()
+
+    def observe(task: TaskId, observed: Observed) -> None:
+        counters.setdefault(task, Counters()).observe(observed)
+
+    services = ServiceRegistry({}, HttpxClient)
+    outcome = simulate_plan(
+        plan,
+        settings.seed,
+        kills=0,
+        policy=policy(settings),
+        client=services.client,
+        listener=report,
+        observer=observe,
+        actions_max=_ACTIONS_MAX,
+    )
+    assert outcome.ended is not None
+    raise_for(outcome.ended)
+    assert teller is not None
+    return RunResult(plan, teller.latency)
+
+
+_NOT_COUNTED = ("in_flight_bytes", "log_bytes", "data_bytes", "delta_bytes")

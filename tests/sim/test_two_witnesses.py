@@ -1,0 +1,54 @@
+"""The two-witness job under thousands of seeded schedules of delays and failures."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from clonos_py.runtime.sim.run import Outcome, simulate
+from clonos_py.runtime.sim.witness import WitnessJob
+
+SEEDS = int(os.environ.get("CLONOS_TEST_SEEDS", "2000"))
+CHUNKS = 10
+
+
+def told(outcome: Outcome) -> str:
+    story = "\n  ".join(outcome.story)
+    return f"seed {outcome.seed}: {'; '.join(outcome.problems)}\n  {story}"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_witnesses_agree_on_every_record_whatever_dies(chunk: int) -> None:
+    worthy = 0
+    for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
+        outcome = simulate(seed, kills=6)
+        assert not outcome.problems, told(outcome)
+        worthy += outcome.worthy_kills
+    assert worthy > SEEDS // CHUNKS // 2, "too few kills had anything to lose: the test proves little"
+
+
+def test_no_failure_means_no_attempt_changes() -> None:
+    for seed in range(20):
+        outcome = simulate(seed, kills=0)
+        assert not outcome.problems, told(outcome)
+        assert not any("attempt" in line for line in outcome.story)
+
+
+def test_only_killed_tasks_change_their_attempt() -> None:
+    for seed in range(100):
+        outcome = simulate(seed, kills=3)
+        killed = {line.split(", ")[1] for line in outcome.story if "killed process" in line and "standby" not in line}
+        promoted = {line.split("standby promoted ")[1].split(" ")[0] for line in outcome.story if "standby promoted" in line}
+        assert promoted <= killed, told(outcome)
+
+
+def test_a_chain_of_parallelism_one_and_three_recovers_too() -> None:
+    for parallelism in (1, 3):
+        for seed in range(60):
+            outcome = simulate(seed, WitnessJob(parallelism=parallelism, partitions=3), kills=4)
+            assert not outcome.problems, told(outcome)
+
+
+def test_the_same_seed_gives_the_same_story() -> None:
+    assert simulate(7, kills=6).story == simulate(7, kills=6).story
