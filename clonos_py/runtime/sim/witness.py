@@ -94,7 +94,7 @@ class Enrich(Operator):
 
     def on_timer(self, at: int) -> None:
         self._ticks += 1
-        self._due = [due for due in self._due if due > at]
+        self._due.remove(at)
 
     def snapshot(self) -> OperatorState:
         return OperatorState(values={"ticks": self._ticks, "due": list(self._due)})
