@@ -84,7 +84,7 @@ def test_enrichment_asks_once_per_bid_and_sets_aside_what_fails(tmp_path: Path, 
     assert sorted((row["auction"], str(row["price"])) for row in enriched) == known
     assert all(row["owner"] == f"owner {row['auction'] - 1_000}" for row in enriched)
     failed = read_results(f"{out}-failed")
-    assert len(failed) == len(bids) - len(enriched)
+    assert len(failed) == len(bids) - len(enriched) > 0
     assert all("rate" in row["error"] for row in failed)
 
 

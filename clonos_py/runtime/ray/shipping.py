@@ -19,7 +19,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 import clonos_py
 from clonos_py.model.errors import GraphError
-from clonos_py.runtime.ray import row_classes
+from clonos_py.runtime.ray import class_pickling
 
 
 def pack(thing: Any) -> bytes:
@@ -27,7 +27,7 @@ def pack(thing: Any) -> bytes:
     modules = _modules_of_the_user()
     with _by_value(modules):
         try:
-            packed = row_classes.dumps(thing, {module.__name__ for module in modules})
+            packed = class_pickling.dumps(thing, {module.__name__ for module in modules})
         except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise GraphError(
                 f"the job cannot be sent to other processes: {error}; create clients, locks and open files inside a "

@@ -13,7 +13,7 @@ from clonos_py.runtime.ray.shipping import pack, unpack
 
 MODULE = """
 from __future__ import annotations
-from clonos_py import Instant, Money, Record
+from clonos_py import Instant, MapState, Money, Process, Record, map_state
 
 class Event(Record):
     at: Instant
@@ -32,26 +32,32 @@ class Bid(Event):
 
 def shout(bid: Bid) -> Bid:
     return bid.louder()
+
+class Loudest(Process[Bid, Bid]):
+    bids: MapState[str, Bid] = map_state()
 """
 FAR_END = """
 import sys
+import typing
 from decimal import Decimal
 from clonos_py.runtime.ray.shipping import unpack
-Bid, shout, sample = unpack(open(sys.argv[1], "rb").read())
+Bid, shout, Loudest, sample = unpack(open(sys.argv[1], "rb").read())
 loud = shout(Bid(5, Decimal("2.50"), note="quiet"))
 assert (loud.note, loud.cents, loud.tags, type(loud)) == ("QUIET", 250, [], Bid)
 assert sample == Bid(1, Decimal("1.00")), sample
 assert shout(sample).note == ""
+assert typing.get_type_hints(Loudest)["bids"] == dict[str, Bid]
 print(Bid.schema().to_string(show_field_metadata=False))
 """
 
 
-def test_row_classes_reach_a_process_without_their_module(tmp_path: Path) -> None:
+def test_classes_reach_a_process_without_their_module(tmp_path: Path) -> None:
     (tmp_path / "far_bids.py").write_text(MODULE)
     pack_code = (
-        "import sys; sys.path.insert(0, '.'); import far_bids; from decimal import Decimal;"
+        "import sys; sys.path.insert(0, '.'); from decimal import Decimal;"
         "from clonos_py.runtime.ray.shipping import pack;"
-        "open('packed', 'wb').write(pack((far_bids.Bid, far_bids.shout, far_bids.Bid(1, Decimal('1.00')))))"
+        "from far_bids import Bid, Loudest, shout;"
+        "open('packed', 'wb').write(pack((Bid, shout, Loudest, Bid(1, Decimal('1.00')))))"
     )
     subprocess.run([sys.executable, "-c", pack_code], cwd=tmp_path, check=True)
     (tmp_path / "far_bids.py").unlink()

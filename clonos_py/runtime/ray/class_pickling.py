@@ -1,12 +1,13 @@
-"""Row classes by value: what cloudpickle cannot do, since the fields of a Record are made when its class is.
+"""Classes by value, with what cloudpickle leaves behind: the fields of row classes and the meaning of annotations.
 
 cloudpickle makes an empty class and then fills it, which leaves a Record without fields. Here the class is made anew
-from its fields; functions follow afterwards, so that they may speak of the class itself. Annotations travel resolved:
-the other end has no module to look their names up in.
+from its fields; functions follow afterwards, so that they may speak of the class itself. Annotations of all classes
+travel resolved: the other end has no module to look their names up in.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import types
@@ -45,13 +46,26 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 None,
                 _fill,
             )
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > 2:
+            _resolve_annotations(obj, reduced)
+        return reduced
 
     def _by_value(self, cls: type[Record]) -> bool:
         held: Any = sys.modules.get(cls.__module__)
         for name in cls.__qualname__.split("."):
             held = getattr(held, name, None)
         return held is not cls or cls.__module__ in self._modules
+
+
+def _resolve_annotations(cls: type, reduced: tuple[Any, ...]) -> None:
+    """In what cloudpickle made of a class: make, its arguments, (attributes, slots). Names nobody knows stay names."""
+    attributes, _ = reduced[2]
+    own = attributes.get("__annotations__", {})
+    if any(isinstance(annotation, str) for annotation in own.values()):
+        with contextlib.suppress(NameError):
+            hints = typing.get_type_hints(cls, include_extras=True)
+            attributes["__annotations__"] = {name: hints[name] for name in own}
 
 
 def _fields(cls: type[Record]) -> dict[str, tuple[Any, Any, Any]]:
