@@ -212,7 +212,7 @@ class WitnessJob:
         source = SourcePlan("numbers", partial(Numbers, self.total, self.partitions, self.batch, self.pause_us), (NUMBERS,), no_times)
         vertices = (
             Vertex("numbers", p, source, (), ()),
-            Vertex("enrich", p, None, (OperatorPlan("enrich", "process", partial(Enrich, 3_000, self.late_us), (ENRICHED,)),), ()),
+            Vertex("enrich", p, None, (OperatorPlan("enrich", "process", partial(Enrich, 30_000, self.late_us), (ENRICHED,)),), ()),
             Vertex("left", p, None, (OperatorPlan("left", "sink", partial(Witness, "left", ledger), (), sink=True),), ()),
             Vertex(
                 "rank",
