@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,14 +16,12 @@ from clonos_py.bench.nexmark.report import Recorder, report
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.connectors import BlackholeSink, DigestSink, FileSink, read_results
 from clonos_py.connectors.digests import read_digest
-from clonos_py.dsl.settings import Runtime, Settings
+from clonos_py.dsl.settings import Settings
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import SettingError
 from clonos_py.observe.events import Event, Listener, unheard
 
 _PARTITIONS = 8
-_DEPLOYMENT_US = {Runtime.RAY: 5_000_000, Runtime.LOCAL: 1_000_000}
-"""How long after the start of a run its schedule begins, so that a paced source need not catch up at once."""
 
 
 class SinkKind(Enum):
@@ -56,15 +53,12 @@ class Order:
 
     def source(self, settings: Settings) -> NexmarkSource:
         """The events. Every task gets as many partitions as any other."""
-        pending_us = _DEPLOYMENT_US.get(settings.runtime)
-        paced = self.rate is not None and pending_us is not None
         return NexmarkSource(
             events=self.events,
             rate=self.rate,
             event_rate=self.event_rate,
             seed=settings.seed,
             partitions=-(-_PARTITIONS // settings.parallelism) * settings.parallelism,
-            start_us=time.time_ns() // 1_000 + (pending_us or 0) if paced else None,
         )
 
 

@@ -1,8 +1,8 @@
 """The generator as a source of three ports: people, auctions, bids. Replayable from any offset, paced if asked.
 
 The stream is cut into stripes; stripe s belongs to partition s % partitions, and an offset is the number of events of
-its partition before it. Every read lies in one stripe. Partitions take turns, the one that is furthest behind first, so
-that event time advances evenly.
+its partition before it (a paced source adds when its schedule began). Every read lies in one stripe. Partitions take
+turns, the one that is furthest behind first, so that event time advances evenly.
 
 All columns of every event are made before any is left out: a query that needs two columns is not spared the others.
 """
@@ -10,7 +10,6 @@ All columns of every event are made before any is left out: a query that needs t
 from __future__ import annotations
 
 import functools
-import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from clonos_py.bench.nexmark.generator import (
     Generator,
     part,
 )
+from clonos_py.bench.nexmark.schedule import MOST_EVENTS, Pace, Place
 from clonos_py.model.connectors import MultiSourceDefinition
 from clonos_py.model.errors import SettingError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
@@ -36,8 +36,6 @@ from clonos_py.model.record import Record
 
 EVENT_TIME = "date_time"
 _STRIPES = (BLOCK_EVENTS, 5_000, 500, 50)
-_TICK_US = 20_000
-"""A paced partition is read in pieces of so much time."""
 
 Columns = tuple[tuple[str, ...] | None, ...]
 
@@ -47,8 +45,7 @@ class NexmarkSource(MultiSourceDefinition):
     """Events 0 to ``events`` of a generator.
 
     ``rate``: events per second of processing time over all partitions, None for as fast as possible. The schedule
-    begins at ``start_us``, so that a task that was away catches up with it; without one it begins when a reader is
-    first polled, or is then taken to have been kept.
+    begins when the source is first asked for events; a task that was away catches up with it.
     """
 
     events: int
@@ -56,7 +53,6 @@ class NexmarkSource(MultiSourceDefinition):
     event_rate: int = 500_000
     seed: int = 1
     partitions: int = 8
-    start_us: int | None = None
     base_time_us: int = BASE_TIME_US
     schemas: tuple[pa.Schema, ...] = field(default=(PERSON, AUCTION, BID), init=False)
     records: tuple[type[Record], ...] = field(default=(Person, Auction, Bid), init=False)
@@ -66,6 +62,8 @@ class NexmarkSource(MultiSourceDefinition):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise SettingError(f"{name} is {value}: a Nexmark source needs more than 0")
+        if self.rate is not None and self.events > MOST_EVENTS:
+            raise SettingError(f"events is {self.events}: a paced Nexmark source has at most {MOST_EVENTS}")
 
     @property
     def stripe_events(self) -> int:
@@ -86,73 +84,70 @@ class NexmarkReader(Source):
         self._stripe = definition.stripe_events
         self._read_events = min(read_rows or self._stripe, self._stripe)
         self._generator = Generator(definition.seed, definition.event_rate, definition.base_time_us)
-        self._positions: dict[int, int] = {}
+        self._places: dict[int, Place] = {}
         self._blocks: OrderedDict[int, Events] = OrderedDict()
-        self._start_us = definition.start_us
         self._layout = _Layout(definition.events, self._stripe, definition.partitions)
-        # The time between two events of one partition, and how many make a piece worth reading.
-        self._event_us = self.partitions() * 1_000_000 / (definition.rate or math.inf)
-        self._tick_events = max(round(_TICK_US / self._event_us), 1) if definition.rate else 1
+        self._pace = Pace(self.partitions() * 1_000_000 / definition.rate) if definition.rate else None
 
     def partitions(self) -> int:
         return self._layout.partitions
 
     def open(self, index: int, parallelism: int) -> None:
-        self._positions = dict.fromkeys(range(index, self.partitions(), parallelism), 0)
+        self._places = dict.fromkeys(range(index, self.partitions(), parallelism), Place(0))
         self._block(0, last=True)  # fills the pools of text, so that the first read after a recovery need not
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        self._positions = {partition: positions.get(partition, 0) for partition in self._positions}
+        self._places = {partition: self._place(positions.get(partition, 0)) for partition in self._places}
         self._blocks.clear()
 
     def poll(self, now: int) -> Read | Wait | End:
-        left = [(at, partition) for partition, at in self._positions.items() if at < self._layout.size(partition)]
+        if self._pace is not None:
+            self._places = {partition: place.begun(now) for partition, place in self._places.items()}
+        left = [(place.events, p) for p, place in self._places.items() if place.events < self._layout.size(p)]
         if not left:
             return End()
         start, partition = min(left)
         stop = min(self._layout.stripe_end(partition, start), start + self._read_events)
-        if self._definition.rate is None:
-            return self._read(partition, start, stop)
-        return self._read_when_due(partition, start, stop, now)
+        if self._pace is None:
+            return self._read(partition, self._places[partition], stop)
+        return self._read_when_due(self._pace, partition, self._places[partition], stop, now)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
-        if partition not in self._positions or not start < stop <= self._layout.stripe_end(partition, start):
+        first, after = self._place(start), self._place(stop)
+        if partition not in self._places or not first.events < after.events <= self._layout.stripe_end(
+            partition, first.events
+        ):
             raise SourceError(
-                f"nexmark partition {partition} has no read [{start}, {stop}): the job's events, partitions and seed "
-                "must be those of the run it resumes"
+                f"nexmark partition {partition} has no read [{start}, {stop}): the job's events, partitions, pace and "
+                "seed must be those of the run it resumes"
             )
-        return self._read(partition, start, stop)
+        return self._read(partition, first, after.events)
 
-    def _read_when_due(self, partition: int, start: int, stop: int, now: int) -> Read | Wait:
-        """As much of [start, stop) as is due, or the time when the next piece will be."""
-        if self._start_us is None:
-            self._start_us = now - round(start * self._event_us)
-        due_us = self._due_us(start, stop)
+    def _place(self, offset: int) -> Place:
+        return Place.at(offset, paced=self._pace is not None)
+
+    def _read_when_due(self, pace: Pace, partition: int, place: Place, stop: int, now: int) -> Read | Wait:
+        """As much of what lies before ``stop`` as is due, or the time when the next piece will be."""
+        due_us = pace.due_us(place, stop)
         if now < due_us:
             return Wait(due_us)
-        due_events = int((now - self._start_us) / self._event_us)
-        return self._read(partition, start, min(stop, max(due_events, start + self._tick_events)))
+        due = max(pace.due_events(place, now), place.events + pace.piece_events)
+        return self._read(partition, place, min(stop, due))
 
-    def _due_us(self, start: int, stop: int) -> int:
-        """When the first piece of [start, stop) is to be read; 0 without a schedule."""
-        if self._definition.rate is None or self._start_us is None:
-            return 0
-        return self._start_us + round(min(start + self._tick_events, stop) * self._event_us)
-
-    def _read(self, partition: int, start: int, stop: int) -> Read:
-        first = self._layout.event(partition, start)
-        block, offset = divmod(first, BLOCK_EVENTS)
-        events = part(self._block(block, last=offset + stop - start == BLOCK_EVENTS), offset, offset + stop - start)
-        self._positions[partition] = stop
+    def _read(self, partition: int, place: Place, stop: int) -> Read:
+        count = stop - place.events
+        block, offset = divmod(self._layout.event(partition, place.events), BLOCK_EVENTS)
+        events = part(self._block(block, last=offset + count == BLOCK_EVENTS), offset, offset + count)
+        self._places[partition] = place._replace(events=stop)
         return Read(
             partition,
-            start,
-            stop,
+            place.offset,
+            self._places[partition].offset,
             rows=tuple(_projected(rows, columns) for rows, columns in zip(events, self._columns, strict=True)),
             checksum=_checksum(events),
-            events=stop - start,
+            events=count,
             last=stop == self._layout.size(partition),
-            due_us=self._due_us(start, stop),
+            due_us=self._pace.due_us(place, stop) if self._pace else 0,
         )
 
     def _block(self, number: int, last: bool) -> Events:
@@ -162,7 +157,7 @@ class NexmarkReader(Source):
         block = self._blocks.pop(number, None) or self._generator.block(number)
         if not last:
             self._blocks[number] = block
-            while len(self._blocks) > len(self._positions):
+            while len(self._blocks) > len(self._places):
                 self._blocks.popitem(last=False)
         return block
 

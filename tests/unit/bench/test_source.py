@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clonos_py.bench.nexmark.generator import AUCTION, BID, BLOCK_EVENTS, PERSON, Generator
+from clonos_py.bench.nexmark.schedule import Place
 from clonos_py.bench.nexmark.source import NexmarkReader, NexmarkSource
 from clonos_py.model.errors import SettingError, SourceError
 from clonos_py.model.operators import End, Read, Wait
 
 ALL = (None, None, None)
+NOW = 1_800_000_000_000_000
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
@@ -94,27 +96,37 @@ def test_the_last_read_of_each_partition_says_so_also_when_read_again() -> None:
 
 
 def test_a_paced_source_keeps_its_rate() -> None:
-    reader = _reader(NexmarkSource(events=100_000, rate=10_000, start_us=0))
+    reader = _reader(NexmarkSource(events=100_000, rate=10_000))
     per_second = [0] * 11
-    for now, read in _at_pace(reader, now=0):
-        per_second[now // 1_000_000] += read.events
+    for now, read in _at_pace(reader, now=NOW):
+        per_second[(now - NOW) // 1_000_000] += read.events
         assert now - 2_000 <= read.due_us <= now
     assert per_second[:10] == pytest.approx([10_000] * 10, rel=0.03)
 
 
 def test_a_paced_reader_that_was_away_catches_up_with_the_schedule() -> None:
-    source = NexmarkSource(events=100_000, rate=10_000, start_us=0)
-    before = [read for now, read in _at_pace(_reader(source), now=0) if now < 2_000_000]
-    replacement = _reader(source)
-    replacement.seek({read.partition: read.stop for read in before})
-    at_once = sum(read.events for read in _due(replacement, now=5_000_000))
-    assert sum(read.events for read in before) + at_once == pytest.approx(50_000, rel=0.02)
+    source = NexmarkSource(events=100_000, rate=10_000)
+    before = [read for now, read in _at_pace(_reader(source), now=NOW) if now < NOW + 2_000_000]
+    restored, replayed = _reader(source), _reader(source)
+    restored.seek({read.partition: read.stop for read in before})
+    assert [replayed.reread(*read[:3]) for read in before] == before
+    for replacement in (restored, replayed):
+        at_once = sum(read.events for read in _due(replacement, now=NOW + 5_000_000))
+        assert sum(read.events for read in before) + at_once == pytest.approx(50_000, rel=0.02)
 
 
-def test_without_a_start_the_schedule_begins_with_the_first_poll() -> None:
-    reader = _reader(NexmarkSource(events=100_000, rate=10_000))
-    assert isinstance(reader.poll(77_000_000), Wait)
-    assert sum(read.events for read in _due(reader, now=78_000_000)) == pytest.approx(10_000, rel=0.02)
+def test_the_schedule_begins_with_the_first_poll_and_is_alike_for_all_tasks() -> None:
+    source = NexmarkSource(events=100_000, rate=10_000)
+    answers = [_reader(source, index, 2).poll(NOW - 3_000 * index) for index in range(2)]
+    assert answers == [Wait(NOW + 20_000)] * 2
+
+
+def test_an_offset_holds_the_events_read_and_since_when() -> None:
+    place = Place(12_345).begun(NOW)
+    assert Place.at(place.offset, paced=True) == place
+    assert place.began_us == NOW
+    assert place.begun(NOW + 50_000_000) == place
+    assert Place(12_345).offset == 12_345
 
 
 def test_a_definition_survives_pickling() -> None:
