@@ -27,10 +27,10 @@ from tests.ray.counting_job import counting, expected_digest
 pytestmark = pytest.mark.ray
 
 
-def heard(folder: Path, kills: list[str], total: int, rate: float, **settings: object) -> list[Event]:
+def heard(folder: Path, kills: list[str], total: int, rate: float, standbys: int = 1) -> list[Event]:
     events: list[Event] = []
-    plan = counting(str(folder), total, rate)
-    run(plan, resolve(command_line={"kills": kills, "checkpoint_interval": "1s", **settings}), events.append)
+    plan = counting(str(folder), total, rate, standbys)
+    run(plan, resolve(command_line={"kills": kills, "checkpoint_interval": "1s"}), events.append)
     return events
 
 
@@ -66,7 +66,7 @@ def test_neighbours_die_at_once(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_task_that_nobody_killed_is_not_replaced(cluster: Cluster, tmp_path: Path) -> None:
-    events = heard(tmp_path, [], total=4_000, rate=2_000)
+    events = heard(tmp_path, [], total=4_000, rate=2_000, standbys=0)
     assert len(of(events, Deployed)) == 1
     assert of(events, TaskFailed) == []
     assert_exactly_once(tmp_path, 4_000)
@@ -75,6 +75,13 @@ def test_a_task_that_nobody_killed_is_not_replaced(cluster: Cluster, tmp_path: P
 def test_a_kill_of_a_task_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"--kill missing\[0\]@1s: there is no such task; there are numbers"):
         heard(tmp_path, ["missing[0]@1s"], total=1, rate=1)
+
+
+def test_a_task_without_a_standby_is_replaced_by_a_fresh_process(cluster: Cluster, tmp_path: Path) -> None:
+    events = heard(tmp_path, ["count[1]@2s"], total=12_000, rate=2_000, standbys=0)
+    assert len(of(events, StandbyActivated)) == 1
+    assert of(events, RolledBack) == []
+    assert_exactly_once(tmp_path, 12_000)
 
 
 def test_no_cluster_at_the_address_is_one_line() -> None:

@@ -60,6 +60,8 @@ def connected(address: str | None) -> Iterator[Cluster]:
     A connection that this process already has is used as it is. Raises ClusterError.
     """
     ray = import_ray()
+    if address is not None:
+        _check_reachable(address)
     if ray.is_initialized():
         yield Cluster(_prepared(ray))
         return
@@ -99,7 +101,6 @@ def _start(ray: ModuleType) -> None:
 
 
 def _join(ray: ModuleType, address: str) -> None:
-    _check_reachable(address)
     try:
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (OSError, RuntimeError, ValueError) as error:
