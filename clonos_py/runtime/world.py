@@ -146,7 +146,7 @@ class World:
         time_us, _, action = heapq.heappop(self._actions)
         if time_us > self.now_us:
             self.scheduler.wait_until(time_us)
-            self.now_us = max(self.scheduler.now_us(), time_us)
+        self.now_us = max(self.now_us, self.scheduler.now_us(), time_us)
         self.actions_done += 1
         limit = self._settings.events_max
         if limit is not None and self.actions_done > limit:

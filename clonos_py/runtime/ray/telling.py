@@ -67,15 +67,17 @@ class Teller:
 
     def tell(self, news: News, now_us: int) -> None:
         """Tells what happened, then progress if it is time. What dead processes counted stays."""
+        self._counters.update(news.counters)
+        self._heard_us.update(dict.fromkeys(news.counters, now_us))
         for at_us, task in news.crashes:
             self._crashed.add(task)
             self._listener(TaskFailed(at_us=at_us - self.began_us, task=task, how="killed on order"))
         for at_us, report in news.reports:
             for event in self._events(at_us - self.began_us, report):
+                if isinstance(event, Finished):
+                    self._finished = True
+                    self._listener(self._progress(event.at_us))
                 self._listener(event)
-                self._finished |= isinstance(event, Finished)
-        self._counters.update(news.counters)
-        self._heard_us.update(dict.fromkeys(news.counters, now_us))
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._listener(self._progress(now_us - self.began_us))
