@@ -80,7 +80,9 @@ class JobMachine:
         self._next_ping_us = MAX_TIME
         self._ping = 0
         self._failed_us: dict[TaskId, int] = {}
-        self._sinks = {TaskId(v.name, i) for v in plan.vertices if any(o.sink for o in v.operators) for i in range(v.parallelism)}
+        self._sinks = {
+            TaskId(v.name, i) for v in plan.vertices if any(o.sink for o in v.operators) for i in range(v.parallelism)
+        }
         self._now_us = 0
         self._out: list[JobInstruction] = []
 
@@ -250,7 +252,9 @@ class JobMachine:
                 self._send(process, messages.Sever(round_.number, inputs, attempts, self.checkpoints.completed))
         for process in promoted:
             if process.task in self._failed_us:
-                self._report(Happening.STANDBY_PROMOTED, process.task, attempt=str(process.attempt), **self._since(process.task))
+                self._report(
+                    Happening.STANDBY_PROMOTED, process.task, attempt=str(process.attempt), **self._since(process.task)
+                )
 
     def _owners(self) -> dict[TaskId, tuple[str, Attempt]]:
         found = {}
@@ -281,7 +285,12 @@ class JobMachine:
             assert owner is not None
             try:
                 replay = replay_of(
-                    self._plan, task, round_, self.checkpoints.completed, self.checkpoints.aborted, self._policy.deduplicate
+                    self._plan,
+                    task,
+                    round_,
+                    self.checkpoints.completed,
+                    self.checkpoints.aborted,
+                    self._policy.deduplicate,
                 )
             except ProtocolError as problem:
                 self._roll_back(str(problem))

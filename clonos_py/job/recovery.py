@@ -69,7 +69,11 @@ def replay_of(
 ) -> Replay:
     """What a promoted process needs: the merged log and what survivors have. Raises ProtocolError if holders differ."""
     number = plan.tasks.index(task)
-    log = merge(([s for s in answer.logs if s.task == number] for answer in round_.answers), checkpoint) if with_log else []
+    log = (
+        merge(([s for s in answer.logs if s.task == number] for answer in round_.answers), checkpoint)
+        if with_log
+        else []
+    )
     expected: list[Expectation] = []
     if with_log:
         own = set(plan.outputs[task])

@@ -266,7 +266,9 @@ class World:
             case io.SendAck(connection, next_seq):
                 self._transmit(process, connection, io.Acknowledged(connection, next_seq))
             case io.Connect():
-                self.after("network", (number, "connect", instruction.input), lambda: self._connect(process, instruction))
+                self.after(
+                    "network", (number, "connect", instruction.input), lambda: self._connect(process, instruction)
+                )
             case io.Disconnect(connection):
                 self._break(connection, process)
             case io.Load():
@@ -390,5 +392,3 @@ class World:
 
     def _from_task(self, process: LocalProcess, event: Any) -> None:
         self.after("queue", (process.number, "from task"), lambda: self._link_event(process.number, event))
-
-

@@ -71,7 +71,9 @@ class Chain:
             if number in entered:
                 producers.append(None)
             context = Context(shared, number, operator_plan.name)
-            self._stages.append(_Stage(operator_plan.name, operator_plan.factory(), context, _Port(self), tuple(producers)))
+            self._stages.append(
+                _Stage(operator_plan.name, operator_plan.factory(), context, _Port(self), tuple(producers))
+            )
         for wire in vertex.wires:
             self._port(wire.producer).consumers.setdefault(wire.port, []).append((wire.consumer, wire.side))
         for edge in plan.edges:
@@ -108,9 +110,7 @@ class Chain:
         """The task's input (its channels, or its source) is complete up to ``watermark``."""
         self._watermarks[SOURCE] = max(watermark, self._watermarks[SOURCE])
         for number, stage in enumerate(self._stages):
-            reached = min(
-                (watermark if p is None else self._watermarks[p] for p in stage.producers), default=watermark
-            )
+            reached = min((watermark if p is None else self._watermarks[p] for p in stage.producers), default=watermark)
             if reached > self._received[number]:
                 self._received[number] = stage.context.watermark = reached
                 held = self._guard(stage, partial(stage.operator.on_watermark, reached))

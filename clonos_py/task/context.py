@@ -31,7 +31,9 @@ class Ports(Protocol):
 class Shared:
     """What all operator contexts of a task share."""
 
-    def __init__(self, task: TaskId, parallelism: int, groups: range, key_groups: int, gate: Gate, ports: Ports) -> None:
+    def __init__(
+        self, task: TaskId, parallelism: int, groups: range, key_groups: int, gate: Gate, ports: Ports
+    ) -> None:
         self.task, self.parallelism, self.groups, self.key_groups = task, parallelism, groups, key_groups
         self.gate, self.ports = gate, ports
         self.timers = Timers()

@@ -45,9 +45,7 @@ class Inputs:
     @property
     def progress(self) -> list[InputProgress]:
         """A copy of how far each channel was taken."""
-        return [
-            InputProgress(p.next_seq, p.watermark, p.idle, p.ended) for p in (c.progress for c in self._channels)
-        ]
+        return [InputProgress(p.next_seq, p.watermark, p.idle, p.ended) for p in (c.progress for c in self._channels)]
 
     def offer(self, index: int, frame: Frame) -> None:
         """Queues a frame. Raises ProtocolError if it is not the channel's next."""

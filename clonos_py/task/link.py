@@ -74,9 +74,7 @@ class LinkMachine:
         self.store = CausalStore()
         self._plan, self._codec, self._limits, self._spill = plan, codec, limits, spill
         self._logs = plan.sharing_depth != 0
-        self.inputs = [
-            InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])
-        ]
+        self.inputs = [InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])]
         self.outputs = [
             OutputChannel(j, c, plan.receiver(c), self._shared_logs(plan.receiver(c)), spill)
             for j, c in enumerate(plan.outputs[task_id])
@@ -160,7 +158,11 @@ class LinkMachine:
             self._load(message.restore)
 
     def _on_loaded(self, event: io.Loaded) -> None:
-        if self._wanted is None or event.restore.checkpoint != self._wanted.checkpoint or self.state not in _BEFORE_BEGIN:
+        if (
+            self._wanted is None
+            or event.restore.checkpoint != self._wanted.checkpoint
+            or self.state not in _BEFORE_BEGIN
+        ):
             return
         progress = event.restore.progress
         decoded = msgspec.msgpack.decode(progress, type=Progress) if progress is not None else None
@@ -305,7 +307,10 @@ class LinkMachine:
             if channel.peer is not None and channel.peer.attempt < attempts.get(channel.sender, channel.peer.attempt):
                 self._drop(channel)
         for output in self.outputs:
-            if output.attempt < attempts.get(output.receiver, output.attempt) and (old := output.disconnect()) is not None:
+            if (
+                output.attempt < attempts.get(output.receiver, output.attempt)
+                and (old := output.disconnect()) is not None
+            ):
                 self._out.append(io.Disconnect(old))
 
     # ---- frames

@@ -34,7 +34,9 @@ class InputChannel:
         if header.seq == self.next_seq:
             return False
         if not self.peer.reset:
-            raise ProtocolError(f"{self.sender} offers frames from {header.seq} on {self.channel}, {self.next_seq} is next")
+            raise ProtocolError(
+                f"{self.sender} offers frames from {header.seq} on {self.channel}, {self.next_seq} is next"
+            )
         self.restore(header.seq)
         return True
 

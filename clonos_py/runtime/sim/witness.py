@@ -23,7 +23,9 @@ from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan,
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
 NUMBERS = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", pa.int64())])
-ENRICHED = pa.schema([*NUMBERS, ("random", pa.int64()), ("time", pa.int64()), ("answer", pa.int64()), ("ticks", pa.int64())])
+ENRICHED = pa.schema(
+    [*NUMBERS, ("random", pa.int64()), ("time", pa.int64()), ("answer", pa.int64()), ("ticks", pa.int64())]
+)
 RANKED = pa.schema([*ENRICHED, ("rank", pa.int64())])
 
 
@@ -188,7 +190,9 @@ class Ledger:
         self.committed[final] = self._staged[staged]
 
     def rows(self, name: str) -> list[dict[str, int]]:
-        return [row for final in sorted(self.committed) if final.startswith(f"{name}-") for row in self.committed[final]]
+        return [
+            row for final in sorted(self.committed) if final.startswith(f"{name}-") for row in self.committed[final]
+        ]
 
 
 @dataclass(frozen=True)
@@ -209,11 +213,21 @@ class WitnessJob:
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         p = self.parallelism
         no_times = EventTime((None,))
-        source = SourcePlan("numbers", partial(Numbers, self.total, self.partitions, self.batch, self.pause_us), (NUMBERS,), no_times)
+        source = SourcePlan(
+            "numbers", partial(Numbers, self.total, self.partitions, self.batch, self.pause_us), (NUMBERS,), no_times
+        )
         vertices = (
             Vertex("numbers", p, source, (), ()),
-            Vertex("enrich", p, None, (OperatorPlan("enrich", "process", partial(Enrich, 30_000, self.late_us), (ENRICHED,)),), ()),
-            Vertex("left", p, None, (OperatorPlan("left", "sink", partial(Witness, "left", ledger), (), sink=True),), ()),
+            Vertex(
+                "enrich",
+                p,
+                None,
+                (OperatorPlan("enrich", "process", partial(Enrich, 30_000, self.late_us), (ENRICHED,)),),
+                (),
+            ),
+            Vertex(
+                "left", p, None, (OperatorPlan("left", "sink", partial(Witness, "left", ledger), (), sink=True),), ()
+            ),
             Vertex(
                 "rank",
                 p,

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.causal.determinants import Linger, Order, Time, decode
+from clonos_py.causal.log import CausalStore, LogWriter, merge
+from clonos_py.model.errors import ProtocolError
+from clonos_py.model.segments import Segment
+
+
+def segment(
+    start: int, count: int = 1, *, epoch: int = 0, epoch_start: int = 0, task: int = 0, payload: bytes = b"x"
+) -> Segment:
+    return Segment(task, epoch, epoch_start, start, count, payload)
+
+
+def test_runs_of_arrivals_from_one_channel_are_one_determinant() -> None:
+    writer = LogWriter(0)
+    for determinant in (Order(1, 1), Order(1, 1), Order(1, 1), Order(2, 1), Linger(), Order(2, 1)):
+        writer.append(determinant)
+    cut = writer.cut()
+    assert cut is not None
+    assert decode(cut.payload) == [Order(1, 3), Order(2, 1), Linger(), Order(2, 1)]
+    assert (cut.start, cut.count, writer.offset) == (0, 6, 6)
+
+
+def test_a_new_epoch_starts_a_new_segment_at_its_own_offset() -> None:
+    writer = LogWriter(0)
+    writer.append(Time(1))
+    rest = writer.open_epoch(4)
+    writer.append(Time(2))
+    cut = writer.cut()
+    assert rest is not None
+    assert cut is not None
+    assert (rest.epoch, rest.start, rest.count) == (0, 0, 1)
+    assert (cut.epoch, cut.epoch_start, cut.start) == (4, 1, 1)
+    assert writer.cut() is None
+
+
+def test_a_segment_over_two_paths_is_held_once() -> None:
+    store = CausalStore()
+    assert store.append(segment(0, 3), 0)
+    assert not store.append(segment(0, 3), 0)
+    assert store.of(0) == [segment(0, 3)]
+
+
+def test_a_gap_is_an_error() -> None:
+    store = CausalStore()
+    store.append(segment(0, 3), 0)
+    with pytest.raises(ProtocolError, match="gap"):
+        store.append(segment(4), 0)
+
+
+def test_a_gap_that_a_completed_checkpoint_covers_is_none() -> None:
+    store = CausalStore()
+    store.append(segment(0, 3), 0)
+    assert store.append(segment(9, epoch=2, epoch_start=9), stable=2)
+
+
+def test_an_overlap_that_differs_is_an_error() -> None:
+    store = CausalStore()
+    store.append(segment(0, 3, payload=b"a"), 0)
+    with pytest.raises(ProtocolError, match="differs"):
+        store.append(segment(0, 3, payload=b"b"), 0)
+
+
+def test_a_connection_gets_only_what_it_has_not_carried() -> None:
+    store = CausalStore()
+    store.append(segment(0, task=1), 0)
+    position = store.position
+    store.append(segment(0, task=2), 0)
+    store.append(segment(1, task=1), 0)
+    assert store.since(position, lambda task: task == 1) == [segment(1, task=1)]
+
+
+def test_truncation_drops_earlier_epochs_and_never_skips_what_a_connection_lacks() -> None:
+    store = CausalStore()
+    store.append(segment(0, task=1, epoch=1), 0)
+    position = store.position
+    store.append(segment(0, task=2, epoch=0), 0)
+    store.append(segment(1, task=1, epoch=1), 0)
+    store.truncate(1)
+    assert segment(1, task=1, epoch=1) in store.since(position, lambda task: True)
+    assert store.of(2) == []
+    assert store.of(1) == [segment(0, task=1, epoch=1), segment(1, task=1, epoch=1)]
+
+
+def test_merging_holders_gives_the_longest_log() -> None:
+    pieces = [segment(0, 2), segment(2, 5), segment(7, 1)]
+    assert merge([pieces[:1], pieces, pieces[:2]], 0) == pieces
+
+
+def test_merging_drops_epochs_before_the_restart_point() -> None:
+    old, new = segment(0, 4, epoch=1), segment(4, 1, epoch=2, epoch_start=4)
+    assert merge([[old, new], [new]], 2) == [new]
+
+
+def test_holders_that_disagree_are_an_error() -> None:
+    with pytest.raises(ProtocolError):
+        merge([[segment(0, 2, payload=b"a")], [segment(0, 2, payload=b"b")]], 0)
