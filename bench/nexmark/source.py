@@ -55,7 +55,7 @@ class NexmarkSource(MultiSourceDefinition):
     partitions: int = 8
     base_time_us: int = BASE_TIME_US
     schemas: tuple[pa.Schema, ...] = field(default=(PERSON, AUCTION, BID), init=False)
-    records: tuple[type[Record], ...] = field(default=(Person, Auction, Bid), init=False)
+    records: tuple[type[Record] | None, ...] = field(default=(Person, Auction, Bid), init=False)
 
     def __post_init__(self) -> None:
         for name in ("events", "event_rate", "partitions", "rate"):
