@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from clonos_py import at, testing
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
+from examples import fraud
 from examples.rates_server import BASE_RATES, Rates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +88,15 @@ def test_enrichment_asks_once_per_bid_and_sets_aside_what_fails(tmp_path: Path, 
     failed = read_results(f"{out}-failed")
     assert len(failed) == len(bids) - len(enriched) > 0
     assert all("rate" in row["error"] for row in failed)
+
+
+def test_fraud_is_found_whatever_fails_and_when() -> None:
+    def txn(account: int, cents: int, offset: str) -> fraud.Txn:
+        return fraud.Txn(account, cents, at(offset))
+
+    txns = [txn(1, 50, "0s"), txn(2, 60_000, "5s"), txn(1, 90_000, "30s"), txn(2, 99, "1m"), txn(2, 70_000, "130s")]
+    out = testing.run(fraud.job, {"txns": txns}, kills=2, seeds=20)
+    assert out["alerts"] == [fraud.Alert(1, 90_000)]
 
 
 def test_fraud_prints_an_alert_for_a_large_payment_after_a_tiny_one(capfd: pytest.CaptureFixture[str]) -> None:

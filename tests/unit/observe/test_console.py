@@ -130,11 +130,16 @@ def test_a_terminal_gets_the_live_view_and_the_sum() -> None:
     assert "hot finished after 5.0 s" in text
 
 
-def test_a_run_that_was_interrupted_in_order_is_summed_up() -> None:
-    text = io.StringIO()
-    with pytest.raises(KeyboardInterrupt), watch("hot", Console(file=text, width=150)) as listener:
+def interrupt_watched(console: Console) -> None:
+    with watch("hot", console) as listener:
         listener(Finished(at_us=2_000_000, stopped=True))
         raise KeyboardInterrupt
+
+
+def test_a_run_that_was_interrupted_in_order_is_summed_up() -> None:
+    text = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt_watched(Console(file=text, width=150))
     assert text.getvalue() == "hot stopped after 2.0 s\n"
 
 
