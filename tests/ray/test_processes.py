@@ -18,7 +18,7 @@ from clonos_py.model.messages import ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.ray.job_loop import Ears, JobLoop
 from clonos_py.runtime.ray.process import Deployment, Process
-from clonos_py.task.link import LinkLimits
+from clonos_py.task.pressure import LinkLimits
 from tests.ray.counting_job import counting, expected_digest
 
 

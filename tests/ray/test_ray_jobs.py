@@ -87,3 +87,19 @@ def test_a_task_without_a_standby_is_replaced_by_a_fresh_process(cluster: Cluste
 def test_no_cluster_at_the_address_is_one_line() -> None:
     with pytest.raises(ClusterError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1: [^\n]*$"):
         run(counting("unused"), resolve(command_line={"address": "127.0.0.1:1"}), lambda event: None)
+
+
+def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
+    plan = counting(str(tmp_path), 6_000, 2_000, standbys=0)
+    settings = resolve(command_line={"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"})
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, CheckpointCompleted) and event.checkpoint == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, settings, interrupt)
+    completed: list[Event] = []
+    run(plan, settings, completed.append)
+    assert min(event.checkpoint for event in completed if isinstance(event, CheckpointCompleted)) > 2
+    assert_exactly_once(tmp_path, 6_000)
