@@ -38,8 +38,9 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.task import instructions as io
 from clonos_py.task.context import Ports
 from clonos_py.task.events import Observed, TaskState
-from clonos_py.task.link import LinkLimits, LinkMachine
+from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
+from clonos_py.task.pressure import LinkLimits
 
 
 class Scheduler(Protocol):

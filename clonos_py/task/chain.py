@@ -81,7 +81,7 @@ class Chain:
                 self._port(edge.producer).edges.setdefault(edge.port, []).append(edge.id)
         for stage in self._stages:
             self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
-        self._watermarks = {number: MIN_TIME for number in range(SOURCE, len(self._stages))}
+        self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
         self._received = dict.fromkeys(range(len(self._stages)), MIN_TIME)
 
     def _port(self, producer: int) -> _Port:
@@ -92,7 +92,7 @@ class Chain:
             return action()
         except ClonosError:
             raise
-        except Exception as problem:  # noqa: BLE001 - whatever user code raises is reported with its operator
+        except Exception as problem:
             raise UserCodeError(
                 f"operator {stage.name!r} of task {self._shared.task} raised {type(problem).__name__}: {problem}"
             ) from problem

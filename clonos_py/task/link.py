@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import msgspec
@@ -23,13 +22,15 @@ from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameCodec, FrameHeader, FrameKind
 from clonos_py.channel.inflight import Spill
 from clonos_py.model import messages as control
-from clonos_py.model.errors import CapacityError, ClonosError
+from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
+from clonos_py.task.epochs import Epochs
 from clonos_py.task.events import Progress, TaskState
+from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.sending import OutputChannel
 
@@ -43,17 +44,6 @@ _TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.FAILED: frozenset(),
 }
 _BEFORE_BEGIN = (TaskState.STANDBY, TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
-
-
-@dataclass(frozen=True)
-class LinkLimits:
-    """``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which
-    sources stop to read; the reserve on top admits what must pass for the next barrier (D3)."""
-
-    window: int = 16
-    budget_bytes: int = 1 << 30
-    spill_at: float = 0.5
-    reserve: float = 0.25
 
 
 class LinkMachine:
@@ -82,15 +72,14 @@ class LinkMachine:
         for output in self.outputs:
             output.retain = retain
         vertex = plan.by_name[task_id.vertex]
+        self._pressure = Pressure(self.outputs, limits, spill is not None, vertex.source is not None)
         self._sinks = any(operator.sink for operator in vertex.operators)
-        self._source = vertex.source is not None
         self._round = 0
         self._loaded = 0
         self._wanted: Restore | None = None
         self._replay: control.Replay | None = None
         self._parked: list[io.Subscribed] = []
-        self._snapshots: dict[int, Progress] = {}
-        self._committables: dict[int, Mapping[str, list[bytes]]] = {}
+        self._epochs = Epochs()
         self._may_produce = True
         self._checkpoint_requested = False
         self._effect_told = True
@@ -380,34 +369,15 @@ class LinkMachine:
             self._effect_told = True
             self._out.append(io.Tell(control.NewEffect(self.process)))
 
-    # ---- back-pressure and memory
-
-    @property
-    def memory_bytes(self) -> int:
-        return sum(output.log.memory_bytes for output in self.outputs)
-
     def _weigh(self) -> None:
-        """After any change of the in-flight logs: spill, ask for a checkpoint, hold the task back, or give up."""
-        budget = self._limits.budget_bytes
-        used = self.memory_bytes
-        if self._spill is not None and used > budget * self._limits.spill_at:
-            for output in self.outputs:
-                output.log.spill_oldest(used - int(budget * self._limits.spill_at))
-            used = self.memory_bytes
-        if used * 2 > budget and not self._checkpoint_requested:
+        """After any change of the in-flight logs: hold the task back or let it go, and ask for a checkpoint in time."""
+        verdict = self._pressure.weigh()
+        if verdict.wants_checkpoint and not self._checkpoint_requested:
             self._checkpoint_requested = True
             self._out.append(io.Tell(control.RequestCheckpoint(self.process)))
-        if used > budget * (1 + self._limits.reserve) * 1.5:
-            raise CapacityError(
-                f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent: "
-                "checkpoint more often, raise the budget, or choose a spill policy"
-            )
-        limit = budget if self._source else budget * (1 + self._limits.reserve)
-        crowded = any(output.log.unreceived >= 2 * self._limits.window for output in self.outputs)
-        allowed = not crowded and used < limit
-        if allowed != self._may_produce:
-            self._may_produce = allowed
-            self._out.append(io.Hand(task.MayProduce(allowed)))
+        if verdict.may_produce != self._may_produce:
+            self._may_produce = verdict.may_produce
+            self._out.append(io.Hand(task.MayProduce(verdict.may_produce)))
 
     # ---- checkpoints
 
@@ -418,21 +388,9 @@ class LinkMachine:
         self._out.append(io.Hand(task.AbortCall(message.checkpoint)))
 
     def _on_snapped(self, event: task.Snapped) -> None:
-        snapshot = event.snapshot
-        self._snapshots[snapshot.checkpoint] = event.progress
-        if snapshot.committables:
-            self._committables[snapshot.checkpoint] = {n: list(c) for n, c in snapshot.committables.items()}
+        snapshot = self._epochs.add(event)
         if event.persist and self.attempt is not None:
-            merged = self._uncommitted(snapshot.checkpoint)
-            self._out.append(io.Persist(replace(snapshot, committables=merged), self.attempt))
-
-    def _uncommitted(self, checkpoint: int) -> dict[str, list[bytes]]:
-        """What sinks prepared up to ``checkpoint`` and no completed checkpoint covers: aborted ones' included."""
-        merged: dict[str, list[bytes]] = {}
-        for number in sorted(n for n in self._committables if n <= checkpoint):
-            for name, named in self._committables[number].items():
-                merged.setdefault(name, []).extend(named)
-        return merged
+            self._out.append(io.Persist(snapshot, self.attempt))
 
     def _on_persisted(self, event: io.Persisted) -> None:
         self._out.append(io.Tell(control.Snapshotted(self.process, event.handle, event.persist_ms)))
@@ -445,14 +403,14 @@ class LinkMachine:
             return
         checkpoint = message.checkpoint
         if self._sinks:
-            self._out.append(io.Commit(checkpoint, self._uncommitted(checkpoint)))
-            self._committables = {n: c for n, c in self._committables.items() if n > checkpoint}
+            self._out.append(io.Commit(checkpoint, self._epochs.uncommitted(checkpoint)))
+            self._epochs.committed(checkpoint)
         self._truncate(checkpoint)
         self._weigh()
 
     def _truncate(self, checkpoint: int) -> None:
         self.store.truncate(checkpoint)
-        progress = self._snapshots.get(checkpoint)
+        progress = self._epochs.complete(checkpoint)
         if progress is None:
             return
         self._checkpoint_requested = False
@@ -460,7 +418,6 @@ class LinkMachine:
             output.log.truncate(checkpoint)
         for channel in self.inputs:
             channel.truncate(progress.inputs[channel.index].next_seq)
-        self._snapshots = {n: p for n, p in self._snapshots.items() if n > checkpoint}
 
     def _on_commit_done(self, event: io.CommitDone) -> None:
         self._out.append(io.Tell(control.Committed(self.process, event.checkpoint)))
@@ -479,7 +436,7 @@ class LinkMachine:
     def counters(self) -> dict[str, int]:
         """Bytes: retained frames, held determinants, and what was sent so far of both."""
         return {
-            "in_flight_bytes": self.memory_bytes,
+            "in_flight_bytes": self._pressure.memory_bytes,
             "log_bytes": self.store.size_bytes,
             "data_bytes": self.data_bytes,
             "delta_bytes": self.delta_bytes,

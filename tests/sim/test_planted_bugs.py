@@ -15,6 +15,7 @@ from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.segments import Segment
 from clonos_py.runtime.sim.run import simulate
+from clonos_py.task.epochs import Epochs
 from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
 from clonos_py.task.receiving import InputChannel
@@ -187,10 +188,10 @@ def sinks_commit_before_the_checkpoint_is_complete(patch: pytest.MonkeyPatch) ->
 
 @bug
 def what_an_aborted_checkpoint_prepared_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    def only_own(self: LinkMachine, checkpoint: int) -> dict[str, list[bytes]]:
-        return {n: list(c) for n, c in self._committables.get(checkpoint, {}).items()}
+    def only_own(self: Epochs, checkpoint: int) -> dict[str, list[bytes]]:
+        return {n: list(c) for n, c in self._prepared.get(checkpoint, {}).items()}
 
-    patch.setattr(LinkMachine, "_uncommitted", only_own)
+    patch.setattr(Epochs, "uncommitted", only_own)
 
 
 @bug

@@ -28,7 +28,7 @@ from clonos_py.runtime.world import Settings as WorldSettings
 from clonos_py.runtime.world import World
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.events import Observed
-from clonos_py.task.link import LinkLimits
+from clonos_py.task.pressure import LinkLimits
 
 _TELL_US = 50_000
 

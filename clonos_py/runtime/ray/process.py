@@ -30,8 +30,9 @@ from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
-from clonos_py.task.link import LinkLimits, LinkMachine
+from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
+from clonos_py.task.pressure import LinkLimits
 
 SWITCH_INTERVAL_S = 0.0005
 """Beside pure-Python work, the interpreter's default lets a link answer 136 times a second, this 2,042 times."""

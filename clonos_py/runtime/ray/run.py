@@ -24,7 +24,7 @@ from clonos_py.runtime.ray.process import Deployment
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.runtime.ray.telling import News, Teller
-from clonos_py.task.link import LinkLimits
+from clonos_py.task.pressure import LinkLimits
 
 _SECRET_BYTES = 32
 _NAMESPACE = "clonos"

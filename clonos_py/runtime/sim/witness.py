@@ -82,7 +82,7 @@ class Enrich(Operator):
         for _ in range(rows.num_rows):
             randoms.append(self.ctx.random.getrandbits(40))
             times.append(self.ctx.time.now())
-            answers.append(self.ctx.gate.ask("oracle", lambda: self.ctx.service("oracle")()))
+            answers.append(self.ctx.gate.ask("oracle", self.ctx.service("oracle")))
         if self._due and self._due[0] + self._late_us < times[0]:
             raise UserCodeError(f"a timer for {self._due[0]} has not fired at {times[0]}")
         self._set(times[0] + self._pause_us)

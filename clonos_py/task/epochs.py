@@ -1,0 +1,44 @@
+"""What a link remembers of snapshots until their checkpoint is complete: progress, and what sinks prepared (D16)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.task.events import Progress, Snapped
+
+Committables = dict[str, list[bytes]]
+"""By sink, oldest first."""
+
+
+class Epochs:
+    """Snapshots of this process that no completed checkpoint covers yet, aborted ones among them."""
+
+    def __init__(self) -> None:
+        self._progress: dict[int, Progress] = {}
+        self._prepared: dict[int, Committables] = {}
+
+    def add(self, event: Snapped) -> TaskSnapshot:
+        """Takes a snapshot in; gives it back with everything a completion of it has to commit."""
+        snapshot = event.snapshot
+        self._progress[snapshot.checkpoint] = event.progress
+        if snapshot.committables:
+            self._prepared[snapshot.checkpoint] = {name: list(c) for name, c in snapshot.committables.items()}
+        return replace(snapshot, committables=self.uncommitted(snapshot.checkpoint))
+
+    def uncommitted(self, checkpoint: int) -> Committables:
+        """What sinks prepared up to ``checkpoint`` and nothing has committed: that of aborted checkpoints, too."""
+        merged: Committables = {}
+        for number in sorted(n for n in self._prepared if n <= checkpoint):
+            for name, named in self._prepared[number].items():
+                merged.setdefault(name, []).extend(named)
+        return merged
+
+    def committed(self, checkpoint: int) -> None:
+        self._prepared = {n: c for n, c in self._prepared.items() if n > checkpoint}
+
+    def complete(self, checkpoint: int) -> Progress | None:
+        """Checkpoint ``checkpoint`` is complete: the progress then, None if this process did not take it."""
+        progress = self._progress.get(checkpoint)
+        self._progress = {n: p for n, p in self._progress.items() if n > checkpoint}
+        return progress
