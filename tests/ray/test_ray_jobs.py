@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
+import ray
 
 from clonos_py.connectors.digests import read_digest
 from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import ClusterError, SettingError
+from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import (
     CheckpointCompleted,
     Deployed,
@@ -20,6 +24,7 @@ from clonos_py.observe.events import (
     StandbyActivated,
     TaskFailed,
 )
+from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
 from tests.ray.counting_job import counting, expected_digest
@@ -65,16 +70,35 @@ def test_neighbours_die_at_once(cluster: Cluster, tmp_path: Path) -> None:
     assert_exactly_once(tmp_path, 12_000)
 
 
-def test_a_task_that_nobody_killed_is_not_replaced(cluster: Cluster, tmp_path: Path) -> None:
-    events = heard(tmp_path, [], total=4_000, rate=2_000, standbys=0)
-    assert len(of(events, Deployed)) == 1
-    assert of(events, TaskFailed) == []
-    assert_exactly_once(tmp_path, 4_000)
-
-
 def test_a_kill_of_a_task_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"--kill missing\[0\]@1s: there is no such task; there are numbers"):
         heard(tmp_path, ["missing[0]@1s"], total=1, rate=1)
+
+
+def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Cluster, tmp_path: Path) -> None:
+    """A hung task is silent for the heartbeat timeout; when it wakes up it is nobody any more."""
+    events: list[Event] = []
+    hung: list[int] = []
+
+    def harm(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, Deployed):
+            places: list[ProcessPlace] = ray.get(ray.get_actor("counting", namespace="clonos").processes.remote())
+            by_role = {(place.task, place.active): place.pid for place in places}
+            os.kill(by_role[TaskId("count", 0), False], signal.SIGKILL)
+            hung.append(by_role[TaskId("audit", 1), True])
+            os.kill(hung[0], signal.SIGSTOP)
+        if isinstance(event, StandbyActivated):
+            os.kill(hung[0], signal.SIGCONT)
+
+    run(counting(str(tmp_path), 12_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
+    activated = [event.task for event in events if isinstance(event, StandbyActivated)]
+    deployed = next(event.at_us for event in events if isinstance(event, Deployed))
+    detected = next(event.at_us for event in events if isinstance(event, Detected))
+    assert activated == [TaskId("audit", 1)]
+    assert detected - deployed >= 1_900_000
+    assert of(events, RolledBack) == []
+    assert_exactly_once(tmp_path, 12_000)
 
 
 def test_a_task_without_a_standby_is_replaced_by_a_fresh_process(cluster: Cluster, tmp_path: Path) -> None:
@@ -102,4 +126,5 @@ def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, t
     completed: list[Event] = []
     run(plan, settings, completed.append)
     assert min(event.checkpoint for event in completed if isinstance(event, CheckpointCompleted)) > 2
+    assert of(completed, TaskFailed) == []
     assert_exactly_once(tmp_path, 6_000)

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, Report
@@ -95,6 +95,15 @@ class JobOrder:
     code_digest: str = ""
 
 
+class ProcessPlace(NamedTuple):
+    """A process of a task: whether it is the task now (else it stands by), and where."""
+
+    task: TaskId
+    active: bool
+    pid: int
+    node: str
+
+
 class CoordinatorActor:
     """The coordinator of a job. ``run`` lasts as long as the job."""
 
@@ -141,6 +150,17 @@ class CoordinatorActor:
         assert self._platform is not None
         self._platform.introduce(number, pid, node)
 
+    def processes(self) -> list[ProcessPlace]:
+        """Where every living process runs that has said so."""
+        self._ready.wait()
+        assert self._loop is not None
+        assert self._platform is not None
+        return [
+            ProcessPlace(task, active, *self._platform.places[number])
+            for number, (task, active) in self._loop.processes().items()
+            if number in self._platform.places
+        ]
+
     def news(self) -> News:
         """What happened since the last call; waits a moment if nothing did."""
         self._fresh.wait(_NEWS_S_MAX)
@@ -186,7 +206,8 @@ class RayPlatform:
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
         self._sent: dict[int, int] = {}
-        self._pids: dict[int, tuple[int, str]] = {}
+        self.places: dict[int, tuple[int, str]] = {}
+        """Process id and node."""
 
     def start(self, number: int, task: TaskId) -> None:
         actor = self._create.remote(self._packed, number, task, self._me)
@@ -195,7 +216,7 @@ class RayPlatform:
         watched.future().add_done_callback(self._ended(number))
 
     def introduce(self, number: int, pid: int, node: str) -> None:
-        self._pids[number] = pid, node
+        self.places[number] = pid, node
 
     def send(self, number: int, message: ToProcess) -> None:
         if actor := self._actors.get(number):
@@ -207,7 +228,7 @@ class RayPlatform:
             self._ray.kill(actor)
 
     def crash(self, number: int) -> None:
-        pid, node = self._pids.get(number, (0, ""))
+        pid, node = self.places.get(number, (0, ""))
         if node == self._node:
             os.kill(pid, signal.SIGKILL)
         elif actor := self._actors.get(number):

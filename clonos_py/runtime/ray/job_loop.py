@@ -24,6 +24,7 @@ from clonos_py.job.events import (
     ManifestFailed,
     ManifestWritten,
     OpenGeneration,
+    ProcessDied,
     Report,
     Send,
     StartProcess,
@@ -107,6 +108,11 @@ class JobLoop:
     def put(self, event: ToCoordinator | JobEvent | Interrupt) -> None:
         self._inbox.put(event)
 
+    def processes(self) -> dict[int, tuple[TaskId, bool]]:
+        """By number: its task, and whether it is that task now. May be called by any thread."""
+        owners = set(self._owners.values())
+        return {number: (task, number in owners) for number, task in list(self._tasks.items())}
+
     def run(self, platform: Platform) -> EndJob | None:
         """Until the job has ended (and how), or was interrupted (None). All its processes are gone then."""
         self._perform(self._machine.start(_now_us()), platform)
@@ -148,6 +154,8 @@ class JobLoop:
     def _react(self, event: ToCoordinator | JobEvent, platform: Platform) -> None:
         if isinstance(event, Pong) and event.process in self._tasks:
             self._ears.count(self._tasks[event.process], event.process, event.counters)
+        if isinstance(event, ProcessDied):
+            self._tasks.pop(event.process, None)
         self._perform(self._machine.handle(event, _now_us()), platform)
 
     def _perform(self, instructions: Sequence[JobInstruction], platform: Platform) -> None:
