@@ -1,11 +1,20 @@
-"""Sources and sinks, as users name them in a job."""
+"""Sources and sinks, as users name them in a job.
 
-from clonos_py.connectors.blackhole import BlackholeSink
-from clonos_py.connectors.console import PrintSink
-from clonos_py.connectors.digests import DigestSink
-from clonos_py.connectors.files import FileSink, FileSource, read_results
-from clonos_py.connectors.memory import MemorySink, MemorySource
-from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
+Each is imported when it is named: a process of a job loads what its own operators need, and no more.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clonos_py.connectors.blackhole import BlackholeSink
+    from clonos_py.connectors.console import PrintSink
+    from clonos_py.connectors.digests import DigestSink
+    from clonos_py.connectors.files import FileSink, FileSource, read_results
+    from clonos_py.connectors.memory import MemorySink, MemorySource
+    from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
 
 __all__ = [
     "BlackholeSink",
@@ -19,3 +28,26 @@ __all__ = [
     "UpsertMemorySink",
     "read_results",
 ]
+
+_HOMES = {
+    "BlackholeSink": "blackhole",
+    "DigestSink": "digests",
+    "FileSink": "files",
+    "FileSource": "files",
+    "MemorySink": "memory",
+    "MemorySource": "memory",
+    "PrintSink": "console",
+    "UpsertFileSink": "upserts",
+    "UpsertMemorySink": "upserts",
+    "read_results": "files",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
