@@ -101,7 +101,7 @@ class World:
         ports: Callable[[TaskId], Ports],
         settings: Settings,
         listener: Callable[[int, Report], None] = lambda time_us, report: None,
-        observer: Callable[[TaskId, Observed], None] = lambda task, observed: None,
+        observer: Callable[[int, TaskId, Observed], None] = lambda time_us, task, observed: None,
         hook: Callable[[World], None] | None = None,
     ) -> None:
         self.plan, self.store, self.scheduler = plan, store, scheduler
@@ -383,7 +383,7 @@ class World:
             return
         for event in outcome.events:
             if isinstance(event, Observed):
-                self._observer(process.task, event)
+                self._observer(self.scheduler.now_us(), process.task, event)
             else:
                 self._from_task(process, event)
         if outcome.wake_us is None:

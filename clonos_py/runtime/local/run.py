@@ -20,10 +20,10 @@ from clonos_py.job.events import Happening, Report
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Finished, Listener
+from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
-from clonos_py.runtime.ray.counters import Counters
-from clonos_py.runtime.ray.telling import News, Teller
+from clonos_py.runtime.telling import News, Teller
 from clonos_py.runtime.world import Settings as WorldSettings
 from clonos_py.runtime.world import World
 from clonos_py.services.registry import ServiceRegistry
@@ -69,8 +69,8 @@ class Monitor:
             heapq.heapify(self._due)
         self._news.reports.append((time_us, report))
 
-    def observe(self, task: TaskId, observed: Observed) -> None:
-        self._counters.setdefault(task, Counters()).observe(observed)
+    def observe(self, time_us: int, task: TaskId, observed: Observed) -> None:
+        self._counters.setdefault(task, Counters()).observe(observed, time_us)
 
     def __call__(self, world: World) -> None:
         while self._due and self._due[0][0] <= world.now_us:

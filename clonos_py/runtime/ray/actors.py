@@ -26,7 +26,7 @@ from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, Process, tune_interpreter
 from clonos_py.runtime.ray.shipping import unpack
-from clonos_py.runtime.ray.telling import News
+from clonos_py.runtime.telling import News
 
 PROCESS_THREADS = 4
 """One watches, the others deliver."""
@@ -85,7 +85,7 @@ class ProcessActor:
 
 @dataclass(frozen=True)
 class JobOrder:
-    """What the coordinator is to run, and how."""
+    """What the coordinator is to run, and how. The plan is ``of_vertex`` none: it makes no operators."""
 
     deployment: Deployment
     policy: JobPolicy
@@ -107,9 +107,10 @@ class ProcessPlace(NamedTuple):
 class CoordinatorActor:
     """The coordinator of a job. ``run`` lasts as long as the job."""
 
-    def __init__(self, packed_order: bytes, packed_deployment: bytes) -> None:
+    def __init__(self, packed_order: bytes, packed_deployments: Mapping[str, bytes]) -> None:
+        """``packed_deployments``: what the processes of each vertex get."""
         self._order: JobOrder = unpack(packed_order)
-        self._packed_deployment = packed_deployment
+        self._packed_deployments = packed_deployments
         self._inboxes: dict[int, InOrder[ToCoordinator]] = {}
         self._lock = threading.Lock()
         self._news = News()
@@ -127,7 +128,7 @@ class CoordinatorActor:
             return EndJob(type(problem).__name__, str(problem))
         ears = Ears(self._report, self._crashed, self._count)
         self._loop = JobLoop(machine, store, ears, self._order.checkpoints_kept, self._order.kills)
-        self._platform = RayPlatform(self._packed_deployment, self._order.cluster, self._loop)
+        self._platform = RayPlatform(self._packed_deployments, self._order.cluster, self._loop)
         self._ready.set()
         return self._loop.run(self._platform)
 
@@ -193,9 +194,9 @@ class CoordinatorActor:
 class RayPlatform:
     """Processes as actors, for the coordinator's loop."""
 
-    def __init__(self, packed_deployment: bytes, cluster: Cluster, loop: JobLoop) -> None:
+    def __init__(self, packed_deployments: Mapping[str, bytes], cluster: Cluster, loop: JobLoop) -> None:
         self._ray = import_ray()
-        self._packed = self._ray.put(packed_deployment)
+        self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
         options = cluster.actor_options()
@@ -210,7 +211,7 @@ class RayPlatform:
         """Process id and node."""
 
     def start(self, number: int, task: TaskId) -> None:
-        actor = self._create.remote(self._packed, number, task, self._me)
+        actor = self._create.remote(self._packed[task.vertex], number, task, self._me)
         self._actors[number], self._sent[number] = actor, 0
         watched = self._watched[number] = actor.watch.remote()
         watched.future().add_done_callback(self._ended(number))

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clonos_py.model.messages import Ping, Pong, Stop, ToCoordinator, ToProcess
+from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
-from clonos_py.runtime.ray.counters import Counters
+from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.task.events import FromTask, Observed, TaskState, ToTask
 from clonos_py.task.instructions import Commit, Hand, Instruction, LinkEvent, Load, Persist, Shutdown, Tell
 from clonos_py.task.link import LinkMachine
@@ -100,7 +101,7 @@ class LinkLoop:
 
     def _handle(self, event: ToProcess | LinkEvent | FromTask) -> None:
         if isinstance(event, Observed):
-            self._counters.observe(event)
+            self._counters.observe(event, now_us())
         elif self._machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping):
             try:
                 self._perform(self._machine.handle(event))

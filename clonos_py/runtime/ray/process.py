@@ -10,7 +10,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ import pyarrow as pa
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Started, ToCoordinator, ToProcess
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.plan import PhysicalPlan, Vertex
+from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
-from clonos_py.runtime.ray.counters import Counters
 from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
 from clonos_py.runtime.ray.storage_loop import StorageLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
@@ -52,6 +52,23 @@ class Deployment:
     """False for at-most-once: no frame is kept after it was sent."""
     sockets: Path
     """Folder for Unix-domain sockets, made where it is missing."""
+
+
+def of_vertex(deployment: Deployment, name: str) -> Deployment:
+    """The deployment as processes of one vertex need it: the code and data of the others do not travel to them, and
+    what those import is not loaded."""
+    plan = deployment.plan
+    vertices = tuple(vertex if vertex.name == name else _bare(vertex) for vertex in plan.vertices)
+    return replace(deployment, plan=replace(plan, vertices=vertices))
+
+
+def _bare(vertex: Vertex) -> Vertex:
+    operators = tuple(replace(operator, factory=_elsewhere) for operator in vertex.operators)
+    return replace(vertex, operators=operators, source=vertex.source and replace(vertex.source, factory=_elsewhere))
+
+
+def _elsewhere() -> Any:
+    raise AssertionError("an operator was made in a process that does not run it")
 
 
 class LivePorts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,11 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Finished, Listener
 from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
 from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, CoordinatorActor, JobOrder
-from clonos_py.runtime.ray.cluster import Cluster, connected, import_ray
-from clonos_py.runtime.ray.process import Deployment
+from clonos_py.runtime.ray.cluster import connected, import_ray
+from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.task_loop import now_us
-from clonos_py.runtime.ray.telling import News, Teller
+from clonos_py.runtime.telling import News, Teller
 from clonos_py.task.pressure import LinkLimits
 
 _SECRET_BYTES = 32
@@ -40,8 +40,9 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         if settings.fresh:
             open_store().archive()
         deployment = _deployment(plan, settings, open_store, sockets)
-        order = JobOrder(deployment, policy(settings), cluster, settings.checkpoints_kept, orders)
-        end = _coordinate(plan.job, order, cluster, teller)
+        packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
+        order = JobOrder(of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, orders)
+        end = _coordinate(plan.job, order, packed, teller)
     if end is None:
         listener(Finished(at_us=now_us() - teller.began_us, stopped=True))
         raise KeyboardInterrupt
@@ -49,13 +50,13 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     return RunResult(plan, teller.latency)
 
 
-def _coordinate(job: str, order: JobOrder, cluster: Cluster, teller: Teller) -> EndJob | None:
+def _coordinate(job: str, order: JobOrder, packed: Mapping[str, bytes], teller: Teller) -> EndJob | None:
     ray = import_ray()
     actor = ray.remote(CoordinatorActor).options(
-        name=job, namespace=_NAMESPACE, max_concurrency=COORDINATOR_THREADS, **cluster.actor_options()
+        name=job, namespace=_NAMESPACE, max_concurrency=COORDINATOR_THREADS, **order.cluster.actor_options()
     )
     try:
-        coordinator = actor.remote(pack(order), pack(order.deployment))
+        coordinator = actor.remote(pack(order), packed)
     except ValueError as error:
         raise ClusterError(
             f"a job named {job!r} is running on this cluster: stop it, or name this one differently"

@@ -9,10 +9,10 @@ from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
+from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.orders import RunResult, policy, raise_for
-from clonos_py.runtime.ray.counters import Counters
-from clonos_py.runtime.ray.telling import News, Teller
 from clonos_py.runtime.sim.run import simulate_plan
+from clonos_py.runtime.telling import News, Teller
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.events import Observed
 
@@ -37,8 +37,8 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         teller.tell(news, time_us)
         news.reports.clear()
 
-    def observe(task: TaskId, observed: Observed) -> None:
-        counters.setdefault(task, Counters()).observe(observed)
+    def observe(time_us: int, task: TaskId, observed: Observed) -> None:
+        counters.setdefault(task, Counters()).observe(observed, time_us)
 
     services = ServiceRegistry({}, HttpxClient)
     outcome = simulate_plan(

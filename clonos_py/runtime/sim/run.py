@@ -55,7 +55,7 @@ class Outcome:
 
 
 Listener = Callable[[int, Report], None]
-Observer = Callable[[TaskId, Observed], None]
+Observer = Callable[[int, TaskId, Observed], None]
 
 
 def simulate_plan(
@@ -65,7 +65,7 @@ def simulate_plan(
     policy: JobPolicy | None = None,
     client: Callable[[str], Any] | None = None,
     listener: Listener = lambda time_us, report: None,
-    observer: Observer = lambda task, observed: None,
+    observer: Observer = lambda time_us, task, observed: None,
     actions_max: int = 200_000,
 ) -> Outcome:
     """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from clonos_py.observe.metrics import LatencyHistogram
-from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.task.events import Observed
 
 
 class Counters:
-    """Totals since the process began. Used by the link thread only."""
+    """Totals since the process began. Used by one thread only. Time is told, so that virtual time serves as well."""
 
     def __init__(self) -> None:
         self._events = 0
@@ -18,13 +17,13 @@ class Counters:
         self._counts: dict[str, int] = {}
         self._latency = LatencyHistogram()
 
-    def observe(self, event: Observed) -> None:
+    def observe(self, event: Observed, now_us: int) -> None:
         self._events += event.events
         self._rows_out += event.rows_out
         for name, amount in event.counts.items():
             self._counts[name] = self._counts.get(name, 0) + amount
         if event.marker_us:
-            self._latency.record(now_us() - event.marker_us)
+            self._latency.record(now_us - event.marker_us)
 
     def report(self) -> dict[str, Any]:
         return {
