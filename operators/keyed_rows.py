@@ -131,10 +131,11 @@ class KeyedRows:
 
     def _restore_chunk(self, chunk: Chunk, dead: Bools, groups: range, all_dead: list[Bools]) -> None:
         kept = of_groups(chunk, groups)
+        if kept is None:
+            return
         if kept is not chunk:
             own = of_groups(Chunk(chunk.rows.append_column("_dead", pa.array(dead))), groups)
-            if kept is None or own is None:
-                return
+            assert own is not None
             dead = own.rows.column("_dead").to_numpy(zero_copy_only=False)
         all_dead.append(dead)
         self._chunks.append(kept)

@@ -100,7 +100,8 @@ class CausalStore:
             return  # from before what is held: stable long ago
         if known != segment:
             raise ProtocolError(
-                f"the log of task number {segment.task} arrived twice and differs at offset {segment.start} (held to {end})"
+                f"the log of task number {segment.task} arrived twice and differs at offset {segment.start} "
+                f"(held to {end})"
             )
 
     @property

@@ -61,7 +61,7 @@ class Promote(msgspec.Struct, frozen=True, tag=True):
 
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
-    """To a promoted process: the merged log of your predecessor, what receivers have, and which checkpoints are void."""
+    """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void."""
 
     round: int
     log: list[Segment]

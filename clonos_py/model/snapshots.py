@@ -15,7 +15,8 @@ from clonos_py.model.state import OperatorState
 class TaskSnapshot:
     """What a task hands to storage at a barrier. ``progress`` is msgpack: sequence numbers, log offset, watermarks,
     timers; it serves the replacement of this very task and is void on another parallelism. ``operators`` are by stable
-    name, the source's positions among them. ``committables`` are by the sink's name, oldest first: an aborted checkpoint's are committed with the next."""
+    name, the source's positions among them. ``committables`` are by the sink's name, oldest first: an aborted
+    checkpoint's are committed with the next."""
 
     task: TaskId
     checkpoint: int

@@ -1,7 +1,7 @@
 """Retained frames on local disk: what the in-flight log writes when its memory threshold is reached (D3).
 
-Frames go into numbered files of about 64 MiB, one after the other; a file is deleted when its last frame is freed, which
-truncation does in the order of writing. The files serve this process only: a replacement rebuilds its frames.
+Frames go into numbered files of about 64 MiB, one after the other; a file is deleted when its last frame is freed,
+which truncation does in the order of writing. The files serve this process only: a replacement rebuilds its frames.
 """
 
 from __future__ import annotations

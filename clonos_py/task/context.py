@@ -37,7 +37,7 @@ class Shared:
         self.task, self.parallelism, self.groups, self.key_groups = task, parallelism, groups, key_groups
         self.gate, self.ports = gate, ports
         self.timers = Timers()
-        self.frame = (-1, 0)
+        self.frame: tuple[int, int] = (-1, 0)
         self.counts: dict[str, int] = {}
         self._random: random.Random | None = None
 

@@ -29,7 +29,8 @@ from clonos_py.model.plan import (
 from clonos_py.model.state import OperatorState
 
 NUMBER = pa.schema([("key", pa.int64()), ("value", pa.int64())])
-COUNTED = pa.schema([*NUMBER, ("count", pa.int64()), ("drawn", pa.float64()), ("seen_us", pa.int64())])
+COUNTED = NUMBER.append(pa.field("count", pa.int64())).append(pa.field("drawn", pa.float64()))
+COUNTED = COUNTED.append(pa.field("seen_us", pa.int64()))
 KEYS = 50
 
 

@@ -22,11 +22,11 @@ from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Sour
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
-NUMBERS = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("at", pa.int64())])
-ENRICHED = pa.schema(
-    [*NUMBERS, ("random", pa.int64()), ("time", pa.int64()), ("answer", pa.int64()), ("ticks", pa.int64())]
-)
-RANKED = pa.schema([*ENRICHED, ("rank", pa.int64())])
+_NUMBER_NAMES = ("id", "key", "at")
+_ENRICHED_NAMES = (*_NUMBER_NAMES, "random", "time", "answer", "ticks")
+NUMBERS = pa.schema([(name, pa.int64()) for name in _NUMBER_NAMES])
+ENRICHED = pa.schema([(name, pa.int64()) for name in _ENRICHED_NAMES])
+RANKED = pa.schema([(name, pa.int64()) for name in (*_ENRICHED_NAMES, "rank")])
 
 
 class Numbers(Source):

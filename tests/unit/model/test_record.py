@@ -116,7 +116,10 @@ def test_a_schema_makes_a_record_with_its_very_types() -> None:
     row = record_type(schema)
     assert row.schema() == schema
     assert record_type(schema) is row
-    assert back([row(1, Decimal("2.5")), {"a": 2, "b": None}], row) == [row(1, Decimal("2.5")), row(2, None)]
+    assert back([row(a=1, b=Decimal("2.5")), {"a": 2, "b": None}], row) == [
+        row(a=1, b=Decimal("2.5")),
+        row(a=2, b=None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -162,8 +165,8 @@ def test_what_loses_nothing_is_converted_and_money_is_rounded_half_to_even() -> 
 def test_rounding_does_not_depend_on_the_decimal_context() -> None:
     row = record_type(pa.schema([pa.field("a", pa.decimal128(38, 2), nullable=False)]))
     with decimal.localcontext(prec=3):
-        assert back([row(Decimal("123456789012345678901234567890.125"))], row) == [
-            row(Decimal("123456789012345678901234567890.12"))
+        assert back([row(a=Decimal("123456789012345678901234567890.125"))], row) == [
+            row(a=Decimal("123456789012345678901234567890.12"))
         ]
 
 

@@ -58,7 +58,7 @@ class ScriptedContext:
         self.groups = groups
         self.key_groups = 128
         self.watermark = MIN_TIME
-        self.frame = (0, 1)
+        self.frame: tuple[int, int] = (0, 1)
         self.gate = gate or ScriptedGate()
         self.time = ScriptedClock(self.gate)
         self.random = random.Random(7)

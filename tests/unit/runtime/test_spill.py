@@ -19,7 +19,7 @@ def test_what_was_spilled_comes_back(tmp_path: Path) -> None:
     batches = [shelf.write(batch(n)) for n in range(5)]
     message = shelf.write(batch(7).serialize())
     assert [shelf.read(place) for place in batches] == [batch(n) for n in range(5)]
-    assert shelf.read(message).equals(batch(7).serialize())
+    assert shelf.read(message) == batch(7).serialize()
 
 
 def test_files_vanish_with_their_last_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
