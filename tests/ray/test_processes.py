@@ -52,7 +52,10 @@ class Threads:
             self.kill(number)
 
 
-def run(plan: PhysicalPlan, folder: Path, kills: list[tuple[int, TaskId]]) -> tuple[EndJob | None, list[Report]]:
+def run(
+    plan: PhysicalPlan, folder: Path, kills: list[tuple[int, TaskId]], spill_at: float | None = None
+) -> tuple[EndJob | None, list[Report]]:
+    """``spill_at``: the share of 1 MiB beyond which retained frames go to disk; None: they stay in memory."""
     reports: list[Report] = []
     counters: dict[TaskId, Mapping[str, Any]] = {}
     store = CheckpointStore(str(folder / "checkpoints"), plan.job)
@@ -68,7 +71,8 @@ def run(plan: PhysicalPlan, folder: Path, kills: list[tuple[int, TaskId]]) -> tu
     loop = JobLoop(machine, store, Ears(report, lambda at_us, task: None, count), kills=kills)
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
-        deployment = Deployment(plan, open_store, b"secret", LinkLimits(), 10_000, True, Path(sockets))
+        limits = LinkLimits() if spill_at is None else LinkLimits(budget_bytes=1 << 20, spill_at=spill_at)
+        deployment = Deployment(plan, open_store, b"secret", limits, 10_000, True, spill_at is not None, Path(sockets))
         end = loop.run(Threads(deployment, loop))
     return end, reports
 
@@ -94,4 +98,13 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
     assert happened.count(Happening.REPLAYED) == 3
     assert Happening.ROLLED_BACK not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path) -> None:
+    kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("audit", 1))]
+    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, spill_at=0.001)
+    assert end == EndJob()
+    assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 2
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))

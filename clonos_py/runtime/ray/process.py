@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import secrets
+import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
 from clonos_py.runtime.ray.storage_loop import StorageLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
 from clonos_py.runtime.ray.wire_codec import WireCodec
+from clonos_py.runtime.spill import FileSpill
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
@@ -50,8 +52,10 @@ class Deployment:
     linger_us: int
     retain: bool
     """False for at-most-once: no frame is kept after it was sent."""
-    sockets: Path
-    """Folder for Unix-domain sockets, made where it is missing."""
+    spills: bool
+    """Whether retained frames go to disk when there are many."""
+    scratch: Path
+    """Folder for Unix-domain sockets and spilled frames, made where it is missing. Sockets need a short path."""
 
 
 def of_vertex(deployment: Deployment, name: str) -> Deployment:
@@ -105,12 +109,14 @@ class Process:
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
         self._machine = TaskMachine(plan, task, LivePorts(self._services), deployment.linger_us)
-        deployment.sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
-        channels = Channels(Endpoint(deployment.secret, node, host, deployment.sockets), plan, task)
-        link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, retain=deployment.retain)
+        deployment.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch), plan, task)
+        self._spilled = deployment.scratch / f"spilled-{number}"
+        spill = FileSpill(self._spilled) if deployment.spills else None
+        link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, spill, deployment.retain)
         doors = Doors(tell, self._hand, self._store, self._shut_down)
         self._link = LinkLoop(link, channels, doors, Counters())
-        self._task = TaskLoop(self._machine, self._link.put_step, self._raised)
+        self._task = TaskLoop(self._machine, self._link.put_step, self._raised, self._services.close)
         self._storage = StorageLoop(deployment.open_store(), self._machine.commit, self._link.put, self._raised)
         loops: list[tuple[str, Callable[[], None]]] = [
             ("link", self._link.run),
@@ -136,14 +142,14 @@ class Process:
         """Until the process was told to stop; everything is closed then."""
         self._done.wait()
         self._join()
-        self._machine.close()
-        self._services.close()
+        shutil.rmtree(self._spilled, ignore_errors=True)
 
     def abandon(self) -> None:
         """Ends the threads and closes the connections without a word to anybody, as a death would. On return nothing
         more is done."""
         self._link.stop()
-        self._shut_down("abandoned")
+        self._task.abandon()
+        self._storage.stop()
         self._join()
 
     def _join(self) -> None:
@@ -160,8 +166,8 @@ class Process:
         self._link.put(Raised(problem))
 
     def _shut_down(self, reason: str) -> None:
-        self._task.stop()
         self._storage.stop()
+        self._task.stop()
         self._done.set()
 
 

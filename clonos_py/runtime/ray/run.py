@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.dsl.settings import Guarantee, Settings
+from clonos_py.dsl.settings import Guarantee, Settings, Spill
 from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError
 from clonos_py.model.plan import PhysicalPlan
@@ -35,11 +35,11 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     raised again. Raises the ClonosError that ended the job."""
     orders = kills(plan, settings)
     teller = Teller(plan, now_us(), listener)
-    with connected(settings.address) as cluster, _folders(settings) as (sockets, checkpoints):
+    with connected(settings.address) as cluster, _folders(settings) as (scratch, checkpoints):
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
-        deployment = _deployment(plan, settings, open_store, sockets)
+        deployment = _deployment(plan, settings, open_store, scratch)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
         order = JobOrder(of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, orders)
         end = _coordinate(plan.job, order, packed, teller)
@@ -87,26 +87,34 @@ def _listen(ray: Any, coordinator: Any, teller: Teller) -> EndJob | None:
 
 
 def _deployment(
-    plan: PhysicalPlan, settings: Settings, open_store: Callable[[], CheckpointStore], sockets: Path
+    plan: PhysicalPlan, settings: Settings, open_store: Callable[[], CheckpointStore], scratch: Path
 ) -> Deployment:
     return Deployment(
         plan=plan,
         open_store=open_store,
         secret=secrets.token_bytes(_SECRET_BYTES),
-        limits=LinkLimits(budget_bytes=settings.in_flight_budget_bytes),
+        limits=_limits(settings),
         linger_us=settings.linger_us,
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
-        sockets=sockets,
+        spills=settings.spill is Spill.THRESHOLD,
+        scratch=scratch,
     )
+
+
+def _limits(settings: Settings) -> LinkLimits:
+    budget = settings.in_flight_budget_bytes
+    if settings.spill is Spill.THRESHOLD:
+        return LinkLimits(budget_bytes=budget, spill_at=settings.spill_threshold_bytes / budget)
+    return LinkLimits(budget_bytes=budget)
 
 
 @contextmanager
 def _folders(settings: Settings) -> Iterator[tuple[Path, str]]:
-    """For sockets (a short path, as the system demands) and for checkpoints; both temporary, unless the user names a
-    place for checkpoints."""
-    sockets = Path(tempfile.gettempdir()) / f"clonos-{secrets.token_hex(6)}"
+    """Scratch (with a short path, as sockets need it) and checkpoints; both temporary, unless the user names a place
+    for checkpoints."""
+    scratch = Path(tempfile.gettempdir()) / f"clonos-{secrets.token_hex(6)}"
     with tempfile.TemporaryDirectory(prefix="clonos-checkpoints-") as temporary:
         try:
-            yield sockets, settings.checkpoints or temporary
+            yield scratch, settings.checkpoints or temporary
         finally:
-            shutil.rmtree(sockets, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -20,15 +20,24 @@ class TaskLoop:
         machine: TaskMachine,
         produce: Callable[[Sequence[FromTask]], None],
         fail: Callable[[BaseException], None],
+        close_services: Callable[[], None],
     ) -> None:
-        """``produce`` takes what each step gave and may wait; ``fail`` takes what ended the task."""
-        self._machine, self._produce, self._fail = machine, produce, fail
+        """``produce`` takes what each step gave and may wait; ``fail`` takes what ended the task. Services are closed
+        where they were opened, in this thread: some clients insist on it."""
+        self._machine, self._produce, self._fail, self._close_services = machine, produce, fail, close_services
         self._inbox: SimpleQueue[ToTask | None] = SimpleQueue()
+        self._abandoned = False
 
     def put(self, item: ToTask) -> None:
         self._inbox.put(item)
 
     def stop(self) -> None:
+        """In order: operators and services are closed."""
+        self._inbox.put(None)
+
+    def abandon(self) -> None:
+        """As it is: nothing is closed."""
+        self._abandoned = True
         self._inbox.put(None)
 
     def run(self) -> None:
@@ -37,6 +46,9 @@ class TaskLoop:
             wait_s: float | None = None
             while self._take(wait_s):
                 wait_s = self._step()
+            if not self._abandoned:
+                self._machine.close()
+                self._close_services()
         except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
             self._fail(problem)
 
