@@ -19,6 +19,7 @@ from clonos_py.observe.events import (
     FirstNewEffect,
     Listener,
     Progress,
+    Recovered,
     Replayed,
     RolledBack,
     StandbyActivated,
@@ -26,6 +27,7 @@ from clonos_py.observe.events import (
     VertexProgress,
 )
 from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.observe.normality import Normality
 
 PROGRESS_US = 250_000
 """Listeners hear of progress this often."""
@@ -56,6 +58,7 @@ class Teller:
         self._heard_us: dict[int, int] = {}
         self._progress_us = 0
         self._finished = False
+        self._normality = Normality()
 
     @property
     def latency(self) -> LatencyHistogram:
@@ -81,6 +84,8 @@ class Teller:
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._listener(self._progress(now_us - self.began_us))
+            for task in self._normality.read(self.latency.counts):
+                self._listener(Recovered(at_us=now_us - self.began_us, task=task))
 
     def _progress(self, at_us: int) -> Progress:
         vertices = tuple(
@@ -135,6 +140,7 @@ class Teller:
                 if task not in self._crashed:
                     yield TaskFailed(at_us=at_us, task=task, how=detail["reason"])
                 self._crashed.discard(task)
+                self._normality.failed(task)
                 yield Detected(at_us=at_us, task=task)
             case Happening.STANDBY_PROMOTED:
                 generation, counter = detail["attempt"].split(".")
@@ -142,4 +148,5 @@ class Teller:
             case Happening.REPLAYED:
                 yield Replayed(at_us=at_us, task=task, rows=detail["rows"])
             case Happening.NEW_EFFECT:
+                self._normality.effective(task)
                 yield FirstNewEffect(at_us=at_us, task=task)

@@ -113,7 +113,7 @@ def test_dictionary_columns_and_slices_of_batches_are_decoded() -> None:
 def test_a_schema_makes_a_record_with_its_very_types() -> None:
     fields: list[pa.Field[Any]] = [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.decimal128(38, 4))]
     schema = pa.schema(fields)
-    row = record_type(schema)
+    row: Any = record_type(schema)
     assert row.schema() == schema
     assert record_type(schema) is row
     assert back([row(a=1, b=Decimal("2.5")), {"a": 2, "b": None}], row) == [
@@ -163,7 +163,7 @@ def test_what_loses_nothing_is_converted_and_money_is_rounded_half_to_even() -> 
 
 
 def test_rounding_does_not_depend_on_the_decimal_context() -> None:
-    row = record_type(pa.schema([pa.field("a", pa.decimal128(38, 2), nullable=False)]))
+    row: Any = record_type(pa.schema([pa.field("a", pa.decimal128(38, 2), nullable=False)]))
     with decimal.localcontext(prec=3):
         assert back([row(a=Decimal("123456789012345678901234567890.125"))], row) == [
             row(a=Decimal("123456789012345678901234567890.12"))
