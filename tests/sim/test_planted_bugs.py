@@ -12,7 +12,7 @@ from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.inflight import InFlightLog
 from clonos_py.job.checkpoints import Checkpoints
-from clonos_py.job.machine import JobMachine
+from clonos_py.job.rounds import Rounds
 from clonos_py.model.segments import Segment
 from clonos_py.runtime.sim.run import simulate
 from clonos_py.task.epochs import Epochs
@@ -129,13 +129,13 @@ def a_receiver_asks_for_one_frame_too_many(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def replay_starts_before_survivors_have_answered(patch: pytest.MonkeyPatch) -> None:
-    tell = JobMachine._tell_everybody
+    tell = Rounds._tell_everybody
 
-    def hasty(self: JobMachine, round_: Any, promoted: Any) -> None:
+    def hasty(self: Rounds, round_: Any, promoted: Any) -> None:
         tell(self, round_, promoted)
         round_.awaited.clear()
 
-    patch.setattr(JobMachine, "_tell_everybody", hasty)
+    patch.setattr(Rounds, "_tell_everybody", hasty)
 
 
 @bug
@@ -231,14 +231,14 @@ def survivors_do_not_say_what_they_hold(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch) -> None:
-    tell = JobMachine._tell_everybody
+    tell = Rounds._tell_everybody
 
-    def only_active(self: JobMachine, round_: Any, promoted: Any) -> None:
+    def only_active(self: Rounds, round_: Any, promoted: Any) -> None:
         tell(self, round_, promoted)
-        silent = {p.number for p in self._fleet.processes.values() if p.role.name == "PROMOTED"}
+        silent = {p.number for p in self._desk.fleet.processes.values() if p.role.name == "PROMOTED"}
         round_.awaited -= silent
 
-    patch.setattr(JobMachine, "_tell_everybody", only_active)
+    patch.setattr(Rounds, "_tell_everybody", only_active)
 
 
 @pytest.mark.parametrize("name", list(BUGS))

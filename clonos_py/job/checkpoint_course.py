@@ -1,0 +1,99 @@
+"""The course of checkpoints: when one is triggered, given up or complete, and who is told so (D7)."""
+
+from __future__ import annotations
+
+from clonos_py.job.checkpoints import Pending
+from clonos_py.job.desk import Desk
+from clonos_py.job.events import Happening, WriteManifest
+from clonos_py.job.fleet import Role
+from clonos_py.model import messages
+from clonos_py.model.snapshots import Manifest
+from clonos_py.model.times import MAX_TIME
+
+
+class CheckpointCourse:
+    """One checkpoint at a time. Whether one may be triggered now is for the coordinator to know."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._checkpoints = desk, desk.checkpoints
+        self._writing: Manifest | None = None
+
+    # ---- time
+
+    def schedule(self) -> None:
+        """The job runs: the first interval begins."""
+        interval_us = self._desk.policy.checkpoint_interval_us
+        if interval_us and self._checkpoints.next_us is None:
+            self._checkpoints.next_us = self._desk.now_us + interval_us
+
+    @property
+    def wake_us(self) -> int:
+        """When the pending checkpoint has taken too long, or else the next one is due."""
+        if pending := self._checkpoints.pending:
+            return MAX_TIME if pending.writing else pending.triggered_us + self._desk.policy.checkpoint_timeout_us
+        return self._checkpoints.next_us if self._checkpoints.next_us is not None else MAX_TIME
+
+    @property
+    def late(self) -> bool:
+        """Whether the pending checkpoint has taken too long; one whose manifest is being written never does."""
+        pending, timeout_us = self._checkpoints.pending, self._desk.policy.checkpoint_timeout_us
+        return pending is not None and not pending.writing and self._desk.now_us >= pending.triggered_us + timeout_us
+
+    def due(self) -> bool:
+        """Whether an interval has ended; the next one begins."""
+        next_us = self._checkpoints.next_us
+        if next_us is None or next_us > self._desk.now_us:
+            return False
+        self._checkpoints.next_us = self._desk.now_us + self._desk.policy.checkpoint_interval_us
+        return True
+
+    # ---- from trigger to completion
+
+    @property
+    def settling(self) -> bool:
+        """Whether the manifest is being written: which checkpoint is the last is being decided right now."""
+        return self._checkpoints.pending is not None and self._checkpoints.pending.writing
+
+    def trigger(self, final: bool) -> None:
+        desk = self._desk
+        checkpoint = self._checkpoints.trigger(desk.now_us, final)
+        desk.report(Happening.CHECKPOINT_TRIGGERED, checkpoint=checkpoint)
+        for process in desk.fleet.with_role(Role.ACTIVE):
+            if desk.plan.by_name[process.task.vertex].source is not None:
+                desk.send(process, messages.Trigger(checkpoint))
+
+    def abort(self, reason: str) -> None:
+        """Gives the pending checkpoint up, if there is one, for all."""
+        desk, checkpoint = self._desk, self._checkpoints.abort()
+        if checkpoint is not None:
+            desk.report(Happening.CHECKPOINT_ABORTED, checkpoint=checkpoint, reason=reason)
+            for process in desk.fleet.with_role(Role.ACTIVE):
+                desk.send(process, messages.AbortCheckpoint(checkpoint))
+
+    def collect(self, message: messages.Snapshotted) -> None:
+        """A task's snapshot is durable; with the last one the manifest is written."""
+        if self._desk.fleet.processes[message.process].role is not Role.ACTIVE:
+            return
+        manifest = self._checkpoints.acknowledge(message.handle, self._desk.generation)
+        if manifest is not None:
+            self._writing = manifest
+            self._desk.out.append(WriteManifest(manifest))
+
+    def complete(self, checkpoint: int) -> Pending | None:
+        """The manifest is written: tells everybody. None if it was not waited for (any more)."""
+        manifest, self._writing = self._writing, None
+        if manifest is None or manifest.checkpoint != checkpoint or self._checkpoints.pending is None:
+            return None
+        desk, pending = self._desk, self._checkpoints.complete(manifest)
+        desk.report(
+            Happening.CHECKPOINT_COMPLETED,
+            checkpoint=checkpoint,
+            duration_ms=(desk.now_us - pending.triggered_us) / 1_000,
+            written_bytes=sum(handle.written_bytes for handle in manifest.tasks),
+        )
+        for process in desk.fleet.with_role(Role.ACTIVE):
+            desk.send(process, messages.Complete(checkpoint))
+        for process in desk.fleet.with_role(Role.STANDBY):
+            if process.address is not None:
+                desk.prepare(process)
+        return pending

@@ -1,0 +1,49 @@
+"""What the parts of the coordinator work on together: the job's facts, its processes, and the instructions to come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.events import Happening, JobInstruction, JobPolicy, KillProcess, Report, Send, StartProcess
+from clonos_py.job.fleet import Fleet, Process
+from clonos_py.job.recovery import restore_point
+from clonos_py.model import messages
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import ToProcess
+from clonos_py.model.plan import PhysicalPlan
+
+
+@dataclass
+class Desk:
+    """One per coordinator. ``out`` gathers what the event at hand leads to, in order; ``take`` hands it over."""
+
+    plan: PhysicalPlan
+    policy: JobPolicy
+    checkpoints: Checkpoints
+    generation: int
+    fleet: Fleet = field(default_factory=Fleet)
+    now_us: int = 0
+    out: list[JobInstruction] = field(default_factory=list)
+
+    def take(self) -> list[JobInstruction]:
+        instructions, self.out = self.out, []
+        return instructions
+
+    def send(self, process: Process, message: ToProcess) -> None:
+        self.out.append(Send(process.number, message))
+
+    def report(self, what: Happening, task: TaskId | None = None, **detail: Any) -> None:
+        self.out.append(Report(what, task, detail))
+
+    def start_process(self, task: TaskId) -> None:
+        process = self.fleet.add(task, self.now_us)
+        self.out.append(StartProcess(process.number, task))
+
+    def kill_process(self, number: int) -> None:
+        self.out.append(KillProcess(number))
+
+    def prepare(self, process: Process) -> None:
+        """Has a standby take the last completed checkpoint's state in."""
+        self.send(process, messages.Prepare(restore_point(self.checkpoints.manifest, process.task, self.plan)))

@@ -1,0 +1,158 @@
+"""The course of recovery rounds: failed tasks get processes, survivors answer, replacements replay (D9).
+
+    new round --checkpoints settled, a process for every failed task--> Promote and Sever sent
+              --all survivors have answered--> Replay sent, the round has ended;  any --another death--> new round
+
+The first deployment is a round, too: all tasks are "failed" and nobody survives.
+"""
+
+from __future__ import annotations
+
+from clonos_py.job.desk import Desk
+from clonos_py.job.events import Happening
+from clonos_py.job.fleet import Process, Role
+from clonos_py.job.recovery import Round, check_orphans, peers, replay_of, restore_point
+from clonos_py.model import messages
+from clonos_py.model.ids import Attempt, TaskId
+
+
+class Rounds:
+    """One round at a time. ``advance`` and ``answer`` say whether the round has just ended; they raise ProtocolError
+    when no replay can heal the failure, which leaves a rollback (``deploy`` with the next generation)."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._round = Round(0, set())
+        self._deploying = True
+        self._counters: dict[TaskId, int] = {}
+        self._failed_us: dict[TaskId, int] = {}
+
+    def deploy(self) -> None:
+        """Starts processes and standbys of all tasks, which are the first attempts of the desk's generation."""
+        desk = self._desk
+        self._deploying = True
+        self._counters, self._failed_us = dict.fromkeys(desk.plan.tasks, 0), {}
+        self._round = Round(self._round.number + 1, set(desk.plan.tasks))
+        for task in desk.plan.tasks:
+            desk.start_process(task)
+        for task in desk.plan.tasks:
+            for _ in range(desk.plan.by_name[task.vertex].standbys):
+                desk.start_process(task)
+
+    def fail(self, process: Process, reason: str) -> None:
+        """The process of a task is gone: a new round for it and for those whose round had not ended."""
+        task = process.task
+        if not self._deploying:
+            self._failed_us[task] = self._desk.now_us
+            self._desk.report(Happening.TASK_FAILED, task, reason=reason, attempt=str(process.attempt))
+        self._round = Round(self._round.number + 1, self._round.failed | {task})
+
+    def advance(self) -> bool:
+        """Starts the round once checkpoints are settled and every failed task has a process to be it."""
+        desk, round_ = self._desk, self._round
+        if not round_.failed or round_.started or desk.checkpoints.pending is not None:
+            return False
+        chosen = {task: self._candidate(task) for task in sorted(round_.failed)}
+        if any(process is None or process.address is None for process in chosen.values()):
+            return False
+        if desk.policy.deduplicate and not self._deploying:
+            check_orphans(desk.plan, round_.failed)
+        round_.started = True
+        promoted = [p for p in chosen.values() if p is not None and p.role is Role.STANDBY]
+        for process in promoted:
+            self._counters[process.task] += 1
+            process.role, process.attempt = Role.PROMOTED, Attempt(desk.generation, self._counters[process.task])
+        self._tell_everybody(round_, promoted)
+        return self._finish()
+
+    def _candidate(self, task: TaskId) -> Process | None:
+        """The process to be a failed task: the one promoted already, else the best standby, else a new one."""
+        owner = self._desk.fleet.owner(task)
+        if owner is not None:
+            return owner
+        standbys = self._desk.fleet.standbys(task)
+        if not standbys:
+            self._desk.start_process(task)
+            return None
+        return standbys[0]
+
+    def _tell_everybody(self, round_: Round, promoted: list[Process]) -> None:
+        """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
+        received and hold something."""
+        desk, owners = self._desk, self._owners()
+        reset = set() if desk.policy.deduplicate or self._deploying else round_.failed
+        all_reset = set(desk.plan.tasks) if not desk.policy.replay and not self._deploying else reset
+        attempts = [(task, owners[task][1]) for task in sorted(round_.failed)]
+        for process in desk.fleet.with_role(Role.PROMOTED, Role.ACTIVE):
+            if process in promoted:
+                assert process.attempt is not None
+                restore = restore_point(desk.checkpoints.manifest, process.task, desk.plan)
+                inputs = peers(desk.plan, process.task, owners, all_reset)
+                desk.send(process, messages.Promote(round_.number, process.attempt, restore, inputs))
+            else:
+                round_.awaited.add(process.number)
+                inputs = peers(desk.plan, process.task, owners, reset, of=round_.failed)
+                desk.send(process, messages.Sever(round_.number, inputs, attempts, desk.checkpoints.completed))
+        for process in promoted:
+            self._report(Happening.STANDBY_PROMOTED, process.task, attempt=str(process.attempt))
+
+    def _owners(self) -> dict[TaskId, tuple[str, Attempt]]:
+        found = {}
+        for task in self._desk.plan.tasks:
+            owner = self._desk.fleet.owner(task)
+            assert owner is not None
+            assert owner.address is not None
+            assert owner.attempt is not None
+            found[task] = (owner.address, owner.attempt)
+        return found
+
+    def answer(self, message: messages.Holdings) -> bool:
+        """A survivor says what it holds; answers to older rounds are too late to count."""
+        round_ = self._round
+        if message.round != round_.number or message.process not in round_.awaited:
+            return False
+        round_.awaited.discard(message.process)
+        round_.answers.append(message)
+        return self._finish()
+
+    def _finish(self) -> bool:
+        """Once all survivors have answered: the replacements replay."""
+        desk, round_ = self._desk, self._round
+        if not round_.started or round_.awaited:
+            return False
+        for task in sorted(round_.failed):
+            owner = desk.fleet.owner(task)
+            assert owner is not None
+            completed, aborted = desk.checkpoints.completed, desk.checkpoints.aborted
+            replay = replay_of(desk.plan, task, round_, completed, aborted, desk.policy.deduplicate)
+            owner.role = Role.ACTIVE
+            desk.send(owner, replay)
+            self._report(Happening.REPLAY_STARTED, task)
+        self._refill_standbys(round_.failed)
+        round_.failed = set()
+        if self._deploying:
+            desk.report(Happening.DEPLOYED, tasks=len(desk.plan.tasks), generation=desk.generation)
+        self._deploying = False
+        return True
+
+    def _refill_standbys(self, tasks: set[TaskId]) -> None:
+        desk = self._desk
+        for task in sorted(tasks):
+            for _ in range(desk.plan.by_name[task.vertex].standbys - len(desk.fleet.standbys(task))):
+                desk.start_process(task)
+
+    # ---- how far a failed task's replacement is
+
+    def replayed(self, task: TaskId, rows: int) -> None:
+        self._report(Happening.REPLAYED, task, rows=rows)
+
+    def new_effect(self, task: TaskId) -> None:
+        """The replacement does what its predecessor had not done: the failure is over for whoever reads the output."""
+        self._report(Happening.NEW_EFFECT, task)
+        self._failed_us.pop(task, None)
+
+    def _report(self, what: Happening, task: TaskId, **detail: object) -> None:
+        """Of tasks that have failed only; with the time since."""
+        if task in self._failed_us:
+            after_ms = (self._desk.now_us - self._failed_us[task]) / 1_000
+            self._desk.report(what, task, **detail, after_ms=after_ms)
