@@ -32,6 +32,19 @@ class TaskState(Enum):
     FAILED = "failed"
 
 
+TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.STANDBY: frozenset({TaskState.CONNECTING}),
+    TaskState.CONNECTING: frozenset({TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING}),
+    TaskState.FETCHING_DETERMINANTS: frozenset({TaskState.CONNECTING, TaskState.REPLAYING}),
+    TaskState.REPLAYING: frozenset({TaskState.RUNNING}),
+    TaskState.RUNNING: frozenset({TaskState.FINISHED}),
+    TaskState.FINISHED: frozenset(),
+    TaskState.FAILED: frozenset(),
+}
+BEFORE_BEGIN = (TaskState.STANDBY, TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
+"""The states in which a process may still be given another state to start from."""
+
+
 class InputProgress(msgspec.Struct, array_like=True):
     """How far an input channel was taken."""
 

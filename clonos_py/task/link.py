@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
@@ -24,26 +24,16 @@ from clonos_py.channel.inflight import Spill
 from clonos_py.model import messages as control
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Peer, Restore
+from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
+from clonos_py.task.connections import Connections
 from clonos_py.task.epochs import Epochs
-from clonos_py.task.events import Progress, TaskState
+from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, Progress, TaskState
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
-from clonos_py.task.sending import OutputChannel
-
-_TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
-    TaskState.STANDBY: frozenset({TaskState.CONNECTING}),
-    TaskState.CONNECTING: frozenset({TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING}),
-    TaskState.FETCHING_DETERMINANTS: frozenset({TaskState.CONNECTING, TaskState.REPLAYING}),
-    TaskState.REPLAYING: frozenset({TaskState.RUNNING}),
-    TaskState.RUNNING: frozenset({TaskState.FINISHED}),
-    TaskState.FINISHED: frozenset(),
-    TaskState.FAILED: frozenset(),
-}
-_BEFORE_BEGIN = (TaskState.STANDBY, TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
+from clonos_py.task.sending import OutputChannel, shared_logs
 
 
 class LinkMachine:
@@ -62,42 +52,28 @@ class LinkMachine:
         self.task_id, self.process, self.state = task_id, process, TaskState.STANDBY
         self.attempt: Attempt | None = None
         self.store = CausalStore()
-        self._plan, self._codec, self._limits, self._spill = plan, codec, limits, spill
+        self._plan, self._codec, self._limits = plan, codec, limits
         self._logs = plan.sharing_depth != 0
         self.inputs = [InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])]
         self.outputs = [
-            OutputChannel(j, c, plan.receiver(c), self._shared_logs(plan.receiver(c)), spill)
+            OutputChannel(j, c, plan.receiver(c), shared_logs(plan, task_id, plan.receiver(c)), spill, retain)
             for j, c in enumerate(plan.outputs[task_id])
         ]
-        for output in self.outputs:
-            output.retain = retain
         vertex = plan.by_name[task_id.vertex]
+        self._out: list[io.Instruction] = []
+        self._connections = Connections(plan.job, process, self.inputs, self.outputs, self._out)
         self._pressure = Pressure(self.outputs, limits, spill is not None, vertex.source is not None)
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._round = 0
         self._loaded = 0
         self._wanted: Restore | None = None
         self._replay: control.Replay | None = None
-        self._parked: list[io.Subscribed] = []
         self._epochs = Epochs()
         self._may_produce = True
         self._checkpoint_requested = False
         self._effect_told = True
-        self._out: list[io.Instruction] = []
         self.data_bytes = 0
         self.delta_bytes = 0
-        self._restore_channels(None)
-
-    def _shared_logs(self, receiver: TaskId) -> frozenset[int]:
-        """The logs that go to ``receiver``: own and upstream ones within the sharing depth (shortest path, D6)."""
-        depth = self._plan.depth if self._plan.sharing_depth < 0 else self._plan.sharing_depth
-        held = {
-            number
-            for number, origin in enumerate(self._plan.tasks)
-            if (origin == self.task_id or self.task_id in self._plan.hops[origin])
-            and self._plan.hops[origin].get(receiver, depth + 1) <= depth
-        }
-        return frozenset(held)
 
     # ---- dispatch
 
@@ -106,7 +82,8 @@ class LinkMachine:
         handler = self._HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event)
-        instructions, self._out = self._out, []
+        instructions = self._out[:]
+        self._out.clear()
         return instructions
 
     def fail(self, problem: BaseException) -> list[io.Instruction]:
@@ -117,7 +94,7 @@ class LinkMachine:
         return [io.Tell(control.Failed(self.process, kind, f"{self.task_id}: {message}"))]
 
     def _enter(self, state: TaskState) -> None:
-        if state not in _TRANSITIONS[self.state]:
+        if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"{self.task_id} cannot go from {self.state.value} to {state.value}")
         self.state = state
 
@@ -147,17 +124,13 @@ class LinkMachine:
             self._load(message.restore)
 
     def _on_loaded(self, event: io.Loaded) -> None:
-        if (
-            self._wanted is None
-            or event.restore.checkpoint != self._wanted.checkpoint
-            or self.state not in _BEFORE_BEGIN
-        ):
+        restore, wanted = event.restore, self._wanted
+        if wanted is None or restore.checkpoint != wanted.checkpoint or self.state not in BEFORE_BEGIN:
             return
-        progress = event.restore.progress
-        decoded = msgspec.msgpack.decode(progress, type=Progress) if progress is not None else None
-        self._loaded = event.restore.checkpoint
-        self._out.append(io.Hand(task.TakeState(self._loaded, event.operators, decoded)))
-        self._restore_channels(decoded)
+        progress = msgspec.msgpack.decode(restore.progress, type=Progress) if restore.progress is not None else None
+        self._loaded = restore.checkpoint
+        self._out.append(io.Hand(task.TakeState(self._loaded, event.operators, progress)))
+        self._restore_channels(progress)
         if self.state is TaskState.STANDBY:
             self._out.append(io.Tell(control.Prepared(self.process, self._loaded)))
         else:
@@ -172,13 +145,11 @@ class LinkMachine:
     def _start(self) -> None:
         """The state is here: commit what it names, connect, serve who waits, and begin if the log is here too."""
         assert self._wanted is not None
+        assert self.attempt is not None
         self.store.truncate(self._wanted.checkpoint)
         if self._sinks and self._wanted.checkpoint:
             self._out.append(io.Commit(self._wanted.checkpoint, self._wanted.committables))
-        for channel in self.inputs:
-            self._connect(channel)
-        parked, self._parked = self._parked, []
-        for subscription in parked:
+        for subscription in self._connections.open(self.attempt):
             self._on_subscribed(subscription)
         self._check_opened()
         self._begin()
@@ -188,7 +159,7 @@ class LinkMachine:
         return self.attempt is not None and self._wanted is not None and self._loaded == self._wanted.checkpoint
 
     def _on_replay(self, message: control.Replay) -> None:
-        if self.state in _BEFORE_BEGIN and message.round == self._round and self._replay is None:
+        if self.state in BEFORE_BEGIN and message.round == self._round and self._replay is None:
             self._replay = message
             if self._started:
                 self._begin()
@@ -209,98 +180,32 @@ class LinkMachine:
 
     # ---- connections
 
-    def _connect(self, channel: InputChannel) -> None:
-        if channel.peer is None:
-            return
-        assert self.attempt is not None
-        channel.opened = False
-        next_seq = -1 if channel.peer.reset else channel.next_seq
-        hello = io.Hello(self._plan.job, channel.channel, self.attempt, channel.peer.attempt, next_seq)
-        self._out.append(io.Connect(channel.index, channel.peer.address, hello))
-
-    def _drop(self, channel: InputChannel) -> None:
-        channel.peer, channel.opened = None, False
-        if channel.connection is not None:
-            self._out.append(io.Disconnect(channel.connection))
-            channel.connection = None
-
-    def _change_peer(self, channel: InputChannel, peer: Peer) -> None:
-        if channel.peer == peer:
-            return
-        self._drop(channel)
-        channel.peer = peer
-        if self._started:
-            self._connect(channel)
-
     def _on_connected(self, event: io.Connected) -> None:
-        channel = self.inputs[event.input]
-        if channel.peer is None or channel.connection is not None or event.hello.sender != channel.peer.attempt:
-            self._out.append(io.Disconnect(event.connection))
-        else:
-            channel.connection = event.connection
+        self._connections.connected(event)
 
     def _on_lost(self, event: io.Lost) -> None:
-        for channel in self.inputs:
-            if channel.peer is not None and self._concerns(event, channel, channel.peer):
-                channel.connection, channel.opened = None, False
-                self._out.append(io.Tell(control.Suspect(self.process, channel.sender)))
-                self._connect(channel)
-        for output in self.outputs:
-            if event.connection >= 0 and output.connection == event.connection:
-                output.disconnect()
-        self._parked = [s for s in self._parked if s.connection != event.connection]
+        self._connections.lost(event)
         self._weigh()
 
-    @staticmethod
-    def _concerns(event: io.Lost, channel: InputChannel, peer: Peer) -> bool:
-        if event.connection >= 0:
-            return event.connection == channel.connection
-        tried = event.hello is not None and event.hello.sender == peer.attempt
-        return tried and event.input == channel.index and channel.connection is None
-
     def _on_subscribed(self, event: io.Subscribed) -> None:
-        hello = event.hello
-        output = next((o for o in self.outputs if o.channel == hello.channel), None)
-        if output is None or hello.job != self._plan.job:
-            self._out.append(io.Disconnect(event.connection))
-        elif not self._started or (self.attempt is not None and hello.sender > self.attempt):
-            self._parked.append(event)
-        elif hello.sender != self.attempt or hello.receiver < output.attempt:
-            self._out.append(io.Disconnect(event.connection))
-        else:
-            if (old := output.disconnect()) is not None:
-                self._out.append(io.Disconnect(old))
-            header = output.subscribe(event.connection, hello.receiver, hello.next_seq, self.store)
+        output = self._connections.admit(event)
+        if output is not None:
+            header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self.store)
             self._send(event.connection, header, None)
             self._pump(output)
             self._weigh()
 
     def _on_sever(self, message: control.Sever) -> None:
+        """Closes first, then answers: nothing may arrive that the answer does not know of."""
         self._round = message.round
         self._truncate(message.stable)
         failed = dict(message.attempts)
-        self._close_older(failed)
-        numbers = [n for n, origin in enumerate(self._plan.tasks) if origin in failed]
-        logs = [segment for number in numbers for segment in self.store.of(number)]
+        self._connections.close_older(failed)
+        logs = [s for n, origin in enumerate(self._plan.tasks) if origin in failed for s in self.store.of(n)]
         received = [channel.expectation for channel in self.inputs if channel.sender in failed]
         self._out.append(io.Tell(control.Holdings(self.process, message.round, logs, received)))
-        by_channel = {channel.channel: channel for channel in self.inputs}
-        for peer in message.replacements:
-            if peer.channel in by_channel:
-                self._change_peer(by_channel[peer.channel], peer)
+        self._connections.replace(message.replacements)
         self._weigh()
-
-    def _close_older(self, attempts: Mapping[TaskId, Attempt]) -> None:
-        """Nothing of an older attempt may arrive any more, and nothing is sent to it."""
-        for channel in self.inputs:
-            if channel.peer is not None and channel.peer.attempt < attempts.get(channel.sender, channel.peer.attempt):
-                self._drop(channel)
-        for output in self.outputs:
-            if (
-                output.attempt < attempts.get(output.receiver, output.attempt)
-                and (old := output.disconnect()) is not None
-            ):
-                self._out.append(io.Disconnect(old))
 
     # ---- frames
 
@@ -399,7 +304,7 @@ class LinkMachine:
         self._out.append(io.Tell(control.SnapshotFailed(self.process, event.checkpoint, event.reason)))
 
     def _on_complete(self, message: control.Complete) -> None:
-        if self.state in _BEFORE_BEGIN:
+        if self.state in BEFORE_BEGIN:
             return
         checkpoint = message.checkpoint
         if self._sinks:

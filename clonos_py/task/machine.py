@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from clonos_py.causal.determinants import (
     Abort,
     Determinant,
@@ -35,11 +33,10 @@ from clonos_py.causal.determinants import (
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import Frame, FrameKind
-from clonos_py.model.errors import DivergenceError, ProtocolError, SourceError
+from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import End, Read, Wait
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.times import MAX_TIME
 from clonos_py.task.chain import Chain
 from clonos_py.task.context import Ports, Shared
@@ -52,9 +49,7 @@ from clonos_py.task.events import (
     MayProduce,
     Observed,
     Produced,
-    Progress,
     Renumber,
-    Snapped,
     TakeState,
     TaskState,
     Took,
@@ -64,6 +59,7 @@ from clonos_py.task.events import (
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
+from clonos_py.task.snapshotting import Snapshotting
 
 MARKER_INTERVAL_US = 100_000
 """A source sends a latency marker at most this often."""
@@ -82,7 +78,7 @@ class TaskMachine:
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000) -> None:
         self.task, self.state = task, TaskState.STANDBY
-        self._plan, self._ports, self._linger_us = plan, ports, linger_us
+        self._ports, self._linger_us = ports, linger_us
         vertex = plan.by_name[task.vertex]
         self._writer = LogWriter(plan.tasks.index(task))
         self._gate = Gate(self._writer)
@@ -93,6 +89,9 @@ class TaskMachine:
         self._input_edges = [channel.edge for channel in plan.inputs[task]]
         self._inputs = Inputs(len(self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
+        self._snapshotting = Snapshotting(
+            self._shared, self._writer, self._logs, self._inputs, self._chain, self._outputs, self._reader
+        )
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._calls: deque[TriggerCall | AbortCall] = deque()
         self._events: list[FromTask] = []
@@ -127,23 +126,9 @@ class TaskMachine:
                 self._begin(attempt, log, aborted)
 
     def _take_state(self, item: TakeState) -> None:
+        self._snapshotting.restore(item)
         progress = item.progress
-        self._shared.timers.clear()
-        self._shared.open_epoch()
-        self._outputs.restore(item.checkpoint, progress)
-        self._inputs.restore(progress.inputs if progress else None)
-        offset = progress.log_offset if progress else 0
-        self._writer.resume(item.checkpoint, offset, offset)
-        self._ended = progress.finished if progress else False
-        self._others = progress.others if progress else 0
-        self._chain.restore(item.operators, progress)
-        if progress:
-            self._shared.timers.clear()
-            for at_us, operator in progress.timers:
-                self._shared.timers.set(operator, at_us)
-        if self._reader:
-            self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
-            self._reader.ended = self._ended
+        self._ended, self._others = (progress.finished, progress.others) if progress else (False, 0)
 
     def _begin(self, attempt: Attempt, log: Sequence[object], aborted: Sequence[int]) -> None:
         if self.state is not TaskState.STANDBY:
@@ -229,13 +214,7 @@ class TaskMachine:
 
     def _reread(self, partition: int, start: int, stop: int, checksum: int) -> None:
         assert self._reader is not None
-        read = self._reader.reread(partition, start, stop)
-        if read.checksum != checksum:
-            raise SourceError(
-                f"source {self._reader.name!r} gave other content for partition {partition} [{start}, {stop}) than "
-                "before the failure; it must be replayable, or be read by a source that logs its content"
-            )
-        self._admit(read, self._ports.now_us())
+        self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
 
     # ---- running: the task chooses, and logs the choice
 
@@ -260,9 +239,7 @@ class TaskMachine:
         """Whether the call changes anything; only then it is an event."""
         if call.checkpoint <= self._outputs.epoch or call.checkpoint in self._aborted:
             return False
-        if isinstance(call, AbortCall):
-            return self._decide(Abort(call.checkpoint))
-        return self._decide(Trigger(call.checkpoint))
+        return self._decide((Abort if isinstance(call, AbortCall) else Trigger)(call.checkpoint))
 
     def _decide(self, determinant: Determinant) -> bool:
         self._gate.record(determinant)
@@ -385,38 +362,10 @@ class TaskMachine:
             self._inputs.release()
 
     def _snapshot(self, checkpoint: int) -> None:
-        """Old epoch: what is pending, state, barriers. New epoch: fresh seed (NOTES: order of things at a barrier)."""
+        """What a replay passes was persisted by its predecessor, or is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
-        self._outputs.flush()
-        committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
-        operators = self._chain.snapshot()
-        if self._reader:
-            operators[self._reader.name] = self._reader.snapshot()
-        self._outputs.close_with(FrameKind.BARRIER, checkpoint)
-        rest = self._writer.open_epoch(checkpoint)
-        self._events.append(Produced(rest if self._logs else None, self._outputs.take()))
-        self._outputs.epoch = checkpoint
-        self._shared.open_epoch()
+        self._events += self._snapshotting.take(checkpoint, self._others, self._ended, persist=not replayed)
         self._aborted = {c for c in self._aborted if c > checkpoint}
-        progress = self._progress()
-        snapshot = TaskSnapshot(self.task, checkpoint, operators, msgspec.msgpack.encode(progress), committables)
-        self._events.append(Snapped(snapshot, progress, persist=not replayed))
-
-    def _progress(self) -> Progress:
-        return Progress(
-            inputs=self._inputs.progress,
-            outputs=self._outputs.next_seqs,
-            turns=self._outputs.turns,
-            edge_watermarks=self._outputs.watermarks,
-            idle=self._outputs.idle,
-            log_offset=self._writer.offset,
-            watermarks=self._chain.watermarks,
-            received=self._chain.received,
-            timers=self._shared.timers.all,
-            partitions=self._reader.partitions if self._reader else {},
-            others=self._others,
-            finished=self._ended,
-        )
 
     # ---- for the driver
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
@@ -49,8 +50,15 @@ class Reader:
     def poll(self, now_us: int) -> Read | Wait | End:
         return self._source.poll(now_us)
 
-    def reread(self, partition: int, start: int, stop: int) -> Read:
-        return self._source.reread(partition, start, stop)
+    def reread(self, partition: int, start: int, stop: int, checksum: int) -> Read:
+        """What was read before. Raises SourceError if it is something else now."""
+        read = self._source.reread(partition, start, stop)
+        if read.checksum != checksum:
+            raise SourceError(
+                f"source {self.name!r} gave other content for partition {partition} [{start}, {stop}) than "
+                "before the failure; it must be replayable, or be read by a source that logs its content"
+            )
+        return read
 
     def accept(self, read: Read, now_us: int) -> None:
         """A read has entered the task: moves the position and the partition's event time."""

@@ -11,8 +11,20 @@ from clonos_py.channel.inflight import Entry, InFlightLog, Spill
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
+from clonos_py.model.plan import PhysicalPlan
 
 NO_ATTEMPT = Attempt(-1, -1)
+
+
+def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:
+    """The logs that ``task`` passes on to ``receiver``: its own and upstream ones within the sharing depth, counted
+    along the shortest path (D6)."""
+    depth = plan.depth if plan.sharing_depth < 0 else plan.sharing_depth
+    return frozenset(
+        number
+        for number, origin in enumerate(plan.tasks)
+        if (origin == task or task in plan.hops[origin]) and plan.hops[origin].get(receiver, depth + 1) <= depth
+    )
 
 
 class OutputChannel:
@@ -22,13 +34,18 @@ class OutputChannel:
     """
 
     def __init__(
-        self, index: int, channel: ChannelId, receiver: TaskId, shared_logs: frozenset[int], spill: Spill | None
+        self,
+        index: int,
+        channel: ChannelId,
+        receiver: TaskId,
+        shared: frozenset[int],
+        spill: Spill | None = None,
+        retain: bool = True,
     ) -> None:
         self.index, self.channel, self.receiver = index, channel, receiver
-        self._shared_logs, self._spill = shared_logs, spill
+        self._shared_logs, self._spill, self.retain = shared, spill, retain
         self.connection: int | None = None
         self.attempt = NO_ATTEMPT
-        self.retain = True
         self.restore(0)
 
     def restore(self, next_seq: int) -> None:

@@ -202,7 +202,7 @@ def a_replacement_does_not_commit_what_its_checkpoint_names(patch: pytest.Monkey
         start(self)
         from clonos_py.task import instructions as io
 
-        self._out = [io.Commit(i.checkpoint, {}) if isinstance(i, io.Commit) else i for i in self._out]
+        self._out[:] = [io.Commit(i.checkpoint, {}) if isinstance(i, io.Commit) else i for i in self._out]
 
     patch.setattr(LinkMachine, "_start", silent)
 

@@ -1,0 +1,124 @@
+"""Connections of a link: whom it subscribes to, whom it serves, and what happens when one of them ends (D6, D9, D11).
+
+Promises: only connections of the expected attempt are served or listened to; who subscribes too early waits; a lost
+connection is a suspicion that the coordinator hears of, and is tried again until the coordinator says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Peer, Suspect
+from clonos_py.task import instructions as io
+from clonos_py.task.receiving import InputChannel
+from clonos_py.task.sending import OutputChannel
+
+
+class Connections:
+    """Opens and closes; what flows is the link's business. Instructions go to the link's ``out``."""
+
+    def __init__(
+        self,
+        job: str,
+        process: int,
+        inputs: Sequence[InputChannel],
+        outputs: Sequence[OutputChannel],
+        out: list[io.Instruction],
+    ) -> None:
+        self._job, self._process, self._out = job, process, out
+        self._inputs, self._outputs = inputs, outputs
+        self._attempt: Attempt | None = None
+        self._parked: list[io.Subscribed] = []
+
+    def open(self, attempt: Attempt) -> list[io.Subscribed]:
+        """The state is here: connects the inputs as ``attempt``. The subscriptions that have waited for this."""
+        self._attempt = attempt
+        for channel in self._inputs:
+            self._connect(channel)
+        parked, self._parked = self._parked, []
+        return parked
+
+    # ---- upstream
+
+    def _connect(self, channel: InputChannel) -> None:
+        if channel.peer is None or self._attempt is None:
+            return
+        channel.opened = False
+        next_seq = -1 if channel.peer.reset else channel.next_seq
+        hello = io.Hello(self._job, channel.channel, self._attempt, channel.peer.attempt, next_seq)
+        self._out.append(io.Connect(channel.index, channel.peer.address, hello))
+
+    def _drop(self, channel: InputChannel) -> None:
+        channel.peer, channel.opened = None, False
+        if channel.connection is not None:
+            self._out.append(io.Disconnect(channel.connection))
+            channel.connection = None
+
+    def replace(self, peers: Sequence[Peer]) -> None:
+        """Subscribes to these instead of whoever fed their channels before."""
+        by_channel = {channel.channel: channel for channel in self._inputs}
+        for peer in peers:
+            channel = by_channel.get(peer.channel)
+            if channel is not None and channel.peer != peer:
+                self._drop(channel)
+                channel.peer = peer
+                self._connect(channel)
+
+    def connected(self, event: io.Connected) -> None:
+        channel = self._inputs[event.input]
+        if channel.peer is None or channel.connection is not None or event.hello.sender != channel.peer.attempt:
+            self._out.append(io.Disconnect(event.connection))
+        else:
+            channel.connection = event.connection
+
+    # ---- downstream
+
+    def admit(self, event: io.Subscribed) -> OutputChannel | None:
+        """The output to serve on this connection from now on; an older connection of it is closed. None: later,
+        when this process is the attempt asked for, or never, when it is not or the subscriber has been replaced."""
+        hello = event.hello
+        output = next((o for o in self._outputs if o.channel == hello.channel), None)
+        if output is None or hello.job != self._job:
+            self._out.append(io.Disconnect(event.connection))
+        elif self._attempt is None or hello.sender > self._attempt:
+            self._parked.append(event)
+        elif hello.sender != self._attempt or hello.receiver < output.attempt:
+            self._out.append(io.Disconnect(event.connection))
+        else:
+            self._stop_serving(output)
+            return output
+        return None
+
+    def _stop_serving(self, output: OutputChannel) -> None:
+        if (old := output.disconnect()) is not None:
+            self._out.append(io.Disconnect(old))
+
+    # ---- ends
+
+    def lost(self, event: io.Lost) -> None:
+        for channel in self._inputs:
+            if channel.peer is not None and _concerns(event, channel, channel.peer):
+                channel.connection, channel.opened = None, False
+                self._out.append(io.Tell(Suspect(self._process, channel.sender)))
+                self._connect(channel)
+        for output in self._outputs:
+            if event.connection >= 0 and output.connection == event.connection:
+                output.disconnect()
+        self._parked = [s for s in self._parked if s.connection != event.connection]
+
+    def close_older(self, attempts: Mapping[TaskId, Attempt]) -> None:
+        """Nothing of an older attempt may arrive any more, and nothing is sent to it."""
+        for channel in self._inputs:
+            if channel.peer is not None and channel.peer.attempt < attempts.get(channel.sender, channel.peer.attempt):
+                self._drop(channel)
+        for output in self._outputs:
+            if output.attempt < attempts.get(output.receiver, output.attempt):
+                self._stop_serving(output)
+
+
+def _concerns(event: io.Lost, channel: InputChannel, peer: Peer) -> bool:
+    if event.connection >= 0:
+        return event.connection == channel.connection
+    tried = event.hello is not None and event.hello.sender == peer.attempt
+    return tried and event.input == channel.index and channel.connection is None

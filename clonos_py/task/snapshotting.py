@@ -1,0 +1,83 @@
+"""A task's whole state: taken at a barrier, and taken over from a snapshot (D7, D15)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from clonos_py.causal.log import LogWriter
+from clonos_py.channel.frames import FrameKind
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.task.chain import Chain
+from clonos_py.task.context import Shared
+from clonos_py.task.events import Produced, Progress, Snapped, TakeState
+from clonos_py.task.inputs import Inputs
+from clonos_py.task.outputs import Outputs
+from clonos_py.task.reader import Reader
+
+
+class Snapshotting:
+    """Knows all parts of a task that have state. A snapshot is taken with nothing pending in the outputs."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        writer: LogWriter,
+        logs: bool,
+        inputs: Inputs,
+        chain: Chain,
+        outputs: Outputs,
+        reader: Reader | None,
+    ) -> None:
+        self._shared, self._writer, self._logs = shared, writer, logs
+        self._inputs, self._chain, self._outputs, self._reader = inputs, chain, outputs, reader
+
+    def restore(self, item: TakeState) -> None:
+        """Replaces all state, as right after the barrier of the snapshot's checkpoint."""
+        progress = item.progress
+        self._shared.timers.clear()
+        self._shared.open_epoch()
+        self._outputs.restore(item.checkpoint, progress)
+        self._inputs.restore(progress.inputs if progress else None)
+        offset = progress.log_offset if progress else 0
+        self._writer.resume(item.checkpoint, offset, offset)
+        self._chain.restore(item.operators, progress)
+        if progress:
+            self._shared.timers.clear()
+            for at_us, operator in progress.timers:
+                self._shared.timers.set(operator, at_us)
+        if self._reader:
+            self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
+            self._reader.ended = progress.finished if progress else False
+
+    def take(self, checkpoint: int, others: int, ended: bool, persist: bool) -> tuple[Produced, Snapped]:
+        """Old epoch: what is pending, state, barriers. New epoch: a fresh seed, and progress counted from here."""
+        self._outputs.flush()
+        committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
+        operators = self._chain.snapshot()
+        if self._reader:
+            operators[self._reader.name] = self._reader.snapshot()
+        self._outputs.close_with(FrameKind.BARRIER, checkpoint)
+        rest = self._writer.open_epoch(checkpoint)
+        produced = Produced(rest if self._logs else None, self._outputs.take())
+        self._outputs.epoch = checkpoint
+        self._shared.open_epoch()
+        progress = self._progress(others, ended)
+        encoded = msgspec.msgpack.encode(progress)
+        snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables)
+        return produced, Snapped(snapshot, progress, persist)
+
+    def _progress(self, others: int, ended: bool) -> Progress:
+        return Progress(
+            inputs=self._inputs.progress,
+            outputs=self._outputs.next_seqs,
+            turns=self._outputs.turns,
+            edge_watermarks=self._outputs.watermarks,
+            idle=self._outputs.idle,
+            log_offset=self._writer.offset,
+            watermarks=self._chain.watermarks,
+            received=self._chain.received,
+            timers=self._shared.timers.all,
+            partitions=self._reader.partitions if self._reader else {},
+            others=others,
+            finished=ended,
+        )
