@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ STAGED = ".staged"
 class FileWriter(StagedSink):
     """The sink of one task. All tasks of an operator write to one folder, which they must share.
 
-    An epoch's file is ``OPERATOR-INDEX-CHECKPOINT.FORMAT``. A file of that name that this run did not write is an
+    An epoch's file is ``OPERATOR-INDEX-CHECKPOINT.FORMAT``. Files of the operator that this run did not write are an
     error: results of two runs are never mixed.
     """
 
@@ -39,8 +40,13 @@ class FileWriter(StagedSink):
             self._write(rows)
             self.ctx.count("rows_out", rows.num_rows)
 
+    def prepare(self, checkpoint: int) -> bytes | None:
+        self._check_first()
+        return super().prepare(checkpoint)
+
     def _write(self, rows: pa.RecordBatch) -> None:
         if self._file is None:
+            self._check_first()
             self._staged = f"{self._new_staged_name()}.{self._format}"
             self._file = RowFile(self._staged_path(self._staged), self._format, self._schema)
         self._file.write(rows)
@@ -76,9 +82,26 @@ class FileWriter(StagedSink):
                     f"{staged} is missing, and {final} was not written: restore it, or start anew with --fresh"
                 )
 
+    def _check_first(self) -> None:
+        """Before the first checkpoint of a run no file of its own can be there: none of its checkpoints is complete."""
+        if self._checkpoint:
+            return
+        with named_errors(self._folder):
+            names = sorted(os.listdir(self._folder))
+        for name in names:
+            if self._is_final(name):
+                self._refuse(os.path.join(self._folder, name))
+
+    def _is_final(self, name: str) -> bool:
+        operator, *numbers = os.path.splitext(name)[0].rsplit("-", 2)
+        return operator == self._operator and len(numbers) == 2 and all(map(str.isdigit, numbers))
+
     def _check_new(self, final: str) -> None:
         if os.path.exists(final):
-            raise SinkError(f"{final} exists, written by another run: move the results away or choose another folder")
+            self._refuse(final)
+
+    def _refuse(self, final: str) -> NoReturn:
+        raise SinkError(f"{final} exists, written by another run: move the results away or choose another folder")
 
     def _discard_open(self) -> None:
         if self._file is not None:

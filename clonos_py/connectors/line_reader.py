@@ -38,7 +38,9 @@ class LinePartition:
         self._window = _Window(0, b"", np.zeros(0, np.int64))
 
     def next(self, start: int) -> Piece | None:
-        if start >= self._size_bytes:
+        if start > self._size_bytes:
+            raise self._shrunk(self._size_bytes, start)
+        if start == self._size_bytes:
             return None
         self._begin()
         window = self._window_at(start)
@@ -100,8 +102,8 @@ class LinePartition:
         with named_errors(self.name), open(self.name, "rb", buffering=0) as file:
             content = os.pread(file.fileno(), size_bytes, start)
         if len(content) < size_bytes:
-            raise SourceError(
-                f"{self.name} has shrunk: it ends at byte {start + len(content)}, {start + size_bytes} was expected; "
-                f"{UNCHANGED}"
-            )
+            raise self._shrunk(start + len(content), start + size_bytes)
         return content
+
+    def _shrunk(self, end: int, expected: int) -> SourceError:
+        return SourceError(f"{self.name} has shrunk: it ends at byte {end}, {expected} was expected; {UNCHANGED}")

@@ -41,7 +41,9 @@ class ParquetPartition:
 
     def next(self, start: int) -> Piece | None:
         file = self._opened()
-        if start >= file.metadata.num_rows:
+        if start > file.metadata.num_rows:
+            raise self._shrunk(start)
+        if start == file.metadata.num_rows:
             return None
         group_end = self._group_starts[bisect_right(self._group_starts, start)]
         return self.between(start, min(group_end, start + self._piece_rows))
@@ -49,13 +51,17 @@ class ParquetPartition:
     def between(self, start: int, stop: int) -> Piece:
         total = self._opened().metadata.num_rows
         if stop > total:
-            raise SourceError(f"{self.name} has shrunk to {total} rows, {stop} were expected; {UNCHANGED}")
+            raise self._shrunk(stop)
         with named_errors(self.name):
             rows = self._rows(start, stop)
         if stop == total:
             self._close()
         checksum = xxhash.xxh3_64_intdigest(f"{self._footer} {start} {stop}".encode()) >> 1
         return Piece(stop, rows, checksum, stop == total)
+
+    def _shrunk(self, expected: int) -> SourceError:
+        total = self._opened().metadata.num_rows
+        return SourceError(f"{self.name} has shrunk to {total} rows, {expected} were expected; {UNCHANGED}")
 
     def _rows(self, start: int, stop: int) -> pa.RecordBatch:
         group = bisect_right(self._group_starts, start) - 1

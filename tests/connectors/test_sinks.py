@@ -160,9 +160,10 @@ def test_what_the_dead_left_behind_is_cleared_away(tmp_path: Path) -> None:
     replacement = start(definition)
     replacement.restore([])
     replacement.on_rows(hot(1, 2), 0)
-    replacement.commit(prepared(replacement, 2))
+    committable, of_other = prepared(replacement, 2), prepared(other, 2)
+    replacement.commit(committable)
     assert len(list((tmp_path / ".staged").iterdir())) == 1
-    other.commit(prepared(other, 2))
+    other.commit(of_other)
     assert sorted(row["auction"] for row in read_results(str(tmp_path))) == [1, 2, 7]
     assert list((tmp_path / ".staged").iterdir()) == []
 
@@ -175,24 +176,26 @@ def test_closing_discards_what_is_not_prepared(tmp_path: Path) -> None:
 
 
 def test_tasks_of_an_operator_share_a_folder(tmp_path: Path) -> None:
-    for index in (0, 1):
-        sink = start(FileSink(str(tmp_path)), operator="hot/out", index=index, parallelism=2)
+    sinks = [start(FileSink(str(tmp_path)), operator="hot/out", index=index, parallelism=2) for index in (0, 1)]
+    for index, sink in enumerate(sinks):
         sink.on_rows(hot(index), 0)
-        sink.commit(prepared(sink, 3))
+    committables = [prepared(sink, 3) for sink in sinks]
+    for sink, committable in zip(sinks, committables, strict=True):
+        sink.commit(committable)
     assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == ["hot%2Fout-0-3.jsonl", "hot%2Fout-1-3.jsonl"]
     assert [row["auction"] for row in read_results(str(tmp_path))] == [0, 1]
 
 
 def test_results_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
-    for expected in (None, "written by another run"):
-        sink = start(FileSink(str(tmp_path)))
-        sink.on_rows(hot(1), 0)
-        committable = prepared(sink, 1)
-        if expected is None:
-            sink.commit(committable)
-        else:
-            with pytest.raises(SinkError, match=rf"out-0-1\.jsonl exists, {expected}"):
-                sink.commit(committable)
+    """Even if the runs differ in when they take checkpoints, and so in the names of their files."""
+    first = start(FileSink(str(tmp_path)))
+    first.on_rows(hot(1), 0)
+    first.commit(prepared(first, 3))
+    second = start(FileSink(str(tmp_path)))
+    for work in (lambda: second.on_rows(hot(2), 0), lambda: second.prepare(1)):
+        with pytest.raises(SinkError, match=r"out-0-3\.jsonl exists, written by another run"):
+            work()
+    start(FileSink(str(tmp_path)), operator="other").on_rows(hot(3), 0)
     assert [row["auction"] for row in read_results(str(tmp_path))] == [1]
 
 

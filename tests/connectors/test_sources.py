@@ -190,6 +190,10 @@ def test_a_missing_or_shrunk_file_is_named_on_replay(definition: FileSource) -> 
     write(path, batch(20))
     with pytest.raises(SourceError, match=rf"{path} has shrunk"):
         opened(definition).reread(0, found.start, found.stop)
+    resumed = opened(FileSource(str(path.parent), path.suffix[1:], Bid))
+    resumed.seek({0: found.stop})
+    with pytest.raises(SourceError, match=rf"{path} has shrunk"):
+        resumed.poll(0)
     path.unlink()
     with pytest.raises(SourceError, match=rf"{path} is missing.*must stay"):
         opened(definition).reread(0, found.start, found.stop)
