@@ -53,7 +53,12 @@ class JobFile:
         missing = [name for name, spec in self.parameters.items() if spec.required and name not in given]
         if missing:
             raise GraphError(f"{self.path.name} needs a value for {', '.join(missing)}")
-        made = self.make(**given)
+        try:
+            made = self.make(**given)
+        except ClonosError:
+            raise
+        except Exception as error:
+            raise GraphError(f"{_line(self.path, error)}: {type(error).__name__}: {error}") from error
         if not isinstance(made, Job):
             raise GraphError(f"{self.path.name}: {self.make.__name__}() gave {type(made).__name__}, not a Job")
         return made
@@ -83,6 +88,10 @@ def load_job_file(text: str) -> JobFile:
 def _imported(path: Path) -> ModuleType:
     name = path.stem
     known = sys.modules.get(name)
+    if name in sys.stdlib_module_names and known is None:
+        raise GraphError(
+            f"{path.name}: Python has a module {name!r} of its own, which this would hide; rename the file"
+        )
     if known is not None and getattr(known, "__file__", None) != str(path):
         raise GraphError(f"{path.name}: there is a module {name!r} already ({_origin(known)}); rename the file")
     if str(path.parent) not in sys.path:
@@ -97,7 +106,7 @@ def _imported(path: Path) -> ModuleType:
     except ClonosError:
         sys.modules.pop(name, None)
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         raise GraphError(f"{_line(path, error)}: {type(error).__name__}: {error}") from error
     return module
@@ -107,8 +116,8 @@ def _origin(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or "built in"
 
 
-def _line(path: Path, error: Exception) -> str:
-    """The last line of the file that was at work when it failed to import."""
+def _line(path: Path, error: BaseException) -> str:
+    """The last line of the file that was at work when it failed."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{path.name}:{error.lineno}"
     lines, trace = [], error.__traceback__
@@ -146,4 +155,6 @@ def _parameter(path: Path, spec: inspect.Parameter, kind: Any) -> Parameter:
     if plain not in _KINDS or spec.kind not in (spec.POSITIONAL_OR_KEYWORD, spec.KEYWORD_ONLY):
         raise GraphError(f"{path.name}: parameter {spec.name!r} cannot be an option; use str, int, float or bool")
     required = spec.default is spec.empty
+    if not required and not isinstance(spec.default, (plain, type(None), *((int,) if plain is float else ()))):
+        raise GraphError(f"{path.name}: parameter {spec.name!r} is {plain.__name__}, its default is {spec.default!r}")
     return Parameter(spec.name, plain, None if required else spec.default, required)

@@ -10,14 +10,19 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from clonos_py.model.errors import GraphError
+from clonos_py.model.errors import ClonosError, GraphError
 
 _DEEPEST = 6
 
 
 def check_portable(factory: Any, name: str, where: str) -> None:
-    """Raises GraphError naming the operator and, where it can be found, the very value that cannot be pickled."""
+    """Raises GraphError naming the operator and, where it can be found, the very value that cannot be pickled.
+
+    What an object says itself when it is asked for its state, such as that there is no file to read, is raised as it is.
+    """
     error = _refusal(factory)
+    if isinstance(error, ClonosError):
+        raise type(error)(f"{where}: {name}: {error}") from error
     if error is not None:
         path, value = _culprit(factory, (), 0)
         found = f"{'.'.join(path)} ({type(value).__name__})" if path else type(value).__name__

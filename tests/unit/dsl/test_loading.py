@@ -75,6 +75,8 @@ def test_a_file_is_not_run_as_main_and_finds_its_neighbours(write: Path) -> None
         ("import no_such_module", "my_job_file.py:2: ModuleNotFoundError"),
         ("def (", "my_job_file.py:2: SyntaxError"),
         ("job = Job('a b')", "Job: 'a b' is no name of a job"),
+        ("raise SystemExit(3)", "my_job_file.py:2: SystemExit: 3"),
+        ("def job(rows: int = 'x') -> Job: ...", "parameter 'rows' is int, its default is 'x'"),
         ("def job(names: list[str]) -> Job: ...", "parameter 'names' cannot be an option; use str, int, float or bool"),
     ],
 )
@@ -90,8 +92,16 @@ def test_a_function_that_gives_no_job_is_refused(write: Path) -> None:
         file.job()
 
 
+def test_a_function_that_fails_is_named_with_its_line(write: Path) -> None:
+    file = load_job_file(job_file(write, "def job(n: int = 0) -> Job:\n    return 1 / n"))
+    with pytest.raises(GraphError, match=r"my_job_file.py:3: ZeroDivisionError: division by zero"):
+        file.job()
+
+
 def test_a_file_that_is_not_there_or_hides_a_module_is_refused(write: Path) -> None:
     with pytest.raises(GraphError, match=r"nothing.py: no such job file; give a Python file"):
         load_job_file(str(write / "nothing.py"))
     with pytest.raises(GraphError, match=r"json.py: there is a module 'json' already .*; rename the file"):
         load_job_file(job_file(write, "job = Job('x')", "json.py"))
+    with pytest.raises(GraphError, match=r"antigravity.py: Python has a module 'antigravity' of its own"):
+        load_job_file(job_file(write, "job = Job('x')", "antigravity.py"))
