@@ -28,7 +28,9 @@ class RowFailures:
         channel, sequence = self._ctx.frame
         if not self._catch:
             place = f"row {row} of frame {sequence} of input {channel}"
-            message = f"operator {self._ctx.operator!r} failed on record {text} ({place}): {problem}"
+            message = (
+                f"operator {self._ctx.operator!r} failed on record {text} ({place}): {problem}; .catch() would skip it"
+            )
             raise UserCodeError(message) from error
         self._letters.append(DeadLetter(self._ctx.operator, problem, text, channel, sequence, row))
 

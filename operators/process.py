@@ -109,7 +109,10 @@ class ProcessOperator(Operator):
     # What the process sees.
 
     def time(self) -> int:
-        """Never earlier than the watermark, so that it makes no difference when expired values are removed."""
+        """That of the row or timer at work, if these come in the order of time. Else never earlier than the watermark,
+        so that it makes no difference when expired values are removed."""
+        if self._in_order and self._now is not None:
+            return self._now
         return max(self.ctx.watermark, MIN_TIME if self._now is None else self._now)
 
     def set_timer(self, timer: Timer, at: int) -> None:

@@ -250,6 +250,24 @@ def test_values_with_a_ttl_are_the_default_again_after_it_and_leave_the_state() 
     assert fading.snapshot().tables["keys"][-1].rows.column("state").to_pylist() == [None]
 
 
+def test_in_order_a_ttl_is_measured_by_the_times_of_rows_however_far_the_watermark_jumps() -> None:
+    class Fading(Process[Txn, Audit]):
+        count: int = state(0, ttl=10)
+
+        def on_row(self, txn: Txn, ctx: Context) -> Audit:
+            self.count += 1
+            return Audit(f"{txn.cents}: {self.count}")
+
+    rows = [(1, 1, 0), (1, 2, 9), (1, 3, 19), (1, 4, 25)]
+    for watermarks in ((100,), (1, 24, 100), (9, 19, 25, 26)):
+        fading = operator(Fading, Audit, in_order=True)
+        ctx, out = opened(fading)
+        fading.on_rows(txns(*rows), 0)
+        for watermark in watermarks:
+            advance(fading, ctx, watermark)
+        assert texts(out) == ["1: 1", "2: 2", "3: 1", "4: 2"]
+
+
 def test_a_default_that_can_change_belongs_to_each_key_alone() -> None:
     class Lists(Process[Txn, Audit]):
         mine: list[int] = list_state()
