@@ -55,6 +55,8 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     checksum: int
     stable: int
     delta: list[Segment]
+    sent_before: int = 0
+    """Of LOG_ONLY: frames below this number were sent to the receiver or its predecessor already."""
 
 
 class FrameCodec(Protocol):

@@ -53,6 +53,8 @@ class InFlightLog:
         self.first = next_seq
         self.next_seq = next_seq
         self.cursor = next_seq
+        self.sent_before = next_seq
+        """Frames below this number were sent at least once."""
         self.acked = next_seq
         self.connected = False
         self.retain = True
@@ -93,6 +95,7 @@ class InFlightLog:
 
     def sent(self) -> None:
         self.cursor += 1
+        self.sent_before = max(self.sent_before, self.cursor)
         if not self.retain:
             self._forget_sent(self.cursor)
 

@@ -28,6 +28,7 @@ from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
+from clonos_py.task.catching_up import CatchingUp
 from clonos_py.task.connections import Connections
 from clonos_py.task.epochs import Epochs
 from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, Progress, TaskState
@@ -72,6 +73,8 @@ class LinkMachine:
         self._may_produce = True
         self._checkpoint_requested = False
         self._effect_told = True
+        self._catching_up = CatchingUp(len(self.inputs))
+        self._running_told = False
         self.data_bytes = 0
         self.delta_bytes = 0
 
@@ -141,6 +144,7 @@ class LinkMachine:
             channel.restore(progress.inputs[channel.index].next_seq if progress else 0)
         for output in self.outputs:
             output.restore(progress.outputs[output.index] if progress else 0)
+        self._catching_up.restore([channel.next_seq for channel in self.inputs])
 
     def _start(self) -> None:
         """The state is here: commit what it names, connect, serve who waits, and begin if the log is here too."""
@@ -215,10 +219,12 @@ class LinkMachine:
             return
         header = event.header
         if header.kind is FrameKind.LOG_ONLY:
+            self._catching_up.opened(channel.index, header)
             if channel.open(header):
                 self._out.append(io.Hand(task.Renumber(channel.index, header.seq)))
         else:
             channel.receive(header)
+            self._catching_up.received(channel.index, header)
         for segment in header.delta:
             self.store.append(segment, header.stable)
         self.store.truncate(header.stable)
@@ -243,7 +249,9 @@ class LinkMachine:
         taken = channel.acknowledge(event.next_seq)
         if taken is not None and channel.connection is not None:
             self._out.append(io.SendAck(channel.connection, taken))
-        if not self.outputs and self.state in (TaskState.RUNNING, TaskState.FINISHED):
+        new = self._catching_up.took(event)
+        self._tell_running(0)
+        if new and not self.outputs:
             self._tell_effect()
 
     def _on_produced(self, event: task.Produced) -> None:
@@ -332,10 +340,29 @@ class LinkMachine:
     def _on_entered(self, event: task.Entered) -> None:
         if event.state is TaskState.RUNNING:
             self._enter(TaskState.RUNNING)
-            self._out.append(io.Tell(control.Running(self.process, self._round, event.rows_replayed)))
+            self._tell_running(event.rows_replayed)
         elif event.state is TaskState.FINISHED:
             self._enter(TaskState.FINISHED)
             self._out.append(io.Tell(control.Drained(self.process)))
+
+    def _tell_running(self, rows_replayed: int) -> None:
+        """The log is used up and the inputs have given what they had given before."""
+        if (
+            self._running_told
+            or self.state not in (TaskState.RUNNING, TaskState.FINISHED)
+            or not self._catching_up.done
+        ):
+            return
+        self._running_told = True
+        rows = max(rows_replayed, self._catching_up.rows)
+        self._out.append(io.Tell(control.Running(self.process, self._round, rows)))
+
+    @property
+    def frames_at_stake(self) -> int:
+        """Frames sent since the restart point; of a task that sends none, frames received."""
+        if self.outputs:
+            return sum(output.log.cursor - output.log.first for output in self.outputs)
+        return sum(len(channel.expectation.checksums) for channel in self.inputs)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -345,6 +372,7 @@ class LinkMachine:
             "log_bytes": self.store.size_bytes,
             "data_bytes": self.data_bytes,
             "delta_bytes": self.delta_bytes,
+            "frames_at_stake": self.frames_at_stake,
         }
 
     def _on_ping(self, message: control.Ping) -> None:

@@ -83,7 +83,8 @@ class OutputChannel:
         self.log.connect(next_seq)
         self.connection, self.attempt, self._position = connection, attempt, 0
         delta = self._delta(store)
-        return FrameHeader(next_seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, store.stable, delta)
+        sent_before = max(self.log.sent_before, self._first_new)
+        return FrameHeader(next_seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, store.stable, delta, sent_before)
 
     def _delta(self, store: CausalStore) -> list[Any]:
         delta = store.since(self._position, self._shared_logs.__contains__) if self._shared_logs else []

@@ -53,7 +53,7 @@ class Faults:
         recovering = [p for p in processes if p.link.state in _RECOVERING and p.link.attempt != Attempt(1, 1)]
         match self._plan:
             case "loaded":
-                return [p for p in processes if frames_at_stake(p) >= self.FRAMES_AT_LEAST]
+                return [p for p in processes if p.link.frames_at_stake >= self.FRAMES_AT_LEAST]
             case "recovering":
                 return recovering
             case "during":
@@ -64,16 +64,8 @@ class Faults:
     def _kill(self, world: World, victim: LocalProcess) -> None:
         self._left -= 1
         self.done += 1
-        stake = frames_at_stake(victim)
+        stake = victim.link.frames_at_stake
         self.worthy += stake >= self.FRAMES_AT_LEAST
         state = victim.link.state.value
         self._story.append(f"{world.now_us}: killed process {victim.number}, {victim.task}, {state}, {stake} frames")
         world.kill(victim.number)
-
-
-def frames_at_stake(process: LocalProcess) -> int:
-    """Frames that a task has sent, or if it sends none has received, since its restart point."""
-    link = process.link
-    if link.outputs:
-        return sum(output.log.cursor - output.log.first for output in link.outputs)
-    return sum(len(channel.expectation.checksums) for channel in link.inputs)

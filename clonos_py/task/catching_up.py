@@ -1,0 +1,49 @@
+"""How far a replacement has caught up with its predecessor, as far as its inputs tell.
+
+Upstreams say, when a connection opens, below which number they had already sent frames to the predecessor. Where nobody
+holds determinants (a task without receivers has no holders) this is all there is to tell replay from new work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clonos_py.channel.frames import FrameHeader
+from clonos_py.task.events import Took
+
+
+class CatchingUp:
+    """Frames of each input below ``sent_before`` are replayed ones."""
+
+    def __init__(self, inputs: int) -> None:
+        self._sent_before: list[int | None] = [None] * inputs
+        self._taken = [0] * inputs
+        self.rows = 0
+
+    def restore(self, next_seqs: Sequence[int]) -> None:
+        """Starts over from a snapshot."""
+        self._sent_before = [None] * len(next_seqs)
+        self._taken = list(next_seqs)
+        self.rows = 0
+
+    def opened(self, index: int, header: FrameHeader) -> None:
+        """The first connection of an input tells; later ones resume what this process has had itself."""
+        if self._sent_before[index] is None:
+            self._sent_before[index] = header.sent_before
+
+    def received(self, index: int, header: FrameHeader) -> None:
+        if header.seq < (self._sent_before[index] or 0):
+            self.rows += header.rows
+
+    def took(self, event: Took) -> bool:
+        """The task has taken frames; whether the last of them was new to the task and not to this process only."""
+        self._taken[event.input] = event.next_seq
+        before = self._sent_before[event.input]
+        return before is not None and event.next_seq > before
+
+    @property
+    def done(self) -> bool:
+        """Whether everything that the predecessor was sent has been taken."""
+        return all(
+            before is not None and taken >= before for before, taken in zip(self._sent_before, self._taken, strict=True)
+        )
