@@ -18,7 +18,7 @@ _DEEPEST = 6
 def check_portable(factory: Any, name: str, where: str) -> None:
     """Raises GraphError naming the operator and, where it can be found, the very value that cannot be pickled.
 
-    What an object says itself when it is asked for its state, such as that there is no file to read, is raised as it is.
+    What an object says itself when asked for its state, such as that there is no file to read, is raised as it is.
     """
     error = _refusal(factory)
     if isinstance(error, ClonosError):
