@@ -127,7 +127,7 @@ class Rounds:
             replay = replay_of(desk.plan, task, round_, completed, aborted, desk.policy.deduplicate)
             owner.role = Role.ACTIVE
             desk.send(owner, replay)
-            self._report(Happening.REPLAY_STARTED, task)
+            self._report(Happening.REPLAY_STARTED, task, attempt=str(owner.attempt))
         self._refill_standbys(round_.failed)
         round_.failed = set()
         if self._deploying:

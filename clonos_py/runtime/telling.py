@@ -142,7 +142,7 @@ class Teller:
                 self._crashed.discard(task)
                 self._normality.failed(task)
                 yield Detected(at_us=at_us, task=task)
-            case Happening.STANDBY_PROMOTED:
+            case Happening.REPLAY_STARTED:
                 generation, counter = detail["attempt"].split(".")
                 yield StandbyActivated(at_us=at_us, task=task, attempt=Attempt(int(generation), int(counter)))
             case Happening.REPLAYED:

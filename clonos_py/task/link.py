@@ -347,15 +347,11 @@ class LinkMachine:
 
     def _tell_running(self, rows_replayed: int) -> None:
         """The log is used up and the inputs have given what they had given before."""
-        if (
-            self._running_told
-            or self.state not in (TaskState.RUNNING, TaskState.FINISHED)
-            or not self._catching_up.done
-        ):
-            return
-        self._running_told = True
-        rows = max(rows_replayed, self._catching_up.rows)
-        self._out.append(io.Tell(control.Running(self.process, self._round, rows)))
+        runs = self.state in (TaskState.RUNNING, TaskState.FINISHED)
+        if runs and self._catching_up.done and not self._running_told:
+            self._running_told = True
+            rows = max(rows_replayed, self._catching_up.rows)
+            self._out.append(io.Tell(control.Running(self.process, self._round, rows)))
 
     @property
     def frames_at_stake(self) -> int:
