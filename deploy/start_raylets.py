@@ -29,7 +29,7 @@ _HOST = "127.0.0.1"
 _NO_DASHBOARD = "--include-dashboard=false"
 _OBJECT_STORE_BYTES = 80 << 20
 _START_S_MAX = 60.0
-_STOP_S_MAX = 10.0
+_STOP_S_MAX = 2.0
 
 
 class RayletError(Exception):
@@ -50,8 +50,7 @@ def raylets(nodes: int, port: int | None = None) -> Iterator[str]:
                 started.append(_start(where, Path(folder) / f"{number}.log"))
             yield address
         finally:
-            for process in reversed(started):
-                _stop(process)
+            _stop(started)
 
 
 def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -72,18 +71,22 @@ def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     deadline = time.monotonic() + _START_S_MAX
     while "Ray runtime started" not in log.read_text():
         if process.poll() is not None or time.monotonic() > deadline:
-            _stop(process)
+            _stop([process])
             raise RayletError(f"{' '.join(command)} failed: {log.read_text().strip()}")
         time.sleep(0.1)
     return process
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """All at once, and all that they started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP_S_MAX)
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+        deadline = time.monotonic() + _STOP_S_MAX
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _make_token() -> None:

@@ -32,9 +32,9 @@ from tests.ray.counting_job import counting, expected_digest
 pytestmark = pytest.mark.ray
 
 
-def heard(folder: Path, kills: list[str], total: int, rate: float, standbys: int = 1) -> list[Event]:
+def heard(folder: Path, kills: list[str], total: int, rate: float) -> list[Event]:
     events: list[Event] = []
-    plan = counting(str(folder), total, rate, standbys)
+    plan = counting(str(folder), total, rate)
     run(plan, resolve(command_line={"kills": kills, "checkpoint_interval": "1s"}), events.append)
     return events
 
@@ -97,13 +97,6 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
     detected = next(event.at_us for event in events if isinstance(event, Detected))
     assert activated == [TaskId("audit", 1)]
     assert detected - deployed >= 1_900_000
-    assert of(events, RolledBack) == []
-    assert_exactly_once(tmp_path, 12_000)
-
-
-def test_a_task_without_a_standby_is_replaced_by_a_fresh_process(cluster: Cluster, tmp_path: Path) -> None:
-    events = heard(tmp_path, ["count[1]@2s"], total=12_000, rate=2_000, standbys=0)
-    assert len(of(events, StandbyActivated)) == 1
     assert of(events, RolledBack) == []
     assert_exactly_once(tmp_path, 12_000)
 

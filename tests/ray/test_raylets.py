@@ -19,19 +19,27 @@ SCRIPT = """
 import json, sys
 from clonos_py.connectors.digests import read_digest
 from clonos_py.dsl.settings import resolve
-from clonos_py.observe.events import Replayed
+from clonos_py.observe.events import Deployed, StandbyActivated
+from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.run import run
 from tests.ray.counting_job import counting
 folder, address = sys.argv[1:]
-events = []
+nodes, activated = [], []
+def hear(event):
+    if isinstance(event, Deployed):
+        ray = import_ray()
+        places = ray.get(ray.get_actor("counting", namespace="clonos").processes.remote())
+        nodes.extend(place.node for place in places)
+    if isinstance(event, StandbyActivated):
+        activated.append(str(event.task))
 settings = resolve(command_line={"address": address, "kills": ["count[0]@2s"], "checkpoint_interval": "1s"})
-run(counting(folder, 8_000, 2_000.0), settings, events.append)
+run(counting(folder, 8_000, 2_000.0, standbys=0), settings, hear)
 found = [read_digest(f"{folder}/{witness}") for witness in ("rows", "near", "far")]
-print(json.dumps([*found, sum(isinstance(event, Replayed) for event in events)]))
+print(json.dumps([*found, activated, len(set(nodes))]))
 """
 
 
-def test_a_job_spreads_over_the_nodes_it_joined_and_survives_a_kill(tmp_path: Path) -> None:
+def test_a_job_spreads_over_the_nodes_and_a_task_without_a_standby_is_replaced(tmp_path: Path) -> None:
     """In a process of its own: a process is connected to one cluster at a time."""
     with raylets(2) as address:
         done = subprocess.run(
@@ -42,7 +50,8 @@ def test_a_job_spreads_over_the_nodes_it_joined_and_survives_a_kill(tmp_path: Pa
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    rows, near, far, replayed = json.loads(done.stdout)
+    rows, near, far, activated, nodes = json.loads(done.stdout)
     assert tuple(rows) == expected_digest(8_000)
     assert near == far
-    assert replayed == 1
+    assert activated == ["count[0]"]
+    assert nodes == 2

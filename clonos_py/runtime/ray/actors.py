@@ -24,6 +24,7 @@ from clonos_py.model.messages import ToCoordinator, ToProcess
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
 from clonos_py.runtime.ray.ordering import InOrder
+from clonos_py.runtime.ray.placement import Placement
 from clonos_py.runtime.ray.process import Deployment, Process, tune_interpreter
 from clonos_py.runtime.ray.shipping import unpack
 from clonos_py.runtime.telling import News
@@ -199,10 +200,9 @@ class RayPlatform:
         self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
-        options = cluster.actor_options()
-        self._create = self._ray.remote(ProcessActor).options(
-            max_concurrency=PROCESS_THREADS, scheduling_strategy="SPREAD", **options
-        )
+        self._class = self._ray.remote(ProcessActor)
+        self._options = {"max_concurrency": PROCESS_THREADS, **cluster.actor_options()}
+        self._placement = Placement()
         self._loop = loop
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
@@ -211,10 +211,19 @@ class RayPlatform:
         """Process id and node."""
 
     def start(self, number: int, task: TaskId) -> None:
-        actor = self._create.remote(self._packed[task.vertex], number, task, self._me)
+        actor = self._class.options(scheduling_strategy=self._near(number, task), **self._options).remote(
+            self._packed[task.vertex], number, task, self._me
+        )
         self._actors[number], self._sent[number] = actor, 0
         watched = self._watched[number] = actor.watch.remote()
         watched.future().add_done_callback(self._ended(number))
+
+    def _near(self, number: int, task: TaskId) -> Any:
+        """Where Ray should put a process if it can."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
+        return NodeAffinitySchedulingStrategy(self._placement.place(number, task, nodes), soft=True)
 
     def introduce(self, number: int, pid: int, node: str) -> None:
         self.places[number] = pid, node
@@ -245,6 +254,7 @@ class RayPlatform:
     def _ended(self, number: int) -> Callable[[Any], None]:
         def tell(future: Any) -> None:
             problem = future.exception()
+            self._placement.remove(number)
             reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
             self._loop.put(ProcessDied(number, reason))
 
