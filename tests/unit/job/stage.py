@@ -1,0 +1,130 @@
+"""A coordinator on a stage: the test plays the processes and the storage, and looks at what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from clonos_py.job.events import Happening, JobInstruction, JobPolicy, Report, Send, StartProcess
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import (
+    Committed,
+    Drained,
+    Holdings,
+    Promote,
+    Sever,
+    Snapshotted,
+    Started,
+)
+from clonos_py.model.operators import EventTime, Operator, Source
+from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
+from clonos_py.model.snapshots import TaskHandle
+from clonos_py.runtime.sim.witness import NUMBERS
+
+M = TypeVar("M")
+
+SOURCE, MIDDLE, SINK = TaskId("source", 0), TaskId("middle", 0), TaskId("sink", 0)
+SECOND_US = 1_000_000
+
+
+def chain(sharing_depth: int = -1) -> PhysicalPlan:
+    """source -> middle -> sink, one task and one standby each."""
+    source = SourcePlan("source", Source, (NUMBERS,), EventTime((None,)))
+    vertices = (
+        Vertex("source", 1, source, (), ()),
+        Vertex("middle", 1, None, (OperatorPlan("middle", "map", Operator, (NUMBERS,)),), ()),
+        Vertex("sink", 1, None, (OperatorPlan("sink", "sink", Operator, (), sink=True),), ()),
+    )
+    edges = (
+        Edge(0, "source", -1, 0, "middle", 0, 0, Partitioning.FORWARD, (), NUMBERS),
+        Edge(1, "middle", 0, 0, "sink", 0, 0, Partitioning.FORWARD, (), NUMBERS),
+    )
+    return PhysicalPlan("stage", vertices, edges, sharing_depth=sharing_depth)
+
+
+class Stage:
+    """``told`` holds every instruction so far; ``say`` gives those that one event led to."""
+
+    def __init__(self, plan: PhysicalPlan | None = None, policy: JobPolicy | None = None) -> None:
+        self.machine = JobMachine(plan or chain(), policy or JobPolicy())
+        self.now_us = 0
+        self.told: list[JobInstruction] = []
+        self.attempts: dict[TaskId, tuple[int, Attempt]] = {}
+        self._up: set[int] = set()
+        self._note(self.machine.start(0))
+
+    def _note(self, instructions: list[JobInstruction]) -> list[JobInstruction]:
+        self.told += instructions
+        tasks = {i.process: i.task for i in self.told if isinstance(i, StartProcess)}
+        for process, promote in sent(instructions, Promote):
+            self.attempts[tasks[process]] = (process, promote.attempt)
+        return instructions
+
+    def say(self, event: Any) -> list[JobInstruction]:
+        return self._note(self.machine.handle(event, self.now_us))
+
+    def wait(self, duration_us: int) -> list[JobInstruction]:
+        self.now_us += duration_us
+        return self._note(self.machine.tick(self.now_us))
+
+    def start_up(self) -> list[JobInstruction]:
+        """All processes that were asked for and have not said so yet are up."""
+        since = len(self.told)
+        for instruction in [i for i in self.told if isinstance(i, StartProcess) and i.process not in self._up]:
+            self._up.add(instruction.process)
+            self.say(Started(instruction.process, f"host:{instruction.process}"))
+        return self.told[since:]
+
+    def process(self, task: TaskId) -> int:
+        """The process that is the task."""
+        return self.attempts[task][0]
+
+    def standby(self, task: TaskId) -> int:
+        """The process started last for a task: it stands by, once the job is deployed."""
+        return [i.process for i in self.told if isinstance(i, StartProcess) and i.task == task][-1]
+
+    def answer(self, severs: Sequence[tuple[int, Sever]]) -> list[JobInstruction]:
+        """Survivors say that they hold nothing."""
+        since = len(self.told)
+        for process, sever in severs:
+            self.say(Holdings(process, sever.round, [], []))
+        return self.told[since:]
+
+    def snapshot(self, *tasks: TaskId, checkpoint: int) -> list[JobInstruction]:
+        since = len(self.told)
+        for task in tasks:
+            self.say(Snapshotted(self.process(task), TaskHandle(task, checkpoint, {}, b"", {})))
+        return self.told[since:]
+
+    def drain(self) -> list[JobInstruction]:
+        since = len(self.told)
+        for task in (SOURCE, MIDDLE, SINK):
+            self.say(Drained(self.process(task)))
+        return self.told[since:]
+
+    def commit(self, checkpoint: int) -> list[JobInstruction]:
+        return self.say(Committed(self.process(SINK), checkpoint))
+
+
+def deployed(plan: PhysicalPlan | None = None, policy: JobPolicy | None = None) -> Stage:
+    stage = Stage(plan, policy)
+    stage.start_up()
+    return stage
+
+
+def sent(instructions: Sequence[JobInstruction], kind: type[M]) -> list[tuple[int, M]]:
+    """Messages of a kind with their receivers."""
+    return [(i.process, i.message) for i in instructions if isinstance(i, Send) and isinstance(i.message, kind)]
+
+
+def receivers(instructions: Sequence[JobInstruction], kind: type[Any]) -> set[int]:
+    return {process for process, _ in sent(instructions, kind)}
+
+
+def of(instructions: Sequence[JobInstruction], kind: type[M]) -> list[M]:
+    return [i for i in instructions if isinstance(i, kind)]
+
+
+def happened(instructions: Sequence[JobInstruction]) -> list[Happening]:
+    return [i.what for i in of(instructions, Report)]

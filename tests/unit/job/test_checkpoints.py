@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from clonos_py.job.events import (
+    EndJob,
+    Happening,
+    JobPolicy,
+    ManifestFailed,
+    ManifestWritten,
+    ProcessDied,
+    WriteManifest,
+)
+from clonos_py.model.messages import (
+    AbortCheckpoint,
+    Complete,
+    Prepare,
+    Promote,
+    Replay,
+    RequestCheckpoint,
+    Sever,
+    SnapshotFailed,
+    Stop,
+    Trigger,
+)
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
+
+
+def triggered() -> Stage:
+    """A stage on which checkpoint 1 is under way."""
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
+    assert sent(stage.wait(SECOND_US), Trigger) == [(stage.process(SOURCE), Trigger(1))]
+    return stage
+
+
+def test_the_manifest_is_written_with_the_last_snapshot_and_completes_the_checkpoint() -> None:
+    stage = triggered()
+    assert stage.snapshot(SOURCE, MIDDLE, checkpoint=1) == []
+    (write,) = of(stage.snapshot(SINK, checkpoint=1), WriteManifest)
+    assert [handle.task for handle in write.manifest.tasks] == [SOURCE, MIDDLE, SINK]
+    instructions = stage.say(ManifestWritten(1))
+    assert receivers(instructions, Complete) == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}
+    assert receivers(instructions, Prepare) == {stage.standby(t) for t in (SOURCE, MIDDLE, SINK)}
+
+
+def test_one_checkpoint_is_under_way_at_most() -> None:
+    stage = triggered()
+    assert stage.say(RequestCheckpoint(stage.process(MIDDLE))) == []
+    assert sent(stage.wait(SECOND_US), Trigger) == []
+
+
+def test_a_full_in_flight_log_asks_for_a_checkpoint_before_its_time() -> None:
+    stage = deployed()
+    instructions = stage.say(RequestCheckpoint(stage.process(MIDDLE)))
+    assert receivers(instructions, Trigger) == {stage.process(SOURCE)}
+
+
+def test_a_pending_checkpoint_is_aborted_when_a_task_fails() -> None:
+    stage = triggered()
+    stage.snapshot(SOURCE, MIDDLE, checkpoint=1)
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert Happening.CHECKPOINT_ABORTED in happened(instructions)
+    assert receivers(instructions, AbortCheckpoint) == {stage.process(SOURCE), stage.process(SINK)}
+    assert stage.snapshot(SINK, checkpoint=1) == [], "its acknowledgements are void"
+    (replay,) = sent(stage.answer(sent(instructions, Sever)), Replay)
+    assert replay[1].aborted == [1]
+
+
+def test_the_number_of_an_aborted_checkpoint_is_not_used_again() -> None:
+    stage = triggered()
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    stage.answer(sent(instructions, Sever))
+    assert [m for _, m in sent(stage.wait(SECOND_US), Trigger)] == [Trigger(2)]
+
+
+def test_a_manifest_being_written_is_settled_before_the_round_begins() -> None:
+    stage = triggered()
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert sent(instructions, Promote) == []
+    assert sent(instructions, AbortCheckpoint) == []
+    instructions = stage.say(ManifestWritten(1))
+    assert receivers(instructions, Complete) == {stage.process(SOURCE), stage.process(SINK)}
+    ((_, promote),) = sent(instructions, Promote)
+    assert promote.restore.checkpoint == 1
+    assert {sever.stable for _, sever in sent(instructions, Sever)} == {1}
+
+
+def test_a_standby_that_comes_up_takes_the_last_checkpoint() -> None:
+    stage = triggered()
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    stage.say(ManifestWritten(1))
+    stage.say(ProcessDied(stage.standby(SINK), "killed"))
+    assert receivers(stage.start_up(), Prepare) == {stage.standby(SINK)}
+
+
+def test_a_checkpoint_that_takes_too_long_is_aborted() -> None:
+    stage = triggered()
+    instructions = stage.wait(60 * SECOND_US)
+    assert Happening.CHECKPOINT_ABORTED in happened(instructions)
+    assert [m for _, m in sent(instructions, Trigger)] == [Trigger(2)]
+
+
+def test_a_manifest_that_is_being_written_does_not_time_out() -> None:
+    stage = triggered()
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    assert Happening.CHECKPOINT_ABORTED not in happened(stage.wait(60 * SECOND_US))
+    assert stage.machine.wake_us > stage.now_us
+
+
+def test_storage_that_fails_ends_the_job() -> None:
+    stage = triggered()
+    (end,) = of(stage.say(SnapshotFailed(stage.process(SINK), 1, "disk full")), EndJob)
+    assert (end.error, end.message) == ("CheckpointError", "disk full")
+    stage = triggered()
+    (end,) = of(stage.say(ManifestFailed(1, "disk full")), EndJob)
+    assert (end.error, end.message) == ("CheckpointError", "disk full")
+
+
+def test_the_final_checkpoint_and_its_commits_end_the_job() -> None:
+    stage = deployed()
+    assert sent(stage.drain(), Trigger) == [(stage.process(SOURCE), Trigger(1))]
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    assert of(stage.say(ManifestWritten(1)), EndJob) == [], "nothing is committed yet"
+    instructions = stage.commit(1)
+    assert of(instructions, EndJob) == [EndJob()]
+    assert len(receivers(instructions, Stop)) == 6
+    assert happened(instructions) == [Happening.FINISHED]
+
+
+def test_the_commit_of_an_earlier_checkpoint_does_not_end_the_job() -> None:
+    stage = triggered()
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    stage.say(ManifestWritten(1))
+    assert stage.commit(1) == []
+    stage.drain()
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=2)
+    stage.say(ManifestWritten(2))
+    assert stage.commit(1) == []
+    assert of(stage.commit(2), EndJob) == [EndJob()]
+
+
+def test_a_drained_task_that_dies_must_drain_again() -> None:
+    stage = deployed()
+    instructions = stage.drain()
+    instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
+    assert sent(stage.answer(sent(instructions, Sever)), Trigger) == []
+    assert [m for _, m in sent(stage.drain(), Trigger)] == [Trigger(2)]

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.job.events import EndJob, Happening, JobPolicy, KillProcess, OpenGeneration, ProcessDied, StartProcess
+from clonos_py.job.machine import JobState
+from clonos_py.model.ids import Attempt
+from clonos_py.model.messages import Failed, Holdings, Ping, Pong, Promote, Replay, Sever, Suspect
+from tests.unit.job.stage import (
+    MIDDLE,
+    SECOND_US,
+    SINK,
+    SOURCE,
+    Stage,
+    chain,
+    deployed,
+    happened,
+    of,
+    receivers,
+    sent,
+)
+
+
+def test_deployment_is_a_round_without_survivors() -> None:
+    stage = Stage()
+    instructions = stage.start_up()
+    assert {promote.attempt for _, promote in sent(instructions, Promote)} == {Attempt(1, 1)}
+    assert receivers(instructions, Replay) == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}
+    assert sent(instructions, Sever) == []
+    assert stage.machine.state is JobState.RUNNING
+
+
+def test_nobody_is_promoted_before_every_task_has_a_process() -> None:
+    stage = Stage()
+    some = [i.process for i in of(stage.told, StartProcess) if i.task != SINK]
+    assert len(some) == 4
+    assert receivers(stage.told, Promote) == set()
+
+
+def test_a_failed_task_is_its_standby_and_survivors_are_asked_before_it_replays() -> None:
+    stage = deployed()
+    standby, others = stage.standby(MIDDLE), {stage.process(SOURCE), stage.process(SINK)}
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert [(p, m.attempt) for p, m in sent(instructions, Promote)] == [(standby, Attempt(1, 2))]
+    assert receivers(instructions, Sever) == others
+    assert sent(instructions, Replay) == []
+    assert receivers(stage.answer(sent(instructions, Sever)), Replay) == {standby}
+    assert stage.machine.state is JobState.RUNNING
+
+
+def test_only_receivers_of_the_failed_task_subscribe_anew() -> None:
+    stage = deployed()
+    severs = dict(sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever))
+    assert severs[stage.process(SOURCE)].replacements == []
+    (peer,) = severs[stage.process(SINK)].replacements
+    assert (peer.address, peer.attempt) == (f"host:{stage.process(MIDDLE)}", Attempt(1, 2))
+
+
+def test_a_used_standby_is_replaced() -> None:
+    stage = deployed()
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    instructions = stage.answer(sent(instructions, Sever))
+    assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE]
+
+
+def test_a_second_death_restarts_the_round() -> None:
+    stage = deployed()
+    first = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
+    second = stage.say(ProcessDied(stage.process(SINK), "killed"))
+    assert receivers(second, Promote) == {stage.process(SINK)}
+    assert receivers(second, Sever) == {stage.process(SOURCE), stage.process(MIDDLE)}
+    assert stage.answer(first) == [], "an answer to the first round counts no more"
+    replays = stage.answer(sent(second, Sever))
+    assert receivers(replays, Replay) == {stage.process(MIDDLE), stage.process(SINK)}
+
+
+def test_a_replacement_that_dies_is_replaced_by_another_attempt() -> None:
+    stage = deployed()
+    stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE]
+    assert sent(instructions, Promote) == []
+    instructions = stage.start_up()
+    assert [m.attempt for _, m in sent(instructions, Promote)] == [Attempt(1, 3)]
+
+
+def test_the_loss_of_a_standby_touches_nobody_else() -> None:
+    stage = deployed()
+    instructions = stage.say(ProcessDied(stage.standby(MIDDLE), "killed"))
+    assert happened(instructions) == [Happening.STANDBY_LOST]
+    assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE]
+    assert len(instructions) == 2
+
+
+def test_what_a_fenced_process_says_is_ignored() -> None:
+    stage = deployed()
+    gone = stage.process(MIDDLE)
+    stage.say(ProcessDied(gone, "killed"))
+    assert stage.say(Failed(gone, "SinkError", "too late")) == []
+    assert stage.say(Holdings(gone, 2, [], [])) == []
+
+
+def test_orphans_are_rolled_back_in_a_new_generation() -> None:
+    stage = deployed(chain(sharing_depth=1))
+    stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    before = {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert Happening.ROLLED_BACK in happened(instructions)
+    assert of(instructions, OpenGeneration) == [OpenGeneration(2)]
+    assert before - {i.process for i in of(instructions, KillProcess)} == {stage.process(MIDDLE)}
+    assert {m.attempt for _, m in sent(stage.start_up(), Promote)} == {Attempt(2, 1)}
+
+
+def test_consecutive_failures_within_the_sharing_depth_are_healed() -> None:
+    stage = deployed(chain(sharing_depth=2))
+    stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert Happening.ROLLED_BACK not in happened(instructions)
+    replays = stage.answer(sent(instructions, Sever))
+    assert receivers(replays, Replay) == {stage.process(SOURCE), stage.process(MIDDLE)}
+
+
+def test_a_divergence_is_rolled_back_and_given_up_when_that_does_not_help() -> None:
+    stage = deployed(policy=JobPolicy(rollbacks_max=2))
+    ends: list[EndJob] = []
+    for _ in range(3):
+        assert ends == []
+        ends = of(stage.say(Failed(stage.process(MIDDLE), "DivergenceError", "other content")), EndJob)
+        stage.start_up()
+    assert [end.error for end in ends] == ["ProtocolError"]
+    assert "2 rollbacks in vain: other content" in ends[0].message
+
+
+@pytest.mark.parametrize(("error", "ends"), [("UserCodeError", True), ("CodecError", False)])
+def test_the_remedy_of_an_error_decides(error: str, ends: bool) -> None:
+    stage = deployed()
+    instructions = stage.say(Failed(stage.process(MIDDLE), error, "no"))
+    assert [end.error for end in of(instructions, EndJob)] == ([error] if ends else [])
+    assert (receivers(instructions, Promote) == set()) == ends
+
+
+def test_a_suspect_is_asked_and_not_replaced() -> None:
+    stage = deployed()
+    instructions = stage.say(Suspect(stage.process(SINK), MIDDLE))
+    assert receivers(instructions, Ping) == {stage.process(MIDDLE)}
+    assert len(instructions) == 1
+
+
+def test_who_keeps_silent_for_the_heartbeat_timeout_is_killed_and_replaced() -> None:
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=0, heartbeat_timeout_us=2 * SECOND_US))
+    silent = stage.process(MIDDLE)
+    for _ in range(4):
+        instructions = stage.wait(SECOND_US // 2)
+        for process, ping in sent(instructions, Ping):
+            if process != silent:
+                stage.say(Pong(process, ping.number))
+        assert of(instructions, KillProcess) == []
+    instructions = stage.wait(SECOND_US // 2)
+    assert of(instructions, KillProcess) == [KillProcess(silent)]
+    assert receivers(instructions, Promote) == {stage.process(MIDDLE)}
+    assert stage.process(MIDDLE) != silent
+
+
+def test_the_time_since_the_failure_is_told_until_the_first_new_effect() -> None:
+    from clonos_py.model.messages import NewEffect, Running
+
+    stage = deployed()
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    stage.answer(sent(instructions, Sever))
+    stage.now_us += 30_000
+    replacement = stage.process(MIDDLE)
+    told = stage.say(Running(replacement, 2, 17)) + stage.say(NewEffect(replacement))
+    assert happened(told) == [Happening.REPLAYED, Happening.NEW_EFFECT]
+    assert stage.say(NewEffect(replacement)) == []
+    assert [i.detail["after_ms"] for i in told] == [30, 30]  # type: ignore[union-attr]
