@@ -13,12 +13,19 @@ _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.
 
 class Faults:
     """Kills processes at seeded moments. A plan is drawn for each kill: a task that has much to lose, several at once,
-    one that is recovering, a neighbour of it, a standby, or just anybody."""
+    one that is recovering, a neighbour of it, a standby, or just anybody.
+
+    A run that is over soon (``actions_expected``: how long it takes without failures) would seldom see any of that: in
+    it moments are drawn within its length, and a task that runs will do where there is nobody of whom the plan speaks.
+    """
 
     FRAMES_AT_LEAST = 20
 
-    def __init__(self, random_: random.Random, kills: int, story: list[str]) -> None:
+    def __init__(
+        self, random_: random.Random, kills: int, story: list[str], actions_expected: int | None = None
+    ) -> None:
         self._random, self._story = random_, story
+        self._actions_expected = actions_expected
         self._left = kills
         self._plan = ""
         self._not_before = 0
@@ -29,7 +36,13 @@ class Faults:
 
     def _draw(self, actions_done: int) -> None:
         self._plan = self._random.choice(["loaded", "loaded", "recovering", "recovering", "during", "any"])
-        self._not_before = actions_done + self._random.randrange(600)
+        self._not_before = actions_done + self._random.randrange(self._moments(actions_done))
+
+    def _moments(self, actions_done: int) -> int:
+        """In how many actions from now the next kill should have come."""
+        if self._actions_expected is None:
+            return 600
+        return max(self._actions_expected * 2 // 3 - actions_done, 10)
 
     def __call__(self, world: World) -> None:
         if not self._left or world.actions_done < self._not_before or world.ended is not None:
@@ -37,6 +50,8 @@ class Faults:
         if world.actions_done > self._not_before + 3_000:
             self._draw(world.actions_done)
         victims = self._victims(world)
+        if not victims and self._actions_expected is not None:
+            victims = [p for p in world.processes.values() if p.link.state is TaskState.RUNNING]
         if not victims:
             return
         first = self._random.choice(victims)

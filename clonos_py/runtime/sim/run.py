@@ -67,13 +67,15 @@ def simulate_plan(
     listener: Listener = lambda time_us, report: None,
     observer: Observer = lambda time_us, task, observed: None,
     actions_max: int = 200_000,
+    actions_expected: int | None = None,
 ) -> Outcome:
     """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
-    given. Rollbacks count as problems: with full sharing depth none is ever needed."""
+    given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems: with full sharing
+    depth none is ever needed."""
     random_ = random.Random(seed)
     outcome = Outcome(seed)
     time = VirtualTime(random_)
-    faults = Faults(random_, kills, outcome.story)
+    faults = Faults(random_, kills, outcome.story, actions_expected)
 
     def listen(time_us: int, report: Report) -> None:
         outcome.story.append(f"{time_us}: {report.what.value} {report.task or ''} {dict(report.detail)}")
