@@ -325,7 +325,7 @@ class World:
                 for name, handles in wish.restore.operators.items()
             }
         except CheckpointError as problem:
-            self._fail(process, problem)
+            self._link_event(process.number, io.LoadFailed(wish.restore, problem))
             return
         self._link_event(process.number, io.Loaded(wish.restore, operators))
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from clonos_py.channel.frames import Frame, FrameHeader
-from clonos_py.model.errors import CodecError
+from clonos_py.model.errors import ClonosError, CodecError
 from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
@@ -103,6 +103,14 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """State asked for with ``Load`` cannot be read."""
+
+    restore: Restore
+    problem: ClonosError
+
+
+@dataclass(frozen=True, slots=True)
 class Persisted:
     """A snapshot is durable."""
 
@@ -123,7 +131,18 @@ class CommitDone:
     checkpoint: int
 
 
-LinkEvent = Subscribed | Connected | Arrived | Acknowledged | Lost | Loaded | Persisted | PersistFailed | CommitDone
+LinkEvent = (
+    Subscribed
+    | Connected
+    | Arrived
+    | Acknowledged
+    | Lost
+    | Loaded
+    | LoadFailed
+    | Persisted
+    | PersistFailed
+    | CommitDone
+)
 
 
 # ---- link to driver

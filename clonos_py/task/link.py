@@ -139,6 +139,13 @@ class LinkMachine:
         else:
             self._start()
 
+    def _on_load_failed(self, event: io.LoadFailed) -> None:
+        """A slow standby may find its checkpoint reclaimed: it waits for the next one, or for its promotion."""
+        if self._wanted is not None and event.restore.checkpoint == self._wanted.checkpoint:
+            self._wanted = None
+            if self.state is not TaskState.STANDBY:
+                raise event.problem
+
     def _restore_channels(self, progress: Progress | None) -> None:
         for channel in self.inputs:
             channel.restore(progress.inputs[channel.index].next_seq if progress else 0)
@@ -393,6 +400,7 @@ class LinkMachine:
         io.Acknowledged: _on_acknowledged,
         io.Lost: _on_lost,
         io.Loaded: _on_loaded,
+        io.LoadFailed: _on_load_failed,
         io.Persisted: _on_persisted,
         io.PersistFailed: _on_persist_failed,
         io.CommitDone: _on_commit_done,

@@ -9,8 +9,18 @@ from queue import SimpleQueue
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.messages import Restore
-from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.task.instructions import Commit, CommitDone, LinkEvent, Load, Loaded, Persist, Persisted, PersistFailed
+from clonos_py.model.state import Chunk
+from clonos_py.task.instructions import (
+    Commit,
+    CommitDone,
+    LinkEvent,
+    Load,
+    Loaded,
+    LoadFailed,
+    Persist,
+    Persisted,
+    PersistFailed,
+)
 
 
 class StorageLoop:
@@ -45,7 +55,7 @@ class StorageLoop:
     def _serve(self, request: Load | Persist | Commit) -> LinkEvent:
         match request:
             case Load(restore):
-                return Loaded(restore, self._load(restore))
+                return self._load(restore)
             case Persist():
                 return self._persist(request)
             case Commit(checkpoint, committables):
@@ -54,15 +64,18 @@ class StorageLoop:
                         self._commit(sink, committable)
                 return CommitDone(checkpoint)
 
-    def _load(self, restore: Restore) -> dict[str, list[OperatorState]]:
+    def _load(self, restore: Restore) -> LinkEvent:
         """Chunks that an earlier load brought are not read again."""
-        states = {
-            name: [self._store.read(handle, self._known) for handle in handles]
-            for name, handles in restore.operators.items()
-        }
+        try:
+            states = {
+                name: [self._store.read(handle, self._known) for handle in handles]
+                for name, handles in restore.operators.items()
+            }
+        except CheckpointError as problem:
+            return LoadFailed(restore, problem)
         chunks = [c for parts in states.values() for s in parts for table in s.tables.values() for c in table]
         self._known = {chunk.location: chunk for chunk in chunks if chunk.location is not None}
-        return states
+        return Loaded(restore, states)
 
     def _persist(self, request: Persist) -> LinkEvent:
         started = time.monotonic()
