@@ -19,6 +19,7 @@ from clonos_py.observe.events import (
     Detected,
     Event,
     Finished,
+    Progress,
     Replayed,
     RolledBack,
     StandbyActivated,
@@ -120,4 +121,7 @@ def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, t
     run(plan, settings, completed.append)
     assert min(event.checkpoint for event in completed if isinstance(event, CheckpointCompleted)) > 2
     assert of(completed, TaskFailed) == []
+    last = next(event for event in reversed(completed) if isinstance(event, Progress))
+    assert 0 < last.vertices[0].rows_in <= 12_000
+    assert last.vertices[1].rows_in == last.vertices[0].rows_in
     assert_exactly_once(tmp_path, 6_000)

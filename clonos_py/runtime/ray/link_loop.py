@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clonos_py.model.messages import Ping, Pong, Stop, ToCoordinator, ToProcess
+from clonos_py.model.messages import Drained, Ping, Pong, Stop, ToCoordinator, ToProcess
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.task_loop import now_us
@@ -124,6 +124,9 @@ class LinkLoop:
                     self._doors.shut_down(reason)
 
     def _tell(self, message: ToCoordinator) -> None:
-        if isinstance(message, Pong):
-            message = Pong(message.process, message.number, {**message.counters, **self._counters.report()})
-        self._doors.tell(message)
+        """Whoever counts is told with every heartbeat, and once more when there is nothing left to count."""
+        if isinstance(message, Pong | Drained):
+            number = message.number if isinstance(message, Pong) else 0
+            self._doors.tell(Pong(message.process, number, {**self._machine.counters, **self._counters.report()}))
+        if not isinstance(message, Pong):
+            self._doors.tell(message)
