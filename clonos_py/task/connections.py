@@ -108,13 +108,15 @@ class Connections:
         self._parked = [s for s in self._parked if s.connection != event.connection]
 
     def close_older(self, attempts: Mapping[TaskId, Attempt]) -> None:
-        """Nothing of an older attempt may arrive any more, and nothing is sent to it."""
+        """Nothing of an older attempt may arrive any more, and nothing is sent to it, should it ask again."""
         for channel in self._inputs:
             if channel.peer is not None and channel.peer.attempt < attempts.get(channel.sender, channel.peer.attempt):
                 self._drop(channel)
         for output in self._outputs:
-            if output.attempt < attempts.get(output.receiver, output.attempt):
+            newer = attempts.get(output.receiver, output.attempt)
+            if output.attempt < newer:
                 self._stop_serving(output)
+                output.attempt = newer
 
 
 def _concerns(event: io.Lost, channel: InputChannel, peer: Peer) -> bool:

@@ -5,7 +5,7 @@ import pytest
 from clonos_py.job.events import EndJob, Happening, JobPolicy, KillProcess, OpenGeneration, ProcessDied, StartProcess
 from clonos_py.job.machine import JobState
 from clonos_py.model.ids import Attempt
-from clonos_py.model.messages import Failed, Holdings, Ping, Pong, Promote, Replay, Sever, Suspect
+from clonos_py.model.messages import Failed, Holdings, NewEffect, Ping, Pong, Promote, Replay, Running, Sever, Suspect
 from tests.unit.job.stage import (
     MIDDLE,
     SECOND_US,
@@ -162,8 +162,6 @@ def test_who_keeps_silent_for_the_heartbeat_timeout_is_killed_and_replaced() -> 
 
 
 def test_the_time_since_the_failure_is_told_until_the_first_new_effect() -> None:
-    from clonos_py.model.messages import NewEffect, Running
-
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     stage.answer(sent(instructions, Sever))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.model.errors import ProtocolError
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.task.inputs import Inputs
+from tests.unit.task.plans import data
+
+
+def filled(*counts: int) -> Inputs:
+    inputs = Inputs(len(counts))
+    for index, count in enumerate(counts):
+        for seq in range(count):
+            inputs.offer(index, data(seq, seq))
+    return inputs
+
+
+def taken(inputs: Inputs) -> list[int]:
+    """The channels chosen, in order, until nothing is ready."""
+    order = []
+    while (index := inputs.choose()) is not None:
+        inputs.take(index)
+        order.append(index)
+    return order
+
+
+def test_channels_take_turns() -> None:
+    assert taken(filled(2, 0, 3)) == [0, 2, 0, 2, 2]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5))
+def test_everything_offered_is_taken_once(counts: list[int]) -> None:
+    inputs = filled(*counts)
+    order = taken(inputs)
+    assert [order.count(index) for index in range(len(counts))] == counts
+    assert [progress.next_seq for progress in inputs.progress] == counts
+
+
+def test_a_frame_out_of_sequence_is_refused() -> None:
+    inputs = filled(2)
+    with pytest.raises(ProtocolError, match="was given frame 3, its next is 2"):
+        inputs.offer(0, data(3, 1))
+
+
+def test_a_channel_waits_behind_its_barrier_until_all_have_come() -> None:
+    inputs = filled(2, 1)
+    assert not inputs.barrier(0, 1)
+    assert taken(inputs) == [1]
+    with pytest.raises(ProtocolError, match="waits for the barriers"):
+        inputs.take(0)
+    assert inputs.barrier(1, 1)
+    inputs.release()
+    assert taken(inputs) == [0, 0]
+
+
+def test_an_aborted_alignment_lets_everything_through() -> None:
+    inputs = filled(2, 2)
+    inputs.barrier(0, 1)
+    inputs.release()
+    assert inputs.aligning == 0
+    assert sorted(taken(inputs)) == [0, 0, 1, 1]
+
+
+def test_a_later_barrier_gives_the_earlier_alignment_up() -> None:
+    inputs = filled(1, 1)
+    inputs.barrier(0, 1)
+    assert not inputs.barrier(1, 2)
+    assert inputs.aligning == 2
+    assert taken(inputs) == [0], "channel 0 waits no more, channel 1 does now"
+    assert inputs.barrier(0, 2)
+
+
+def test_a_barrier_of_an_earlier_checkpoint_is_ignored() -> None:
+    inputs = filled(1, 1)
+    inputs.barrier(0, 2)
+    assert not inputs.barrier(1, 1)
+    assert taken(inputs) == [1]
+
+
+def watermarked(seq: int, watermark: int, idle: bool = False) -> Frame:
+    return Frame(seq, FrameKind.DATA, 0, watermark, idle)
+
+
+def test_the_watermark_is_the_least_of_the_channels_that_are_not_idle() -> None:
+    inputs = Inputs(2)
+    inputs.observe(0, watermarked(0, 50))
+    assert inputs.watermark == MIN_TIME
+    inputs.observe(1, watermarked(0, 30))
+    assert inputs.watermark == 30
+    inputs.observe(1, watermarked(1, 30, idle=True))
+    assert inputs.watermark == 50
+    assert not inputs.idle
+
+
+def test_a_channel_that_has_ended_holds_no_watermark_back() -> None:
+    inputs = Inputs(2)
+    inputs.observe(0, watermarked(0, 50))
+    assert not inputs.end(1)
+    assert inputs.watermark == 50
+    assert inputs.end(0)
+    assert inputs.watermark == MAX_TIME
+
+
+def test_progress_is_restored_with_nothing_queued() -> None:
+    inputs = filled(3, 3)
+    inputs.take(1)
+    saved = inputs.progress
+    inputs.barrier(0, 1)
+    inputs.restore(saved)
+    assert taken(inputs) == []
+    assert [progress.next_seq for progress in inputs.progress] == [0, 1]
+    inputs.offer(1, data(1, 1))
+    assert taken(inputs) == [1]

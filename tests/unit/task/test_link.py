@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+
+from clonos_py.causal.determinants import Order, encode
+from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
+from clonos_py.model import messages as control
+from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError
+from clonos_py.model.ids import Attempt, ChannelId, TaskId
+from clonos_py.model.messages import Expectation, Peer, Restore
+from clonos_py.model.segments import Segment
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.task import events as task
+from clonos_py.task import instructions as io
+from clonos_py.task.events import TaskState
+from clonos_py.task.link import LinkMachine
+from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data, three
+
+K = TypeVar("K")
+
+PLAN = three()
+INPUT, OUTPUT = PLAN.inputs[MIDDLE][0], PLAN.outputs[MIDDLE][0]
+FIRST, SECOND, THIRD = Attempt(1, 1), Attempt(1, 2), Attempt(1, 3)
+OWN_LOG = Segment(PLAN.tasks.index(MIDDLE), 0, 0, 0, 1, encode([Order(0, 1)]))
+UP_LOG = Segment(PLAN.tasks.index(UP), 0, 0, 0, 1, encode([Order(0, 1)]))
+FROM_UP, TO_DOWN = 10, 20
+"""Connections."""
+
+
+def of(instructions: list[io.Instruction], kind: type[K]) -> list[K]:
+    return [i for i in instructions if isinstance(i, kind)]
+
+
+def told(instructions: list[io.Instruction]) -> list[Any]:
+    return [i.message for i in of(instructions, io.Tell)]
+
+
+def handed(instructions: list[io.Instruction]) -> list[Any]:
+    return [i.item for i in of(instructions, io.Hand)]
+
+
+def standby(which: TaskId = MIDDLE) -> LinkMachine:
+    return LinkMachine(PLAN, which, 5, PassThrough())
+
+
+def promote(attempt: Attempt = FIRST, restore: Restore = Restore(0)) -> control.Promote:  # noqa: B008 - frozen
+    return control.Promote(1, attempt, restore, [Peer(INPUT, "up:1", FIRST)])
+
+
+def opening(seq: int = 0, delta: tuple[Segment, ...] = ()) -> io.Arrived:
+    header = FrameHeader(seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, 0, list(delta))
+    return io.Arrived(FROM_UP, header, data(seq))
+
+
+def arrived(seq: int, *delta: Segment, checksum: int = 0) -> io.Arrived:
+    header = FrameHeader(seq, FrameKind.DATA, 0, 0, False, 0, 1, 0, checksum, 0, list(delta))
+    return io.Arrived(FROM_UP, header, data(seq, seq))
+
+
+def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0) -> io.Hello:
+    return io.Hello(PLAN.job, OUTPUT, receiver, sender, next_seq)
+
+
+def subscribe(sender: Attempt = FIRST, receiver: Attempt = FIRST, connection: int = TO_DOWN) -> io.Subscribed:
+    return io.Subscribed(connection, hello(sender, receiver))
+
+
+def connected(attempt: Attempt = FIRST) -> LinkMachine:
+    """Promoted and connected, waiting for its log."""
+    link = standby()
+    (connect,) = of(link.handle(promote(attempt)), io.Connect)
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    link.handle(opening())
+    assert link.state is TaskState.FETCHING_DETERMINANTS
+    return link
+
+
+def running(attempt: Attempt = FIRST) -> LinkMachine:
+    link = connected(attempt)
+    link.handle(control.Replay(1, [], [], []))
+    link.handle(task.Entered(TaskState.RUNNING))
+    assert link.state is TaskState.RUNNING
+    return link
+
+
+def produced(*seqs: int, log: Segment | None = None) -> task.Produced:
+    return task.Produced(log, [(0, data(seq, seq)) for seq in seqs])
+
+
+# ---- from standby to running
+
+
+def test_a_promoted_standby_connects_then_fetches_its_log_then_replays() -> None:
+    link = standby()
+    (connect,) = of(link.handle(promote(SECOND)), io.Connect)
+    assert (connect.address, connect.hello) == ("up:1", io.Hello(PLAN.job, INPUT, SECOND, FIRST, 0))
+    states = [link.state]
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    link.handle(opening())
+    states.append(link.state)
+    assert handed(link.handle(control.Replay(1, [OWN_LOG], [], [4]))) == [task.Begin(SECOND, [OWN_LOG], [4])]
+    states.append(link.state)
+    link.handle(task.Entered(TaskState.RUNNING, 3))
+    states.append(link.state)
+    assert [state.value for state in states] == ["connecting", "fetching determinants", "replaying", "running"]
+    assert told(link.handle(task.Entered(TaskState.FINISHED))) == [control.Drained(5)]
+
+
+def test_a_replay_waits_for_the_state() -> None:
+    link = standby()
+    (load,) = of(link.handle(promote(restore=Restore(3))), io.Load)
+    assert link.handle(control.Replay(1, [], [], [])) == []
+    instructions = link.handle(io.Loaded(load.restore, {}))
+    assert [type(item) for item in handed(instructions)] == [task.TakeState, task.Begin]
+    assert len(of(instructions, io.Connect)) == 1
+
+
+def test_a_standby_that_is_prepared_does_not_load_again() -> None:
+    link = standby()
+    (load,) = of(link.handle(control.Prepare(Restore(3))), io.Load)
+    assert told(link.handle(io.Loaded(load.restore, {}))) == [control.Prepared(5, 3)]
+    assert of(link.handle(promote(restore=Restore(3))), io.Load) == []
+    assert link.state is TaskState.CONNECTING
+
+
+def test_state_that_is_not_wanted_any_more_is_dropped() -> None:
+    link = standby()
+    link.handle(control.Prepare(Restore(3)))
+    link.handle(control.Prepare(Restore(4)))
+    assert link.handle(io.Loaded(Restore(3), {})) == []
+    assert told(link.handle(io.Loaded(Restore(4), {}))) == [control.Prepared(5, 4)]
+
+
+def test_a_standby_survives_that_its_checkpoint_was_reclaimed() -> None:
+    link = standby()
+    link.handle(control.Prepare(Restore(1)))
+    assert link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed"))) == []
+    assert of(link.handle(promote(restore=Restore(3))), io.Load) == [io.Load(Restore(3))]
+    with pytest.raises(CheckpointError, match="disk gone"):
+        link.handle(io.LoadFailed(Restore(3), CheckpointError("disk gone")))
+
+
+def test_a_log_of_another_round_is_ignored() -> None:
+    link = connected()
+    assert link.handle(control.Replay(2, [], [], [])) == []
+    assert link.state is TaskState.FETCHING_DETERMINANTS
+
+
+# ---- who is served
+
+
+def test_a_subscriber_gets_the_logs_first_and_then_frames() -> None:
+    link = running()
+    link.handle(produced(0, 1, log=OWN_LOG))
+    frames = of(link.handle(subscribe()), io.SendFrame)
+    assert [(f.connection, f.header.kind, f.header.seq) for f in frames] == [
+        (TO_DOWN, FrameKind.LOG_ONLY, 0),
+        (TO_DOWN, FrameKind.DATA, 0),
+        (TO_DOWN, FrameKind.DATA, 1),
+    ]
+    assert [f.header.delta for f in frames] == [[OWN_LOG], [], []]
+
+
+def test_a_subscription_to_an_old_attempt_is_refused() -> None:
+    assert running(SECOND).handle(subscribe(sender=FIRST)) == [io.Disconnect(TO_DOWN)]
+
+
+def test_a_subscriber_that_has_been_replaced_is_refused() -> None:
+    link = running()
+    link.handle(subscribe(receiver=SECOND))
+    assert link.handle(subscribe(receiver=FIRST, connection=21)) == [io.Disconnect(21)]
+
+
+def test_a_subscription_to_another_job_or_channel_is_refused() -> None:
+    link = running()
+    assert link.handle(io.Subscribed(20, io.Hello("other", OUTPUT, FIRST, FIRST, 0))) == [io.Disconnect(20)]
+    unknown = io.Hello(PLAN.job, ChannelId(1, 0, 9), FIRST, FIRST, 0)
+    assert link.handle(io.Subscribed(21, unknown)) == [io.Disconnect(21)]
+
+
+def test_a_subscription_that_comes_too_early_is_served_after_the_promotion() -> None:
+    link = standby()
+    assert link.handle(subscribe(sender=SECOND)) == []
+    assert [f.connection for f in of(link.handle(promote(SECOND)), io.SendFrame)] == [TO_DOWN]
+
+
+def test_a_new_subscription_closes_the_old_connection() -> None:
+    link = running()
+    link.handle(subscribe())
+    instructions = link.handle(subscribe(connection=21))
+    assert of(instructions, io.Disconnect) == [io.Disconnect(TO_DOWN)]
+    assert [f.connection for f in of(instructions, io.SendFrame)] == [21]
+
+
+def test_a_lost_upstream_is_suspected_and_called_again() -> None:
+    instructions = running().handle(io.Lost(FROM_UP))
+    assert told(instructions) == [control.Suspect(5, UP)]
+    assert [c.address for c in of(instructions, io.Connect)] == ["up:1"]
+
+
+def test_a_lost_subscriber_is_none_of_its_business() -> None:
+    link = running()
+    link.handle(subscribe())
+    assert link.handle(io.Lost(TO_DOWN)) == []
+    assert of(link.handle(produced(0)), io.SendFrame) == []
+
+
+# ---- a neighbour has failed
+
+
+def sever(failed: TaskId, *replacements: Peer) -> control.Sever:
+    return control.Sever(2, list(replacements), [(failed, SECOND)], 0)
+
+
+def test_sever_closes_before_it_answers_and_subscribes_after() -> None:
+    instructions = running().handle(sever(UP, Peer(INPUT, "up:2", SECOND)))
+    assert [type(i) for i in instructions] == [io.Disconnect, io.Tell, io.Connect]
+    assert of(instructions, io.Disconnect) == [io.Disconnect(FROM_UP)]
+
+
+def test_the_answer_says_what_was_received_and_which_logs_are_held() -> None:
+    link = running()
+    link.handle(arrived(0, UP_LOG, checksum=77))
+    (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
+    assert holdings == control.Holdings(5, 2, [UP_LOG], [Expectation(INPUT, 1, [(0, 77)])])
+
+
+def test_what_an_old_connection_still_brings_is_not_heard() -> None:
+    link = running()
+    link.handle(sever(UP, Peer(INPUT, "up:2", SECOND)))
+    assert link.handle(arrived(0, UP_LOG)) == []
+    assert link.store.of(UP_LOG.task) == []
+
+
+def test_a_failed_receiver_is_not_sent_anything_any_more() -> None:
+    link = running()
+    link.handle(subscribe())
+    assert of(link.handle(sever(DOWN)), io.Disconnect) == [io.Disconnect(TO_DOWN)]
+    assert of(link.handle(produced(0)), io.SendFrame) == []
+    assert link.handle(subscribe(receiver=FIRST, connection=21)) == [io.Disconnect(21)]
+    again = link.handle(subscribe(receiver=SECOND, connection=22))
+    assert [f.header.seq for f in of(again, io.SendFrame)] == [0, 0]
+
+
+# ---- frames
+
+
+def test_a_frame_is_handed_over_after_its_determinants_were_taken_in() -> None:
+    link = running()
+    (deliver,) = handed(link.handle(arrived(0, UP_LOG)))
+    assert (deliver.input, deliver.frame.seq) == (0, 0)
+    assert link.store.of(UP_LOG.task) == [UP_LOG]
+
+
+def test_a_gap_in_the_frames_is_an_error() -> None:
+    with pytest.raises(ProtocolError, match="sent frame 1"):
+        running().handle(arrived(1))
+
+
+def test_what_the_receiver_has_is_rebuilt_but_not_sent_again() -> None:
+    link = connected(SECOND)
+    link.handle(control.Replay(1, [OWN_LOG], [Expectation(OUTPUT, 1, [])], []))
+    link.handle(io.Subscribed(TO_DOWN, hello(SECOND, FIRST, next_seq=1)))
+    assert of(link.handle(produced(0)), io.SendFrame) == []
+    instructions = link.handle(produced(1))
+    assert [f.header.seq for f in of(instructions, io.SendFrame)] == [1]
+    assert control.NewEffect(5) in told(instructions)
+
+
+def test_a_rebuilt_frame_that_differs_is_a_divergence() -> None:
+    link = connected(SECOND)
+    link.handle(control.Replay(1, [OWN_LOG], [Expectation(OUTPUT, 1, [(0, 12345)])], []))
+    with pytest.raises(DivergenceError, match="not deterministic"):
+        link.handle(produced(0))
+
+
+def test_the_task_is_held_back_while_its_receiver_is_behind() -> None:
+    link = running()
+    link.handle(subscribe())
+    assert task.MayProduce(False) in handed(link.handle(produced(*range(40))))
+    assert task.MayProduce(True) in handed(link.handle(io.Acknowledged(TO_DOWN, 16)))
+
+
+# ---- checkpoints
+
+
+def test_a_completed_checkpoint_truncates_what_it_covers() -> None:
+    link = running()
+    link.handle(produced(0, 1))
+    progress = task.Progress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
+    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    link.handle(task.Produced(None, [(0, barrier(2, 1)), (0, data(3, 3, epoch=1))]))
+    assert link.outputs[0].log.first == 0
+    link.handle(control.Complete(1))
+    assert (link.outputs[0].log.first, link.store.stable) == (3, 1)
+
+
+def test_a_snapshot_is_persisted_but_not_one_of_a_replay() -> None:
+    link = running()
+    progress = task.Progress([task.InputProgress(0)], [0], [0], [0], False, 0, [], [], [], {})
+    kept = link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    assert of(kept, io.Persist) == [io.Persist(_snapshot(1), FIRST)]
+    assert link.handle(task.Snapped(_snapshot(2), progress, persist=False)) == []
+
+
+def _snapshot(checkpoint: int) -> TaskSnapshot:
+    return TaskSnapshot(MIDDLE, checkpoint, {}, b"")
+
+
+def test_a_failure_is_told_with_task_and_kind() -> None:
+    link = running()
+    (failed,) = told(link.fail(ValueError("no such column")))
+    assert (failed.error, failed.message) == ("ClonosError", "middle[0]: ValueError: no such column")
+    assert link.state is TaskState.FAILED

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from clonos_py.causal.determinants import (
+    Abort,
+    Determinant,
+    Linger,
+    Order,
+    SourceEnd,
+    SourceRead,
+    TimerFired,
+    Trigger,
+    decode,
+)
+from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.model.errors import ProtocolError, SourceError
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.segments import Segment
+from clonos_py.model.times import MAX_TIME
+from clonos_py.task.events import (
+    AbortCall,
+    Begin,
+    Deliver,
+    Entered,
+    MayProduce,
+    Produced,
+    Snapped,
+    TakeState,
+    TaskState,
+    TriggerCall,
+)
+from clonos_py.task.machine import TaskMachine
+from tests.unit.task.plans import MIDDLE, UP, Counting, Outside, barrier, data, end, keys, three
+
+K = TypeVar("K")
+
+TWO_UP = three((2, 1, 1))
+
+
+class Run:
+    """A task that the test steps; everything it gave is in ``events``."""
+
+    def __init__(
+        self, plan: PhysicalPlan = TWO_UP, which: TaskId = MIDDLE, log: Sequence[Segment] = (), aborted: Any = ()
+    ) -> None:
+        self.machine = TaskMachine(plan, which, Outside(), linger_us=100)
+        self.events: list[Any] = []
+        self.machine.offer(Begin(Attempt(1, 1), log, aborted))
+
+    def offer(self, *items: Any) -> Run:
+        for item in items:
+            self.machine.offer(item)
+        return self
+
+    def go(self, now_us: int = 0) -> int:
+        """Steps until there is nothing to do; when there will be."""
+        wake_us = None
+        while wake_us is None:
+            outcome = self.machine.step(now_us)
+            self.events += outcome.events
+            wake_us = outcome.wake_us
+        return wake_us
+
+    def of(self, kind: type[K]) -> list[K]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [event.log for event in self.of(Produced) if event.log is not None]
+
+    @property
+    def log(self) -> list[Determinant]:
+        return [determinant for segment in self.segments for determinant in decode(segment.payload)]
+
+    @property
+    def frames(self) -> list[Frame]:
+        return [frame for event in self.of(Produced) for _, frame in event.frames]
+
+    @property
+    def keys(self) -> list[list[int]]:
+        return [keys(frame.rows) for frame in self.frames]
+
+
+def test_arrivals_are_logged_in_the_order_they_were_taken() -> None:
+    run = Run().offer(Deliver(1, data(0, 1, 2, 3)), Deliver(0, data(0, 4, 5, 6)))
+    run.go()
+    assert run.log == [Order(0, 1), Order(1, 1)]
+    assert run.keys == [[4, 5, 6], [1, 2, 3]]
+
+
+def test_a_replay_takes_frames_in_the_order_of_the_log_whenever_they_come() -> None:
+    before = Run()
+    before.offer(Deliver(1, data(0, 1, 2, 3))).go()
+    before.offer(Deliver(0, data(0, 4, 5, 6))).go()
+    after = Run(log=before.segments).offer(Deliver(0, data(0, 4, 5, 6)))
+    assert after.go() == MAX_TIME
+    assert after.keys == [], "the log says that input 1 comes first"
+    after.offer(Deliver(1, data(0, 1, 2, 3))).go()
+    assert after.keys == before.keys
+    assert after.machine.state is TaskState.RUNNING
+
+
+def test_a_replay_logs_nothing_and_says_when_it_has_ended() -> None:
+    before = Run().offer(Deliver(0, data(0, 1, 2, 3)))
+    before.go()
+    after = Run(log=before.segments).offer(Deliver(0, data(0, 1, 2, 3)))
+    after.go()
+    assert after.log == []
+    assert after.of(Entered) == [Entered(TaskState.REPLAYING), Entered(TaskState.RUNNING, 3)]
+
+
+def test_without_a_log_a_task_runs_at_once() -> None:
+    run = Run()
+    run.go()
+    assert [event.state for event in run.of(Entered)] == [TaskState.REPLAYING, TaskState.RUNNING]
+
+
+def test_determinants_come_with_the_frames_that_depend_on_them() -> None:
+    run = Run().offer(Deliver(0, data(0, 1, 2, 3)))
+    run.go()
+    ((log, frames),) = [(event.log, event.frames) for event in run.of(Produced)]
+    assert log is not None
+    assert len(frames) == 1
+
+
+def test_the_linger_time_cuts_small_output_and_is_logged() -> None:
+    run = Run().offer(Deliver(0, data(0, 1)))
+    assert run.go(now_us=1_000) == 1_100
+    assert run.keys == []
+    run.go(now_us=1_100)
+    assert run.keys == [[1]]
+    assert run.log == [Order(0, 1), Linger()]
+
+
+def test_a_replay_cuts_where_its_predecessor_cut_whatever_the_time() -> None:
+    before = Run().offer(Deliver(0, data(0, 1)))
+    before.go(now_us=1_000)
+    before.go(now_us=1_100)
+    before.offer(Deliver(0, data(1, 2))).go(now_us=1_150)
+    after = Run(log=before.segments).offer(Deliver(0, data(0, 1)), Deliver(0, data(1, 2)))
+    after.go(now_us=999_999)
+    assert after.keys == [[1]]
+
+
+def test_timers_fire_when_due_and_at_the_same_place_of_a_replay() -> None:
+    before = Run().offer(Deliver(0, data(0, -50, 1, 2)))
+    assert before.go(now_us=10) == 50
+    before.go(now_us=60)
+    before.go(now_us=200)
+    assert before.log == [Order(0, 1), TimerFired(0, 50), Linger()]
+    after = Run(log=before.segments).offer(Deliver(0, data(0, -50, 1, 2)))
+    after.go(now_us=0)
+    assert after.keys == before.keys == [[-50, 1, 2], [50]]
+
+
+def test_a_task_held_back_takes_nothing() -> None:
+    run = Run().offer(MayProduce(False), Deliver(0, data(0, 1, 2, 3)))
+    run.go()
+    assert run.keys == []
+    run.offer(MayProduce(True)).go()
+    assert run.keys == [[1, 2, 3]]
+
+
+# ---- checkpoints
+
+
+def test_a_snapshot_is_taken_with_the_last_barrier_and_barriers_go_on() -> None:
+    run = Run().offer(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 2)))
+    run.offer(Deliver(1, data(0, 3))).go()
+    assert run.of(Snapped) == []
+    run.offer(Deliver(1, barrier(1, 1))).go()
+    (snapped,) = run.of(Snapped)
+    assert snapped.snapshot.operators["seen"].values["keys"] == [1, 3], "2 came behind a barrier"
+    assert [(f.kind, keys(f.rows)) for f in run.frames] == [(FrameKind.DATA, [1, 3]), (FrameKind.BARRIER, [])]
+    assert [p.next_seq for p in snapped.progress.inputs] == [2, 2]
+    assert snapped.persist
+
+
+def test_an_aborted_checkpoint_lets_waiting_inputs_go_and_its_late_barriers_are_ignored() -> None:
+    run = Run().offer(Deliver(0, barrier(0, 1)), Deliver(0, data(1, 1, 2, 3)))
+    run.go()
+    assert run.keys == []
+    run.offer(AbortCall(1)).go()
+    assert run.keys == [[1, 2, 3]]
+    run.offer(Deliver(1, barrier(0, 1)), Deliver(1, data(1, 4, 5, 6))).go()
+    assert run.of(Snapped) == []
+    assert run.log == [Order(0, 1), Abort(1), Order(0, 1), Order(1, 1), Order(1, 1)]
+
+
+def test_the_next_checkpoint_aligns_after_an_aborted_one() -> None:
+    run = Run().offer(Deliver(0, barrier(0, 1)), AbortCall(1))
+    run.offer(Deliver(0, barrier(1, 2)), Deliver(1, barrier(0, 2))).go()
+    assert [snapped.snapshot.checkpoint for snapped in run.of(Snapped)] == [2]
+
+
+def test_checkpoints_aborted_while_a_task_was_down_are_void_for_its_replacement() -> None:
+    run = Run(aborted=[1]).offer(Deliver(0, barrier(0, 1)), Deliver(0, data(1, 1, 2, 3)))
+    run.go()
+    assert run.keys == [[1, 2, 3]]
+
+
+def test_a_snapshot_that_a_replay_passes_is_not_persisted_again() -> None:
+    frames = [Deliver(0, barrier(0, 1)), Deliver(1, barrier(0, 1)), Deliver(0, data(1, 1, 2, 3))]
+    before = Run().offer(*frames)
+    before.go()
+    after = Run(log=before.segments).offer(*frames)
+    after.go()
+    assert [snapped.persist for snapped in after.of(Snapped)] == [False]
+
+
+def test_a_task_goes_on_from_its_snapshot() -> None:
+    before = Run().offer(Deliver(0, data(0, -500)), Deliver(0, barrier(1, 1)), Deliver(1, barrier(0, 1)))
+    before.go()
+    (snapped,) = before.of(Snapped)
+    operators = {name: [state] for name, state in snapped.snapshot.operators.items()}
+    machine = TaskMachine(TWO_UP, MIDDLE, Outside())
+    machine.offer(TakeState(1, operators, snapped.progress))
+    machine.offer(Begin(Attempt(1, 2), [], []))
+    machine.offer(Deliver(0, data(2, 7, 8, 9)))
+    (produced,) = [event for event in machine.step(0).events if isinstance(event, Produced)]
+    assert [frame.seq for _, frame in produced.frames] == [2], "one of data and the barrier came before"
+    assert produced.log is not None
+    assert (produced.log.start, produced.log.epoch) == (snapped.progress.log_offset, 1)
+    assert machine.step(0).wake_us == 500, "timers come back"
+
+
+def test_state_cannot_be_replaced_once_the_task_has_begun() -> None:
+    with pytest.raises(ProtocolError, match="cannot take other state"):
+        Run().offer(TakeState(1, {}, None))
+
+
+# ---- the source, and the end
+
+
+def test_reads_of_a_source_are_logged_and_its_end_ends_the_task() -> None:
+    run = Run(three(), UP)
+    run.go()
+    assert run.log == [SourceRead(0, 0, 2, 0), SourceRead(0, 2, 4, 2), SourceEnd()]
+    assert [frame.kind for frame in run.frames][-1] is FrameKind.END
+    assert run.machine.state is TaskState.FINISHED
+
+
+def test_a_replay_reads_the_same_again() -> None:
+    before = Run(three(), UP)
+    before.go()
+    after = Run(three(), UP, before.segments)
+    after.go()
+    assert after.keys == before.keys
+
+
+def test_a_source_that_gives_other_content_on_replay_is_named() -> None:
+    before = Run(three(), UP)
+    before.go()
+    with pytest.raises(SourceError, match=r"'up' gave other content for partition 0 \[0, 2\)"):
+        Run(three(source=Counting(shift=1)), UP, before.segments).go()
+
+
+def test_a_trigger_is_taken_once_and_logged() -> None:
+    run = Run(three(), UP).offer(TriggerCall(1), TriggerCall(1))
+    run.go()
+    assert run.log.count(Trigger(1)) == 1
+    assert [snapped.snapshot.checkpoint for snapped in run.of(Snapped)] == [1]
+
+
+def test_a_finished_task_takes_part_in_checkpoints() -> None:
+    run = Run(three(), UP)
+    run.go()
+    run.offer(TriggerCall(1)).go()
+    assert [snapped.progress.finished for snapped in run.of(Snapped)] == [True]
+
+
+def test_a_task_ends_with_the_last_of_its_inputs() -> None:
+    run = Run().offer(Deliver(0, end(0)))
+    run.go()
+    assert run.of(Entered)[-1].state is TaskState.RUNNING
+    run.offer(Deliver(1, end(0))).go()
+    assert run.of(Entered)[-1].state is TaskState.FINISHED
+    assert [frame.kind for frame in run.frames if frame.kind is FrameKind.END] == [FrameKind.END]
+
+
+def test_without_determinants_nothing_is_logged() -> None:
+    run = Run(three((2, 1, 1), sharing_depth=0)).offer(Deliver(0, data(0, 1, 2, 3)))
+    run.go()
+    assert run.segments == []
+    assert run.keys == [[1, 2, 3]]

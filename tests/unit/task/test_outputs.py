@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.channel.frames import FrameKind
+from clonos_py.columns.keys import key_groups
+from clonos_py.model.plan import Partitioning
+from clonos_py.task.outputs import Outputs
+from tests.unit.task.plans import UP, keys, rows, three
+
+
+def outputs(receivers: int = 1, partitioning: Partitioning = Partitioning.HASH) -> Outputs:
+    """The outputs of a source with ``receivers``; frames have four rows at most."""
+    return Outputs(three((1, receivers, 1), partitioning), UP)
+
+
+def cut(found: Outputs) -> list[tuple[int, int, list[int]]]:
+    """(channel, sequence number, keys) of the frames cut."""
+    return [(channel, frame.seq, keys(frame.rows)) for channel, frame in found.take()]
+
+
+def test_few_rows_wait_for_more() -> None:
+    found = outputs()
+    found.emit(0, rows(1))
+    found.emit(0, rows(2))
+    assert cut(found) == []
+    assert found.waiting
+    found.emit(0, rows(3))
+    assert cut(found) == [(0, 0, [1, 2, 3])]
+    assert not found.waiting
+
+
+def test_large_batches_are_cut_into_frames() -> None:
+    found = outputs()
+    found.emit(0, rows(*range(9)))
+    assert cut(found) == [(0, 0, [0, 1, 2, 3]), (0, 1, [4, 5, 6, 7])]
+    found.flush()
+    assert cut(found) == [(0, 2, [8])]
+
+
+def test_rows_that_do_not_fit_go_into_the_next_frame() -> None:
+    found = outputs()
+    found.emit(0, rows(1, 2))
+    found.emit(0, rows(3, 4, 5))
+    assert cut(found) == [(0, 0, [1, 2]), (0, 1, [3, 4, 5])]
+
+
+def test_linger_cuts_what_is_pending_and_nothing_else() -> None:
+    found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
+    found.emit(0, rows(1))
+    found.flush()
+    assert cut(found) == [(0, 0, [1])]
+    found.flush()
+    assert cut(found) == []
+
+
+def test_a_watermark_alone_is_told_once() -> None:
+    found = outputs()
+    found.advance(0, 70)
+    assert found.waiting
+    found.flush()
+    found.flush()
+    ((_, frame),) = found.take()
+    assert (frame.rows, frame.watermark, frame.seq) == (None, 70, 0)
+
+
+def test_idleness_alone_is_told_once() -> None:
+    found = outputs()
+    found.idle = True
+    found.flush()
+    found.flush()
+    assert [frame.idle for _, frame in found.take()] == [True]
+
+
+def test_a_barrier_goes_behind_what_is_pending_on_every_channel() -> None:
+    found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
+    found.emit(0, rows(1))
+    found.close_with(FrameKind.BARRIER, 3)
+    told = [(channel, frame.seq, frame.kind, frame.checkpoint) for channel, frame in found.take()]
+    assert told == [
+        (0, 0, FrameKind.DATA, 0),
+        (0, 1, FrameKind.BARRIER, 3),
+        (1, 0, FrameKind.BARRIER, 3),
+    ]
+    assert found.next_seqs == [2, 1]
+
+
+@given(st.lists(st.lists(st.integers(-99, 99), min_size=1, max_size=12), max_size=8))
+def test_rows_go_to_the_owner_of_their_key_in_order(batches: list[list[int]]) -> None:
+    found = outputs(receivers=3)
+    for batch in batches:
+        found.emit(0, rows(*batch))
+    found.flush()
+    got: list[list[int]] = [[], [], []]
+    for channel, _, some in cut(found):
+        got[channel] += some
+    everything = [key for batch in batches for key in batch]
+    owners = [int(group) * 3 // 16 for group in key_groups(rows(*everything), ("key",), 16)]
+    assert got == [[k for k, owner in zip(everything, owners, strict=True) if owner == n] for n in range(3)]
+
+
+def test_batches_go_to_receivers_in_turn() -> None:
+    found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
+    for batch in (rows(1, 2, 3), rows(4, 5, 6), rows(7, 8, 9)):
+        found.emit(0, batch)
+    assert cut(found) == [(0, 0, [1, 2, 3]), (1, 0, [4, 5, 6]), (0, 1, [7, 8, 9])]
+
+
+def test_everybody_gets_what_is_broadcast() -> None:
+    found = outputs(receivers=2, partitioning=Partitioning.BROADCAST)
+    found.emit(0, rows(1, 2, 3))
+    assert cut(found) == [(0, 0, [1, 2, 3]), (1, 0, [1, 2, 3])]
+
+
+def test_frames_carry_the_epoch_they_were_cut_in_and_the_first_marker() -> None:
+    found = outputs()
+    found.epoch = 2
+    found.mark(10)
+    found.mark(20)
+    found.emit(0, rows(1, 2, 3))
+    found.emit(0, rows(1, 2, 3))
+    assert [(frame.epoch, frame.marker_us) for _, frame in found.take()] == [(2, 10), (2, 0)]
