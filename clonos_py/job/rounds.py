@@ -147,9 +147,8 @@ class Rounds:
         self._report(Happening.REPLAYED, task, rows=rows)
 
     def new_effect(self, task: TaskId) -> None:
-        """The replacement does what its predecessor had not done: the failure is over for whoever reads the output."""
+        """The replacement does what its predecessor had not done. It may still be taking what that had been sent."""
         self._report(Happening.NEW_EFFECT, task)
-        self._failed_us.pop(task, None)
 
     def _report(self, what: Happening, task: TaskId, **detail: object) -> None:
         """Of tasks that have failed only; with the time since."""

@@ -74,6 +74,8 @@ class TaskFailed(TaskEvent):
     """A task died at ``at_us``, so far as anybody knows (a kill on order is known exactly)."""
 
     how: str
+    frames_at_stake: int = 0
+    """Frames it had sent since its restart point (or received, if it sends none), when it was last heard of."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ class Teller:
         self._heard_us.update(dict.fromkeys(news.counters, now_us))
         for at_us, task in news.crashes:
             self._crashed.add(task)
-            self._listener(TaskFailed(at_us=at_us - self.began_us, task=task, how="killed on order"))
+            self._listener(self._failure(at_us - self.began_us, task, "killed on order"))
         for at_us, report in news.reports:
             for event in self._events(at_us - self.began_us, report):
                 if isinstance(event, Finished):
@@ -86,6 +86,12 @@ class Teller:
             self._listener(self._progress(now_us - self.began_us))
             for task in self._normality.read(self.latency.counts):
                 self._listener(Recovered(at_us=now_us - self.began_us, task=task))
+
+    def _failure(self, at_us: int, task: TaskId, how: str) -> TaskFailed:
+        known = [number for number, (owner, _) in self._counters.items() if owner == task]
+        newest = max(known, key=lambda number: self._heard_us[number], default=None)
+        stake = 0 if newest is None else self._counters[newest][1].get("frames_at_stake", 0)
+        return TaskFailed(at_us=at_us, task=task, how=how, frames_at_stake=stake)
 
     def _progress(self, at_us: int) -> Progress:
         vertices = tuple(
@@ -138,7 +144,7 @@ class Teller:
         match report.what:
             case Happening.TASK_FAILED:
                 if task not in self._crashed:
-                    yield TaskFailed(at_us=at_us, task=task, how=detail["reason"])
+                    yield self._failure(at_us, task, detail["reason"])
                 self._crashed.discard(task)
                 self._normality.failed(task)
                 yield Detected(at_us=at_us, task=task)

@@ -1,0 +1,105 @@
+"""The two-witness job in the public DSL: every record gets a random number, a time and an HTTP answer that the server
+never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from clonos_py import Context, Job, Process, Record, state
+from clonos_py.connectors import FileSink
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.operators import End, Read, Source, Wait
+
+PARTITIONS = 2
+
+
+class Number(Record):
+    id: int
+    key: int
+
+
+class Enriched(Record):
+    id: int
+    key: int
+    random: float
+    time: int
+    answer: int
+
+
+class Ranked(Record):
+    id: int
+    key: int
+    random: float
+    time: int
+    answer: int
+    rank: int
+
+
+class Numbers(Source):
+    """Each partition gives its next number every ``1 / rate`` seconds."""
+
+    def __init__(self, total: int, rate: float) -> None:
+        self._total, self._interval_us = total // PARTITIONS, 1e6 / rate
+        self._position = 0
+        self._origin_us: float | None = None
+
+    def partitions(self) -> int:
+        return PARTITIONS
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._partition = index
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._position, self._origin_us = positions.get(self._partition, 0), None
+
+    def poll(self, now: int) -> Read | Wait | End:
+        if self._position >= self._total:
+            return End()
+        if self._origin_us is None:
+            self._origin_us = now - self._position * self._interval_us
+        due = min(int((now - self._origin_us) / self._interval_us), self._total)
+        if due <= self._position:
+            return Wait(int(self._origin_us + (self._position + 1) * self._interval_us))
+        return self.reread(self._partition, self._position, min(due, self._position + 64))
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        self._position = stop
+        ids = [n * PARTITIONS + partition for n in range(start, stop)]
+        rows = pa.record_batch({"id": ids, "key": [i % 13 for i in ids]}, schema=Number.schema())
+        return Read(partition, start, stop, (rows,), last=stop == self._total)
+
+
+class PacedNumbers(SourceDefinition):
+    """``total`` numbers, ``rate`` a second and partition."""
+
+    def __init__(self, total: int, rate: float) -> None:
+        self.schemas = (Number.schema(),)
+        self._total, self._rate = total, rate
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        return Numbers(self._total, self._rate)
+
+
+class Rank(Process[Enriched, Ranked]):
+    """Numbers the rows of a key in the order of their arrival."""
+
+    seen: int = state(0)
+
+    def on_row(self, row: Enriched, ctx: Context) -> Iterator[Ranked]:
+        self.seen += 1
+        yield Ranked.extend(row, rank=self.seen)
+
+
+def witnesses(server: str, folder: str, total: int, rate: float) -> Job:
+    def enrich(number: Number, ctx: Context) -> Enriched:
+        answer = int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text)
+        return Enriched.extend(number, random=ctx.random.random(), time=ctx.time.now(), answer=answer)
+
+    job = Job("witnesses")
+    enriched = job.source(PacedNumbers(total, rate)).named("numbers").rebalance().map(enrich).named("enrich")
+    enriched.rebalance().sink(FileSink(f"{folder}/left", format="jsonl")).named("left")
+    ranked = enriched.key_by("key").process(Rank).named("rank")
+    ranked.sink(FileSink(f"{folder}/right", format="jsonl")).named("right")
+    return job
