@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clonos_py.channel.frames import FrameHeader
+from clonos_py.model.ids import Attempt
+from clonos_py.model.messages import NewEffect, Running
 from clonos_py.task.events import Took
+from clonos_py.task.instructions import Instruction, Tell
 
 
 class CatchingUp:
-    """Frames of each input below ``sent_before`` are replayed ones."""
+    """Frames of each input below ``sent_before`` are replayed ones. The coordinator is told once when replay is over,
+    and once of the first effect that the predecessor had not had."""
 
-    def __init__(self, inputs: int) -> None:
+    def __init__(self, process: int, inputs: int, out: list[Instruction]) -> None:
+        self._process, self._out = process, out
+        self._running_told, self._effect_told = False, True
         self._sent_before: list[int | None] = [None] * inputs
         self._taken = [0] * inputs
         self.rows = 0
@@ -25,6 +31,10 @@ class CatchingUp:
         self._sent_before = [None] * len(next_seqs)
         self._taken = list(next_seqs)
         self.rows = 0
+
+    def begin(self, attempt: Attempt) -> None:
+        """The first attempt has nothing to catch up with, and its effects are no news."""
+        self._effect_told = attempt.counter == 1
 
     def opened(self, index: int, header: FrameHeader) -> None:
         """The first connection of an input tells; later ones resume what this process has had itself."""
@@ -47,3 +57,14 @@ class CatchingUp:
         return all(
             before is not None and taken >= before for before, taken in zip(self._sent_before, self._taken, strict=True)
         )
+
+    def tell_running(self, round_: int, rows_replayed: int) -> None:
+        """The task's log is used up; tells so once the inputs have given what they had given before, too."""
+        if not self._running_told and self.done:
+            self._running_told = True
+            self._out.append(Tell(Running(self._process, round_, max(rows_replayed, self.rows))))
+
+    def tell_effect(self) -> None:
+        if not self._effect_told:
+            self._effect_told = True
+            self._out.append(Tell(NewEffect(self._process)))

@@ -24,7 +24,6 @@ from clonos_py.channel.inflight import Spill
 from clonos_py.model import messages as control
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
@@ -34,6 +33,7 @@ from clonos_py.task.epochs import Epochs
 from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, Progress, TaskState
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
+from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import OutputChannel, shared_logs
 
 
@@ -66,15 +66,12 @@ class LinkMachine:
         self._pressure = Pressure(self.outputs, limits, spill is not None, vertex.source is not None)
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._round = 0
-        self._loaded = 0
-        self._wanted: Restore | None = None
+        self._restoring = Restoring(self._out)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._may_produce = True
         self._checkpoint_requested = False
-        self._effect_told = True
-        self._catching_up = CatchingUp(len(self.inputs))
-        self._running_told = False
+        self._catching_up = CatchingUp(process, len(self.inputs), self._out)
         self.data_bytes = 0
         self.delta_bytes = 0
 
@@ -105,13 +102,7 @@ class LinkMachine:
 
     def _on_prepare(self, message: control.Prepare) -> None:
         if self.state is TaskState.STANDBY:
-            self._load(message.restore)
-
-    def _load(self, restore: Restore) -> None:
-        """Asks for state, unless just this is on its way already: loading it twice would undo what came after."""
-        if self._wanted is None or self._wanted.checkpoint != restore.checkpoint:
-            self._out.append(io.Load(restore))
-        self._wanted = restore
+            self._restoring.ask(message.restore)
 
     def _on_promote(self, message: control.Promote) -> None:
         if self.state is not TaskState.STANDBY:
@@ -120,31 +111,25 @@ class LinkMachine:
         self._enter(TaskState.CONNECTING)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].peer = peer
-        if self._loaded == message.restore.checkpoint:
-            self._wanted = message.restore
+        if self._restoring.start_from(message.restore):
             self._start()
-        else:
-            self._load(message.restore)
 
     def _on_loaded(self, event: io.Loaded) -> None:
-        restore, wanted = event.restore, self._wanted
-        if wanted is None or restore.checkpoint != wanted.checkpoint or self.state not in BEFORE_BEGIN:
+        restore = event.restore
+        if self.state not in BEFORE_BEGIN or not self._restoring.loaded(restore):
             return
         progress = msgspec.msgpack.decode(restore.progress, type=Progress) if restore.progress is not None else None
-        self._loaded = restore.checkpoint
-        self._out.append(io.Hand(task.TakeState(self._loaded, event.operators, progress)))
+        self._out.append(io.Hand(task.TakeState(restore.checkpoint, event.operators, progress)))
         self._restore_channels(progress)
         if self.state is TaskState.STANDBY:
-            self._out.append(io.Tell(control.Prepared(self.process, self._loaded)))
+            self._out.append(io.Tell(control.Prepared(self.process, restore.checkpoint)))
         else:
             self._start()
 
     def _on_load_failed(self, event: io.LoadFailed) -> None:
         """A slow standby may find its checkpoint reclaimed: it waits for the next one, or for its promotion."""
-        if self._wanted is not None and event.restore.checkpoint == self._wanted.checkpoint:
-            self._wanted = None
-            if self.state is not TaskState.STANDBY:
-                raise event.problem
+        if self._restoring.failed(event.restore) and self.state is not TaskState.STANDBY:
+            raise event.problem
 
     def _restore_channels(self, progress: Progress | None) -> None:
         for channel in self.inputs:
@@ -155,24 +140,21 @@ class LinkMachine:
 
     def _start(self) -> None:
         """The state is here: commit what it names, connect, serve who waits, and begin if the log is here too."""
-        assert self._wanted is not None
+        restore = self._restoring.wanted
+        assert restore is not None
         assert self.attempt is not None
-        self.store.truncate(self._wanted.checkpoint)
-        if self._sinks and self._wanted.checkpoint:
-            self._out.append(io.Commit(self._wanted.checkpoint, self._wanted.committables))
+        self.store.truncate(restore.checkpoint)
+        if self._sinks and restore.checkpoint:
+            self._out.append(io.Commit(restore.checkpoint, restore.committables))
         for subscription in self._connections.open(self.attempt):
             self._on_subscribed(subscription)
         self._check_opened()
         self._begin()
 
-    @property
-    def _started(self) -> bool:
-        return self.attempt is not None and self._wanted is not None and self._loaded == self._wanted.checkpoint
-
     def _on_replay(self, message: control.Replay) -> None:
         if self.state in BEFORE_BEGIN and message.round == self._round and self._replay is None:
             self._replay = message
-            if self._started:
+            if self.attempt is not None and self._restoring.here:
                 self._begin()
 
     def _begin(self) -> None:
@@ -183,7 +165,7 @@ class LinkMachine:
         by_channel = {output.channel: output for output in self.outputs}
         for expectation in self._replay.expected:
             by_channel[expectation.channel].expect(expectation)
-        self._effect_told = self.attempt.counter == 1
+        self._catching_up.begin(self.attempt)
         self._enter(TaskState.REPLAYING)
         self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted)))
         if not self._may_produce:
@@ -257,17 +239,17 @@ class LinkMachine:
         if taken is not None and channel.connection is not None:
             self._out.append(io.SendAck(channel.connection, taken))
         new = self._catching_up.took(event)
-        self._tell_running(0)
+        if self.state in (TaskState.RUNNING, TaskState.FINISHED):
+            self._catching_up.tell_running(self._round, 0)
         if new and not self.outputs:
-            self._tell_effect()
+            self._catching_up.tell_effect()
 
     def _on_produced(self, event: task.Produced) -> None:
         if event.log is not None:
             self.store.append(event.log, self.store.stable)
-        touched = {index: None for index, _ in event.frames}
         for index, frame in event.frames:
             self.outputs[index].retained(frame, self._codec, self._logs)
-        for index in touched:
+        for index in dict.fromkeys(index for index, _ in event.frames):
             self._pump(self.outputs[index])
         self._weigh()
 
@@ -277,17 +259,12 @@ class LinkMachine:
         for header, body, new in output.sendable(self.store, self._limits.window):
             self._send(output.connection, header, body)
             if new:
-                self._tell_effect()
+                self._catching_up.tell_effect()
 
     def _send(self, connection: int, header: FrameHeader, body: object) -> None:
         self.delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
         self.data_bytes += self._codec.size_bytes(body) if body is not None else 0
         self._out.append(io.SendFrame(connection, header, body))
-
-    def _tell_effect(self) -> None:
-        if not self._effect_told:
-            self._effect_told = True
-            self._out.append(io.Tell(control.NewEffect(self.process)))
 
     def _weigh(self) -> None:
         """After any change of the in-flight logs: hold the task back or let it go, and ask for a checkpoint in time."""
@@ -330,8 +307,7 @@ class LinkMachine:
 
     def _truncate(self, checkpoint: int) -> None:
         self.store.truncate(checkpoint)
-        progress = self._epochs.complete(checkpoint)
-        if progress is None:
+        if (progress := self._epochs.complete(checkpoint)) is None:
             return
         self._checkpoint_requested = False
         for output in self.outputs:
@@ -347,18 +323,10 @@ class LinkMachine:
     def _on_entered(self, event: task.Entered) -> None:
         if event.state is TaskState.RUNNING:
             self._enter(TaskState.RUNNING)
-            self._tell_running(event.rows_replayed)
+            self._catching_up.tell_running(self._round, event.rows_replayed)
         elif event.state is TaskState.FINISHED:
             self._enter(TaskState.FINISHED)
             self._out.append(io.Tell(control.Drained(self.process)))
-
-    def _tell_running(self, rows_replayed: int) -> None:
-        """The log is used up and the inputs have given what they had given before."""
-        runs = self.state in (TaskState.RUNNING, TaskState.FINISHED)
-        if runs and self._catching_up.done and not self._running_told:
-            self._running_told = True
-            rows = max(rows_replayed, self._catching_up.rows)
-            self._out.append(io.Tell(control.Running(self.process, self._round, rows)))
 
     @property
     def frames_at_stake(self) -> int:

@@ -96,7 +96,7 @@ def test_rows_go_to_the_owner_of_their_key_in_order(batches: list[list[int]]) ->
     for channel, _, some in cut(found):
         got[channel] += some
     everything = [key for batch in batches for key in batch]
-    owners = [int(group) * 3 // 16 for group in key_groups(rows(*everything), ("key",), 16)]
+    owners = [int(group) * 3 // 16 for key in everything for group in key_groups(rows(key), ("key",), 16)]
     assert got == [[k for k, owner in zip(everything, owners, strict=True) if owner == n] for n in range(3)]
 
 
