@@ -1,0 +1,173 @@
+"""Jobs that are interrupted or killed as a whole and run again: in files every row is there once, whatever the
+parallelism, and what both sinks tell of a row agrees although it was drawn by lot."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clonos_py.connectors.files import read_results
+from tests.disks import make_read_only
+
+JOB = """
+from __future__ import annotations
+import time
+from clonos_py import Context, Instant, Job, Record, col, count, tumbling
+from clonos_py.connectors import FileSink, FileSource
+
+class Row(Record):
+    id: int
+    key: int
+    at: Instant
+
+class Seen(Record):
+    id: int
+    key: int
+    at: Instant
+    dice: float
+
+class Window(Record):
+    key: int
+    window_end: Instant
+    rows: int
+
+def rolled(row: Row, ctx: Context) -> Seen:
+    time.sleep(0.0004)
+    return Seen(row.id, row.key, row.at, ctx.random.random())
+
+def job(folder: str) -> Job:
+    job = Job("resumed", checkpoint_interval="50ms", runtime="local")
+    rows = job.source(FileSource(f"{folder}/in", format="jsonl", schema=Row), event_time="at").named("rows")
+    seen = rows.map(rolled)
+    seen.sink(FileSink(f"{folder}/out/left")).named("left")
+    seen.rebalance().filter(col("key") >= 0).sink(FileSink(f"{folder}/out/right")).named("right")
+    windows = seen.key_by("key").window(tumbling("10s")).aggregate(Window, rows=count())
+    windows.sink(FileSink(f"{folder}/out/windows")).named("windows")
+    return job
+"""
+FILES, ROWS, KEYS = 3, 900, 7
+
+Arguments = Callable[..., list[str]]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Arguments:
+    (tmp_path / "resumed.py").write_text(JOB)
+    (tmp_path / "in").mkdir()
+    for number in range(FILES):
+        rows = [{"id": number * ROWS + row, "key": row % KEYS, "at": row * 20_000} for row in range(ROWS)]
+        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def arguments(*more: str) -> list[str]:
+        job = [str(tmp_path / "resumed.py"), "--folder", str(tmp_path), "--checkpoints", str(tmp_path / "checkpoints")]
+        return [sys.executable, "-m", "clonos_py.cli.main", "run", *job, *more]
+
+    return arguments
+
+
+def check(folder: Path) -> None:
+    left, right, windows = (read_results(str(folder / "out" / name)) for name in ("left", "right", "windows"))
+    assert sorted(row["id"] for row in left) == list(range(FILES * ROWS))
+    assert Counter((row["id"], row["dice"]) for row in left) == Counter((row["id"], row["dice"]) for row in right)
+    expected = Counter((r % KEYS, (r * 20_000 // 10_000_000 + 1) * 10_000_000) for r in range(ROWS))
+    assert Counter({(row["key"], row["window_end"]): row["rows"] for row in windows}) == Counter(
+        {window: rows * FILES for window, rows in expected.items()}
+    )
+    assert len(windows) == len(expected)
+
+
+def ended_by(sent: signal.Signals, command: list[str], folder: Path) -> int:
+    """Runs until some results are committed that were not before, then sends a signal."""
+    left = folder / "out" / "left"
+    before = len(list(left.glob("*.jsonl")))
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(list(left.glob("*.jsonl"))) < before + 2:
+            time.sleep(0.01)
+        process.send_signal(sent)
+    return process.returncode
+
+
+def finished(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def refused(command: list[str]) -> str:
+    """The one line that tells what was wrong."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_an_interrupted_job_goes_on_at_another_parallelism(command: Arguments, tmp_path: Path) -> None:
+    assert ended_by(signal.SIGINT, command(), tmp_path) == 130
+    assert ended_by(signal.SIGKILL, command("--parallelism", "2"), tmp_path) == -signal.SIGKILL
+    assert ended_by(signal.SIGKILL, command("--parallelism", "2"), tmp_path) == -signal.SIGKILL
+    finished(command("--parallelism", "3"))
+    check(tmp_path)
+    assert " 0 rows read" in finished(command())
+    check(tmp_path)
+
+
+def test_fresh_starts_anew_and_does_not_mix_with_old_results(command: Arguments, tmp_path: Path) -> None:
+    assert ended_by(signal.SIGINT, command(), tmp_path) == 130
+    message = refused(command("--fresh", "--checkpoint-interval", "350ms"))
+    assert "written by another run: move the results away or choose another folder" in message
+    (tmp_path / "out").rename(tmp_path / "old")
+    finished(command("--fresh"))
+    check(tmp_path)
+
+
+def test_a_full_checkpoint_folder_stops_the_job_and_space_heals_it(
+    command: Arguments, tmp_path: Path, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes((1 << 20) - (48 << 10)))
+    on_small_disk = ("--checkpoints", str(small_disk / "checkpoints"))
+    assert "the checkpoint folder is full: free space" in refused(command(*on_small_disk))
+    (small_disk / "ballast").unlink()
+    finished(command(*on_small_disk))
+    check(tmp_path)
+
+
+def test_a_read_only_checkpoint_folder_is_refused_and_stays_good(
+    command: Arguments, tmp_path: Path, small_disk: Path
+) -> None:
+    on_small_disk = ("--checkpoints", str(small_disk / "checkpoints"))
+    assert ended_by(signal.SIGINT, command(*on_small_disk), tmp_path) == 130
+    make_read_only(small_disk)
+    assert "the checkpoint folder cannot be written: allow it" in refused(command(*on_small_disk))
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    finished(command(*on_small_disk))
+    check(tmp_path)
+
+
+def test_what_was_damaged_between_runs_is_named_and_once_repaired_the_job_goes_on(
+    command: Arguments, tmp_path: Path
+) -> None:
+    assert ended_by(signal.SIGINT, command(), tmp_path) == 130
+    line, first = tmp_path / "checkpoints" / "resumed" / "line", tmp_path / "in" / "0.jsonl"
+    for files, place in (("state/*.chunks", 400), ("manifests/*.manifest", 1_000)):
+        good = {path: path.read_bytes() for path in line.glob(files)}
+        for path, content in good.items():
+            path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert "is corrupt: its checksum differs; restore the file from a copy" in refused(command())
+        for path, content in good.items():
+            path.write_bytes(content)
+    content = first.read_bytes()
+    first.unlink()
+    assert "the list of inputs has changed since the checkpoint" in refused(command())
+    first.write_bytes(content[:100])
+    assert "0.jsonl has shrunk" in refused(command())
+    first.write_bytes(content)
+    finished(command())
+    check(tmp_path)
