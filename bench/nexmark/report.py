@@ -61,6 +61,7 @@ def report(
         "seconds": round(status.at_us / 1e6, 3),
         "deployed_s": round(recorder.deployed_us / 1e6, 3),
         "throughput": throughput(samples, recorder.deployed_us),
+        "cpu_us_per_event": _cpu_us_per_event(recorder, samples),
         "latency_ms": latencies(latency),
         "checkpoints": _checkpoints(status),
         "bytes": _bytes(status),
@@ -84,6 +85,14 @@ def throughput(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WA
         "steady_seconds": round((measured[-1].at_us - measured[0].at_us) / 1e6, 3) if measured else 0.0,
         "per_second": [round(rate) for rate in _per_second(read)],
     }
+
+
+def _cpu_us_per_event(recorder: Recorder, samples: Sequence[Sample]) -> float | None:
+    """Of all task processes, from deployment on; None where tasks have no processes of their own."""
+    told = [(p.cpu_us, s.events) for p, s in zip(recorder.progress, samples, strict=True) if s.events]
+    if len(told) < 2 or told[-1][1] == told[0][1] or not told[-1][0]:
+        return None
+    return (told[-1][0] - told[0][0]) / (told[-1][1] - told[0][1])
 
 
 def latencies(histogram: LatencyHistogram | None) -> dict[str, float | None]:

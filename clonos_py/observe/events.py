@@ -49,6 +49,8 @@ class Progress(Event):
     """Determinants sent since the run began."""
     data_bytes: int = 0
     """Rows sent between tasks since the run began."""
+    cpu_us: int = 0
+    """Processor time of all task processes so far, where each task has a process of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,6 +113,7 @@ class Teller:
             ),
             determinant_bytes=self._sum("delta_bytes"),
             data_bytes=self._sum("data_bytes"),
+            cpu_us=sum(counters.get("cpu_us", 0) for _, counters in self._counters.values()),
         )
 
     def _sum(self, counter: str, vertex: str | None = None) -> int:

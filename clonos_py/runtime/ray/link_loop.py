@@ -7,6 +7,7 @@ may not produce faster than frames are encoded.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,7 @@ class LinkLoop:
         """Whoever counts is told with every heartbeat, and once more when there is nothing left to count."""
         if isinstance(message, Pong | Drained):
             number = message.number if isinstance(message, Pong) else 0
-            self._doors.tell(Pong(message.process, number, {**self._machine.counters, **self._counters.report()}))
+            counters = {**self._machine.counters, **self._counters.report(), "cpu_us": time.process_time_ns() // 1_000}
+            self._doors.tell(Pong(message.process, number, counters))
         if not isinstance(message, Pong):
             self._doors.tell(message)
