@@ -31,8 +31,15 @@ class Reader:
         self.ended = False
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool]] | None) -> None:
-        """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known."""
+        """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known.
+
+        Raises SourceError if a partition that was read is no longer there."""
         saved = {int(p): int(at) for part in parts for p, at in part.values["positions"].items()}
+        if gone := [p for p in sorted(saved) if p >= self._source.partitions()]:
+            raise SourceError(
+                f"source {self.name!r} had {max(gone) + 1} partitions at the checkpoint and has "
+                f"{self._source.partitions()} now: resume with the inputs of the first run, or start anew with --fresh"
+            )
         self._positions = {p: saved[p] for p in self._own if p in saved}
         known = partitions or {}
         self._highest = {p: known[p][0] if p in known else MIN_TIME for p in self._own}

@@ -192,9 +192,10 @@ def test_results_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
     first.on_rows(hot(1), 0)
     first.commit(prepared(first, 3))
     second = start(FileSink(str(tmp_path)))
-    for work in (lambda: second.on_rows(hot(2), 0), lambda: second.prepare(1)):
-        with pytest.raises(SinkError, match=r"out-0-3\.jsonl exists, written by another run"):
-            work()
+    with pytest.raises(SinkError, match=r"out-0-3\.jsonl exists, written by another run"):
+        second.on_rows(hot(2), 0)
+    with pytest.raises(SinkError, match=r"out-0-3\.jsonl exists, written by another run"):
+        second.prepare(1)
     start(FileSink(str(tmp_path)), operator="other").on_rows(hot(3), 0)
     assert [row["auction"] for row in read_results(str(tmp_path))] == [1]
 
