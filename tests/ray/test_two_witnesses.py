@@ -1,5 +1,8 @@
-"""Exactly once, nondeterminism included, on real actors: SIGKILL of every task in turn, of neighbours at once, of a task
-while another recovers, and of a standby. Both witnesses must agree on every record."""
+"""Exactly once, nondeterminism included, on real actors.
+
+SIGKILL of every task in turn, of neighbours at once, of a task while another recovers, and of a standby: both witnesses
+must agree on every record.
+"""
 
 from __future__ import annotations
 
