@@ -22,7 +22,8 @@ from clonos_py.task.receiving import InputChannel
 from clonos_py.task.sending import OutputChannel
 from clonos_py.task.timers import Timers
 
-SEEDS_MAX = 400
+SEEDS_MAX = 2_000
+"""Most bugs are found by the first seeds; those that need one failure at one moment of another by one in 250."""
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[str, Patch] = {}
@@ -247,6 +248,8 @@ def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     for seed in range(SEEDS_MAX):
         try:
             outcome = simulate(seed, kills=6)
+        except (AttributeError, NameError):
+            raise  # the bug is not planted: what it patches has another name now
         except Exception:  # noqa: BLE001 - a machine that trips over its own invariant has found the bug
             return
         if outcome.problems:
