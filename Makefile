@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 UV := .tools/bin/uv
 UV_VERSION := 0.13.8
-RUN := $(UV) run --no-sync
+RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
 READY := .venv/.ready
 
 .PHONY: help setup demo check format lint types imports unit test bench fix clean

@@ -35,17 +35,17 @@ class Reader:
 
         Raises SourceError if a partition that was read is no longer there."""
         saved = {int(p): int(at) for part in parts for p, at in part.values["positions"].items()}
-        if gone := [p for p in sorted(saved) if p >= self._source.partitions()]:
-            raise SourceError(
-                f"source {self.name!r} had {max(gone) + 1} partitions at the checkpoint and has "
-                f"{self._source.partitions()} now: resume with the inputs of the first run, or start anew with --fresh"
-            )
         self._positions = {p: saved[p] for p in self._own if p in saved}
         known = partitions or {}
         self._highest = {p: known[p][0] if p in known else MIN_TIME for p in self._own}
         self._idle = {p for p in self._own if p in known and known[p][1]}
         self._active_us, self._opened_us, self.ended = {}, None, False
         self._source.seek(self._positions)
+        if gone := [p for p in sorted(saved) if p >= self._source.partitions()]:
+            raise SourceError(
+                f"source {self.name!r}: the list of inputs has changed since the checkpoint, partition {gone[0]} is gone: "
+                "resume with the inputs of the first run, or start anew with --fresh"
+            )
 
     def snapshot(self) -> OperatorState:
         return OperatorState(values={"positions": dict(self._positions)})

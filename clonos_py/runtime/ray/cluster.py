@@ -35,6 +35,7 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 """Ray reads these when it is imported. A death is for the coordinator to report, not for Ray's log."""
 
