@@ -43,7 +43,8 @@ class Reader:
         self._source.seek(self._positions)
         if gone := [p for p in sorted(saved) if p >= self._source.partitions()]:
             raise SourceError(
-                f"source {self.name!r}: the list of inputs has changed since the checkpoint, partition {gone[0]} is gone: "
+                f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
+                f"partition {gone[0]} is gone: "
                 "resume with the inputs of the first run, or start anew with --fresh"
             )
 
