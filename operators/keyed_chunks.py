@@ -25,13 +25,18 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return whole
 
 
+def owned_part(chunk: Chunk, groups: range) -> Chunk | None:
+    """The chunk's rows in ``groups``: the very chunk if these are all, so that it is not written again; None if there
+    are none."""
+    group = fixed(chunk.rows.column(GROUP_COLUMN))
+    mine = (group >= groups.start) & (group < groups.stop)
+    if mine.all():
+        return chunk if chunk.rows.num_rows else None
+    return Chunk(chunk.rows.take(np.flatnonzero(mine))) if mine.any() else None
+
+
 def owned(chunks: Iterable[Chunk], groups: range) -> Iterator[Chunk]:
-    """The rows in ``groups``. A chunk all of whose rows are is given as it is, so that it is not written again."""
+    """The rows in ``groups``, chunk by chunk."""
     for chunk in chunks:
-        group = fixed(chunk.rows.column(GROUP_COLUMN))
-        mine = (group >= groups.start) & (group < groups.stop)
-        if mine.all():
-            if chunk.rows.num_rows:
-                yield chunk
-        elif mine.any():
-            yield Chunk(chunk.rows.take(np.flatnonzero(mine)))
+        if (part := owned_part(chunk, groups)) is not None:
+            yield part

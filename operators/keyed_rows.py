@@ -18,7 +18,7 @@ from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.views import Bools, Ints
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.operators.panes import joined, of_groups
+from clonos_py.operators.keyed_chunks import concat, owned_part
 
 ROWS_TABLE = "rows"
 _DEAD_VALUE = "dead"
@@ -130,11 +130,11 @@ class KeyedRows:
         self._alive, self._dead = ~died, int(died.sum())
 
     def _restore_chunk(self, chunk: Chunk, dead: Bools, groups: range, all_dead: list[Bools]) -> None:
-        kept = of_groups(chunk, groups)
+        kept = owned_part(chunk, groups)
         if kept is None:
             return
         if kept is not chunk:
-            own = of_groups(Chunk(chunk.rows.append_column("_dead", pa.array(dead))), groups)
+            own = owned_part(Chunk(chunk.rows.append_column("_dead", pa.array(dead))), groups)
             assert own is not None
             dead = own.rows.column("_dead").to_numpy(zero_copy_only=False)
         all_dead.append(dead)
@@ -147,7 +147,7 @@ class KeyedRows:
         if chunk.rows.num_rows == 0:
             return
         while self._chunks and self._chunks[-1].rows.num_rows < min(2 * chunk.rows.num_rows, _CHUNK_ROWS):
-            chunk = Chunk(joined([self._chunks.pop().rows, chunk.rows]))
+            chunk = Chunk(concat([self._chunks.pop().rows, chunk.rows]))
         self._chunks.append(chunk)
 
     def _masks(self) -> list[Bools]:

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.columns.grouping import group
-from clonos_py.columns.keys import key_groups
 from clonos_py.columns.views import Ints, fixed
-from clonos_py.model.state import GROUP_COLUMN, Chunk
+from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.aggregation import Partials
+from clonos_py.operators.keyed_chunks import concat, owned_part
 
 PANE_COLUMN = "_pane"
 """int64 column of every partial batch of a window: when its pane begins, in microseconds."""
@@ -53,7 +53,7 @@ class Panes:
 
     def merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One partial row per key over partial batches, of which there is at least one."""
-        partial = joined(batches)
+        partial = concat(batches)
         groups = group([partial.column(key) for key in self._partials.keys], partial.num_rows)
         return self._partials.merge(partial, groups)
 
@@ -68,31 +68,9 @@ class Panes:
         """Replaces everything by those rows of ``chunks`` that belong to ``groups``."""
         self._chunks = {}
         for chunk in chunks:
-            kept = of_groups(chunk, groups)
+            kept = owned_part(chunk, groups)
             if kept is not None:
                 self._chunks.setdefault(fixed(kept.rows.column(PANE_COLUMN))[0].item(), []).append(kept)
-
-
-def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema as one."""
-    concat: Any = pa.concat_batches  # type: ignore[attr-defined]
-    return batches[0] if len(batches) == 1 else concat(batches)
-
-
-def with_groups(partial: pa.RecordBatch, keys: Sequence[str], n: int) -> pa.RecordBatch:
-    """The rows with their key group."""
-    groups: Any = pa.array(key_groups(partial, keys, n))
-    return partial.append_column(GROUP_COLUMN, groups)
-
-
-def of_groups(chunk: Chunk, groups: range) -> Chunk | None:
-    """The chunk's rows of these key groups: the very chunk if these are all, None if there are none."""
-    own = fixed(chunk.rows.column(GROUP_COLUMN))
-    mask = (own >= groups.start) & (own < groups.stop)
-    if mask.all():
-        return chunk if len(mask) else None
-    rows = chunk.rows.filter(pa.array(mask))
-    return Chunk(rows) if rows.num_rows else None
 
 
 def _due(chunks: Sequence[Chunk]) -> int:

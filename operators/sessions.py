@@ -24,8 +24,8 @@ from clonos_py.model.windows import Session
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN, merge_intervals
+from clonos_py.operators.keyed_chunks import concat, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.panes import joined, with_groups
 from clonos_py.operators.windows import LATE_PORT, with_times
 
 
@@ -138,7 +138,7 @@ class SessionAggregate(Operator):
 
     def _merge(self, sessions: pa.RecordBatch, touched: Ints) -> None:
         if len(touched):
-            sessions = joined([self._live.take(touched), sessions])
+            sessions = concat([self._live.take(touched), sessions])
             self._live.remove(touched)
         keys = group([sessions.column(key) for key in self._partials.keys], sessions.num_rows)
         starts, ends = fixed(sessions.column(START_COLUMN)), fixed(sessions.column(END_COLUMN))

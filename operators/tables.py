@@ -17,8 +17,8 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.operators.aggregation import Partials
+from clonos_py.operators.keyed_chunks import concat, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.panes import joined, with_groups
 
 
 class TableAggregate(Operator):
@@ -48,7 +48,7 @@ class TableAggregate(Operator):
     def on_end(self) -> None:
         if self._mode == "changes" or self._table.rows == 0:
             return
-        results = self._partials.finish(joined(self._table.all()), self._schema, {})
+        results = self._partials.finish(concat(self._table.all()), self._schema, {})
         order: list[Any] = [(key, "ascending") for key in self._partials.keys if key in self._schema.names]
         self.out.emit(results.sort_by(order) if order else results)
 
@@ -66,7 +66,7 @@ class TableAggregate(Operator):
         _, touched = self._table.find(partial)
         if len(touched):
             touched = np.sort(touched)
-            partial = joined([self._table.take(touched), partial])
+            partial = concat([self._table.take(touched), partial])
             self._table.remove(touched)
             partial = self._partials.merge(partial, self._groups(partial))
         self._table.append(partial)

@@ -26,7 +26,8 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.intervals import SESSION_COLUMNS
-from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes, joined, with_groups
+from clonos_py.operators.keyed_chunks import concat, with_groups
+from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
 from clonos_py.operators.progress import Progress
 from clonos_py.operators.sliding import SlidingMerges
 
@@ -194,7 +195,7 @@ class WindowAggregate(Operator):
 
     def _changed(self, changed: list[pa.RecordBatch], kept: list[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows merged, of the keys in ``changed`` only."""
-        partial = joined([*changed, *kept])
+        partial = concat([*changed, *kept])
         groups = group([partial.column(key) for key in self._partials.keys], partial.num_rows)
         merged = self._partials.merge(partial, groups)
         return merged.filter(pa.array(groups.first < sum(part.num_rows for part in changed)))

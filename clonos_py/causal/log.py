@@ -134,14 +134,6 @@ class CausalStore:
             for start in [start for start, s in held.items() if s.epoch < checkpoint]:
                 del held[start]
 
-    def forget(self, task: int) -> None:
-        """Drops a log whose task starts over without determinants (sharing depth 0)."""
-        self._segments.pop(task, None)
-        self._ends.pop(task, None)
-        kept = [s for s in self._journal if s.task != task]
-        self._dropped += len(self._journal) - len(kept)
-        self._journal = kept
-
 
 def merge(answers: Iterable[Sequence[Segment]], epoch: int) -> list[Segment]:
     """The longest log that the holders' answers make together, from ``epoch`` on, contiguous and without doubles.

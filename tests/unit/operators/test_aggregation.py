@@ -15,7 +15,7 @@ from clonos_py.columns.grouping import group
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.operators.aggregation import Partials
-from clonos_py.operators.panes import joined
+from clonos_py.operators.keyed_chunks import concat
 
 MONEY = pa.decimal128(18, 2)
 SUM = pa.decimal128(38, 2)
@@ -27,7 +27,7 @@ def results(aggregates: list[Aggregate], batches: list[pa.RecordBatch]) -> list[
     reduced = [partials.combine(b, group([b.column("k")], b.num_rows), {}) for b in batches]
     for partial, rows in zip(reduced, batches, strict=True):
         assert partial.schema.equals(pa.schema(partials.fields(rows.schema, [])))
-    together = joined(reduced)
+    together = concat(reduced)
     merged = partials.merge(together, group([together.column("k")], together.num_rows))
     assert merged.schema.equals(together.schema)
     schema = pa.schema([merged.schema.field("k"), *(pa.field(a.name, a.type) for a in aggregates)])

@@ -12,7 +12,8 @@ from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.windows import Hopping
 from clonos_py.operators import sliding
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
-from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes, with_groups
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
 from clonos_py.operators.sliding import SlidingMerges
 
 CLOCK = PaneClock(Hopping(12, 1))
