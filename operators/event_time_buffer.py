@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.views import Ints, fixed
+from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME
-from clonos_py.operators.keyed_chunks import concat, with_groups
+from clonos_py.operators.keyed_chunks import with_groups
 
 
 class _Piece(NamedTuple):

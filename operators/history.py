@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
-from clonos_py.columns.views import Ints, Words, fixed
+from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk
-from clonos_py.operators.keyed_chunks import concat
 
 _FAN_IN = 8
 _FULL_CLASS = 7

@@ -19,7 +19,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.history import History
-from clonos_py.operators.keyed_chunks import owned, with_groups
+from clonos_py.operators.keyed_chunks import grouped, owned
 from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
 
 _SIDES = ("left", "right")
@@ -60,8 +60,8 @@ class HistoryJoin(Operator):
         rows = self._on_time(matchable(rows, self._keys[side], self._times[side], self.ctx.count), side)
         if not rows.num_rows:
             return
-        rows = with_groups(rows.select(self._kept[side]), self._keys[side], self.ctx.key_groups)
         hashes = hash_rows(rows, self._keys[side])
+        rows = grouped(rows.select(self._kept[side]), hashes, self.ctx.key_groups)
         positions, numbers = self._histories[1 - side].probe(hashes)
         if len(positions):
             self._emit(rows, side, positions, self._histories[1 - side].take(numbers))

@@ -7,22 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.keys import key_groups
-from clonos_py.columns.views import fixed
+from clonos_py.columns.keys import groups_of, hash_rows
+from clonos_py.columns.views import Words, fixed
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 
 
 def with_groups(rows: pa.RecordBatch, keys: Sequence[str], groups: int) -> pa.RecordBatch:
     """The rows with the column ``_group`` of their ``keys``, of ``groups`` key groups in all."""
-    return rows.append_column(pa.field(GROUP_COLUMN, pa.int32()), pa.array(key_groups(rows, keys, groups)))
+    return grouped(rows, hash_rows(rows, keys), groups)
 
 
-def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """At least one batch as one."""
-    if len(batches) == 1:
-        return batches[0]
-    whole: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]
-    return whole
+def grouped(rows: pa.RecordBatch, hashes: Words, groups: int) -> pa.RecordBatch:
+    """The same from the hashes of the keys."""
+    return rows.append_column(pa.field(GROUP_COLUMN, pa.int32()), pa.array(groups_of(hashes, groups)))
 
 
 def owned_part(chunk: Chunk, groups: range) -> Chunk | None:

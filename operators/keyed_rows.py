@@ -16,9 +16,9 @@ import pyarrow as pa
 from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
-from clonos_py.columns.views import Bools, Ints
+from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.operators.keyed_chunks import concat, owned_part
+from clonos_py.operators.keyed_chunks import owned_part
 
 ROWS_TABLE = "rows"
 _DEAD_VALUE = "dead"

@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.columns.grouping import group
-from clonos_py.columns.views import Ints, fixed
+from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.aggregation import Partials
-from clonos_py.operators.keyed_chunks import concat, owned_part
+from clonos_py.operators.keyed_chunks import owned_part
 
 PANE_COLUMN = "_pane"
 """int64 column of every partial batch of a window: when its pane begins, in microseconds."""

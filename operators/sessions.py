@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group
-from clonos_py.columns.views import Bools, Ints, fixed
+from clonos_py.columns.views import Bools, Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
@@ -24,7 +24,7 @@ from clonos_py.model.windows import Session
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN, merge_intervals
-from clonos_py.operators.keyed_chunks import concat, with_groups
+from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.windows import LATE_PORT, with_times
 

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import Groups, group
+from clonos_py.columns.views import concat
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.operators.aggregation import Partials
-from clonos_py.operators.keyed_chunks import concat, with_groups
+from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 
 

@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import match
-from clonos_py.columns.views import Ints, fixed
+from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
-from clonos_py.operators.keyed_chunks import concat, owned, with_groups
+from clonos_py.operators.keyed_chunks import owned, with_groups
 from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
 
 _PANE = "_pane"

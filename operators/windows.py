@@ -18,7 +18,7 @@ import pyarrow as pa
 from clonos_py.columns.grouping import group, group_integers
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.partition import split
-from clonos_py.columns.views import Ints, fixed, valid
+from clonos_py.columns.views import Ints, concat, fixed, valid
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator, OperatorContext
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
@@ -26,7 +26,7 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.intervals import SESSION_COLUMNS
-from clonos_py.operators.keyed_chunks import concat, with_groups
+from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
 from clonos_py.operators.progress import Progress
 from clonos_py.operators.sliding import SlidingMerges

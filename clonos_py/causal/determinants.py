@@ -98,6 +98,13 @@ class Completion(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False)
     error: str | None = None
 
 
+class Merged(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    """The next event was the next ``count`` frames of input channel ``channel``, their rows taken as one batch."""
+
+    channel: int
+    count: int
+
+
 Determinant = (
     Order
     | Time
@@ -112,6 +119,7 @@ Determinant = (
     | Answer
     | Refusal
     | Completion
+    | Merged
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -137,6 +145,6 @@ def decode(data: bytes) -> list[Determinant]:
         determinants = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise CodecError(f"{len(data)} bytes are no determinants: {problem}") from problem
-    if any(length(d) < 1 for d in determinants):
+    if any(d.count < 1 for d in determinants if isinstance(d, Order | Merged)):
         raise CodecError("a run of arrivals in a determinant log is shorter than one")
     return determinants

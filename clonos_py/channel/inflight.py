@@ -56,6 +56,8 @@ class InFlightLog:
         self.sent_before = next_seq
         """Frames below this number were sent at least once."""
         self.acked = next_seq
+        self._owed = next_seq
+        """Frames below this number were here when the receiver connected."""
         self.connected = False
         self.retain = True
         """False for at-most-once: what was sent is forgotten."""
@@ -64,8 +66,9 @@ class InFlightLog:
 
     @property
     def unreceived(self) -> int:
-        """Frames that a connected receiver has not taken yet: what back-pressure counts."""
-        return self.next_seq - self.acked if self.connected else 0
+        """Frames cut since a receiver connected that it has not taken yet: what back-pressure counts. What is replayed
+        to it was let through once."""
+        return self.next_seq - max(self.acked, self._owed) if self.connected else 0
 
     def append(self, entry: Entry) -> None:
         """Raises ProtocolError if the frame is not the next one."""
@@ -82,6 +85,7 @@ class InFlightLog:
         if next_seq < self.first:
             raise ProtocolError(f"frame {next_seq} was asked for, the in-flight log starts at {self.first}")
         self.cursor = self.acked = next_seq
+        self._owed = self.next_seq
         self.connected = True
 
     def disconnect(self) -> None:

@@ -43,8 +43,13 @@ def hash_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> Words:
 
 
 def key_groups(batch: pa.RecordBatch, columns: Sequence[str], n: int) -> npt.NDArray[np.int32]:
-    """The key group of each row, 0 to n - 1, from the upper half of its hash."""
-    groups = hash_rows(batch, columns) >> np.uint64(32)
+    """The key group of each row, 0 to n - 1."""
+    return groups_of(hash_rows(batch, columns), n)
+
+
+def groups_of(hashes: Words, n: int) -> npt.NDArray[np.int32]:
+    """The key group of each hash, from its upper half."""
+    groups = hashes >> np.uint64(32)
     groups *= np.uint64(n)
     groups >>= np.uint64(32)
     return groups.astype(np.int32)

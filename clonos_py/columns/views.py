@@ -5,6 +5,7 @@ All kernels of this room stand on these two questions. Values under a null are w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,3 +88,11 @@ def offsets(array: Column) -> Ints:
 def take(array: Column, rows: Ints) -> Any:
     """The values at ``rows``, in that order."""
     return array.take(pa.array(rows, pa.int64()))
+
+
+def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """At least one batch as one."""
+    if len(batches) == 1:
+        return batches[0]
+    whole: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]
+    return whole

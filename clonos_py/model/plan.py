@@ -80,6 +80,8 @@ class Edge:
     schema: pa.Schema
     frame_rows: int = 65_536
     """A frame has at most this many rows (D2)."""
+    merge_rows: int = 0
+    """Waiting frames may be taken together as one batch of at most this many rows; 0: each is taken by itself."""
 
 
 @dataclass(frozen=True)

@@ -179,10 +179,10 @@ def most_telling(chain: Chain) -> str:
     return [*stateful, *source, *sinks, chain.operators[0].name if chain.operators else ""][0]
 
 
-def edge(link: Link, number: int, names: dict[int, str], frame_rows: int) -> Edge:
+def edge(link: Link, number: int, names: dict[int, str], frame_rows: int, merge_rows: int) -> Edge:
     """The finished edge, once vertices have their names."""
     source, target = names[link.source.number], names[link.target.number]
     return Edge(
         number, source, link.producer, link.port, target, link.consumer, link.side, link.partitioning, link.keys,
-        link.schema, frame_rows,
+        link.schema, frame_rows, merge_rows,
     )  # fmt: skip

@@ -12,6 +12,8 @@ from clonos_py.plan.logical import AggregateTable, AggregateWindows, CallPerRow,
 
 ROW_FUNCTION_ROWS = 1_024
 WAITING_FUNCTION_ROWS = 64
+MERGED_ROWS = 16_384
+"""A vectorised operator's cost per call no longer counts beside so many rows."""
 
 
 def rows_into(chain: Chain, consumer: int) -> int | None:
@@ -21,6 +23,13 @@ def rows_into(chain: Chain, consumer: int) -> int | None:
     if origin is None or not isinstance(origin.work, AggregateWindows | AggregateTable):
         limits += [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == consumer]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def rows_per_frame(chain: Chain, consumer: int, most: int) -> tuple[int, int]:
+    """Of an edge to ``consumer``: the most rows in a frame, ``most`` unless it matters, and in frames that are taken
+    together, 0 where they are not."""
+    limit = rows_into(chain, consumer)
+    return (most, min(most, MERGED_ROWS)) if limit is None else (min(most, limit), 0)
 
 
 def rows_read(chain: Chain) -> int | None:

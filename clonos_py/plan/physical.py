@@ -12,7 +12,7 @@ from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.plan.chaining import Chain, Chains, edge, most_telling
 from clonos_py.plan.factories import source_plan
-from clonos_py.plan.framing import rows_into, rows_read
+from clonos_py.plan.framing import rows_per_frame, rows_read
 from clonos_py.plan.logical import LogicalGraph, WriteSink
 from clonos_py.plan.pickling import check_portable
 from clonos_py.plan.rewrite import rewritten
@@ -41,7 +41,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     names = {chain.number: most_telling(chain) for chain in chains.chains}
     vertices = tuple(_vertex(chain, names[chain.number], chosen) for chain in chains.chains)
     edges = tuple(
-        edge(link, number, names, min(chosen.frame_rows, rows_into(link.target, link.consumer) or chosen.frame_rows))
+        edge(link, number, names, *rows_per_frame(link.target, link.consumer, chosen.frame_rows))
         for number, link in enumerate(chains.links)
     )
     return PhysicalPlan(

@@ -210,7 +210,8 @@ class World:
             self.plan, task, number, self._codec, self._settings.limits, retain=self._settings.policy.replay
         )
         try:
-            machine = TaskMachine(self.plan, task, self._ports(task), self._settings.linger_us)
+            merged = self._settings.limits.frames_merged
+            machine = TaskMachine(self.plan, task, self._ports(task), self._settings.linger_us, merged)
         except ClonosError as problem:
             self.ended = EndJob(type(problem).__name__, str(problem))
             return
@@ -383,7 +384,7 @@ class World:
             return
         for event in outcome.events:
             if isinstance(event, Observed):
-                self._observer(self.scheduler.now_us(), process.task, event)
+                self._observer(self.scheduler.now_us(), process.task, process.link.observed(event))
             else:
                 self._from_task(process, event)
         if outcome.wake_us is None:

@@ -48,8 +48,12 @@ class CatchingUp:
     def took(self, event: Took) -> bool:
         """The task has taken frames; whether the last of them was new to the task and not to this process only."""
         self._taken[event.input] = event.next_seq
-        before = self._sent_before[event.input]
-        return before is not None and event.next_seq > before
+        return self.is_new(event.input, event.next_seq - 1)
+
+    def is_new(self, input_: int, seq: int) -> bool:
+        """Whether no predecessor was ever sent this frame."""
+        before = self._sent_before[input_]
+        return before is not None and seq >= before
 
     @property
     def done(self) -> bool:

@@ -176,11 +176,14 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """For people, without effect: rows and events handled in a step, and the latency marker that reached a sink."""
+    """For people, without effect: rows and events handled in a step, and the latency marker that reached a sink, with
+    frame ``seq`` of ``input`` (-1: from the task's own source)."""
 
     events: int = 0
     rows_out: int = 0
     marker_us: int = 0
+    input: int = -1
+    seq: int = -1
     counts: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
-from clonos_py.channel.frames import Frame
+from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.task.events import InputProgress
@@ -61,10 +62,21 @@ class Inputs:
         channel.queue.clear()
         channel.progress.next_seq = next_seq
 
-    def ready(self, index: int) -> bool:
-        """Whether a frame of this channel can be taken now."""
+    def ready(self, index: int, count: int = 1) -> bool:
+        """Whether ``count`` frames of this channel can be taken now."""
         channel = self._channels[index]
-        return bool(channel.queue) and not channel.aligned
+        return len(channel.queue) >= count and not channel.aligned
+
+    def mergeable(self, index: int, frames_max: int, rows_max: int) -> int:
+        """How many of the waiting frames can be taken together: data only, so many frames and rows at most; at
+        least 1."""
+        count = rows = 0
+        for frame in islice(self._channels[index].queue, frames_max):
+            rows += frame.rows.num_rows if frame.rows is not None else 0
+            if frame.kind is not FrameKind.DATA or rows > rows_max:
+                break
+            count += 1
+        return max(1, count)
 
     def choose(self) -> int | None:
         """The next channel that has something, in turn: the nondeterministic choice of a running task."""

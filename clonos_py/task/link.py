@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
@@ -327,6 +328,13 @@ class LinkMachine:
         elif event.state is TaskState.FINISHED:
             self._enter(TaskState.FINISHED)
             self._out.append(io.Tell(control.Drained(self.process)))
+
+    def observed(self, event: task.Observed) -> task.Observed:
+        """What counts of it: a latency marker that a predecessor was given, too, has the age of the failure."""
+        replaying = self.state is TaskState.REPLAYING
+        if event.marker_us and (replaying if event.input < 0 else not self._catching_up.is_new(event.input, event.seq)):
+            return replace(event, marker_us=0)
+        return event
 
     @property
     def frames_at_stake(self) -> int:

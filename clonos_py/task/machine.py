@@ -23,6 +23,7 @@ from clonos_py.causal.determinants import (
     Abort,
     Determinant,
     Linger,
+    Merged,
     Order,
     SourceEnd,
     SourceIdle,
@@ -33,6 +34,7 @@ from clonos_py.causal.determinants import (
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.columns.views import concat
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import End, Read, Wait
@@ -76,9 +78,12 @@ class Outcome:
 class TaskMachine:
     """One process's task, active or standing by."""
 
-    def __init__(self, plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000) -> None:
+    def __init__(
+        self, plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000, frames_merged: int = 8
+    ) -> None:
+        """``frames_merged``: at most so many waiting frames are taken together."""
         self.task, self.state = task, TaskState.STANDBY
-        self._ports, self._linger_us = ports, linger_us
+        self._ports, self._linger_us, self._frames_merged = ports, linger_us, frames_merged
         vertex = plan.by_name[task.vertex]
         self._writer = LogWriter(plan.tasks.index(task))
         self._gate = Gate(self._writer)
@@ -86,7 +91,7 @@ class TaskMachine:
         self._shared = Shared(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)
-        self._input_edges = [channel.edge for channel in plan.inputs[task]]
+        self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
         self._inputs = Inputs(len(self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
         self._snapshotting = Snapshotting(
@@ -201,10 +206,14 @@ class TaskMachine:
         expected = self._gate.peek()
         if isinstance(expected, Order) and not self._inputs.ready(expected.channel):
             return False
+        if isinstance(expected, Merged) and not self._inputs.ready(expected.channel, expected.count):
+            return False
         self._gate.take()
         match expected:
             case Order(channel=channel):
-                self._take_frame(channel)
+                self._take_frames(channel, 1)
+            case Merged(channel=channel, count=count):
+                self._take_frames(channel, count)
             case SourceRead(partition=partition, start=start, stop=stop, checksum=checksum):
                 self._reread(partition, start, stop, checksum)
             case _:
@@ -230,8 +239,9 @@ class TaskMachine:
         if self._reader and (partition := self._reader.due_idle(now_us)) is not None:
             return self._decide(SourceIdle(partition))
         if self._may_produce and (channel := self._inputs.choose()) is not None:
-            self._gate.record(Order(channel, 1))
-            self._take_frame(channel)
+            count = self._inputs.mergeable(channel, self._frames_merged, self._input_edges[channel].merge_rows)
+            self._gate.record(Order(channel, 1) if count == 1 else Merged(channel, count))
+            self._take_frames(channel, count)
             return True
         return self._may_read() and self._poll(now_us)
 
@@ -286,15 +296,19 @@ class TaskMachine:
             case _:
                 raise DivergenceError(f"{self.task} is to replay {determinant} here, where no operator asks for it")
 
-    def _take_frame(self, channel: int) -> None:
-        frame = self._inputs.take(channel)
+    def _take_frames(self, channel: int, count: int) -> None:
+        """Several frames are data all, and their rows one batch."""
+        frames = [self._inputs.take(channel) for _ in range(count)]
+        frame = frames[-1]
         self._events.append(Took(channel, frame.seq + 1))
-        self._shared.frame = (channel, frame.seq)
-        if frame.rows is not None:
-            self._count_rows(frame.rows.num_rows)
-            self._chain.enter(self._input_edges[channel], frame.rows)
-        self._pass_marker(frame.marker_us)
-        self._inputs.observe(channel, frame)
+        self._shared.frame = (channel, frames[0].seq)
+        if batches := [f.rows for f in frames if f.rows is not None]:
+            rows = concat(batches)
+            self._count_rows(rows.num_rows)
+            self._chain.enter(self._input_edges[channel].id, rows)
+        for taken in frames:
+            self._pass_marker(taken.marker_us, channel, taken.seq)
+            self._inputs.observe(channel, taken)
         match frame.kind:
             case FrameKind.DATA:
                 self._follow_inputs()
@@ -318,11 +332,11 @@ class TaskMachine:
             self._rows_replayed += rows
         self._events.append(Observed(events=rows))
 
-    def _pass_marker(self, marker_us: int) -> None:
+    def _pass_marker(self, marker_us: int, channel: int = -1, seq: int = -1) -> None:
         if marker_us:
             self._outputs.mark(marker_us)
             if self._sinks:
-                self._events.append(Observed(marker_us=marker_us))
+                self._events.append(Observed(marker_us=marker_us, input=channel, seq=seq))
 
     def _admit(self, read: Read, now_us: int) -> None:
         assert self._reader is not None

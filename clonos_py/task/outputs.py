@@ -14,6 +14,7 @@ import pyarrow as pa
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.partition import split
+from clonos_py.columns.views import concat
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
 from clonos_py.model.times import MIN_TIME
@@ -163,7 +164,7 @@ class Outputs:
     ) -> None:
         rows = None
         if channel.batches:
-            rows = channel.batches[0] if len(channel.batches) == 1 else pa.concat_batches(channel.batches)  # type: ignore[attr-defined]
+            rows = concat(channel.batches)
         frame = Frame(
             channel.next_seq, kind, self.epoch, output.watermark, self.idle, checkpoint, rows, channel.marker_us
         )

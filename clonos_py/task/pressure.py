@@ -19,6 +19,12 @@ class LinkLimits:
     spill_at: float = 0.5
     reserve: float = 0.5
 
+    @property
+    def frames_merged(self) -> int:
+        """So many frames at most a task takes together: on replay it waits for all of them, and of a window as much as
+        a quarter may be taken and not acknowledged yet."""
+        return self.window // 2
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py.causal.determinants import Abort, Linger, Order, TimerFired
+from clonos_py.causal.determinants import Abort, Linger, Merged, Order, TimerFired
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.inflight import InFlightLog
@@ -48,6 +48,16 @@ BUGS["arrival order is not logged"] = unlogged(Order)
 BUGS["timers are not logged"] = unlogged(TimerFired)
 BUGS["linger cuts are not logged"] = unlogged(Linger)
 BUGS["aborts are not logged"] = unlogged(Abort)
+
+
+@bug
+def frames_taken_together_are_logged_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    record = Gate.record
+
+    def one_by_one(self: Gate, determinant: Any) -> None:
+        record(self, Order(determinant.channel, determinant.count) if isinstance(determinant, Merged) else determinant)
+
+    patch.setattr(Gate, "record", one_by_one)
 
 
 @bug

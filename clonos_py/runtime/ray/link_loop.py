@@ -102,7 +102,7 @@ class LinkLoop:
 
     def _handle(self, event: ToProcess | LinkEvent | FromTask) -> None:
         if isinstance(event, Observed):
-            self._counters.observe(event, now_us())
+            self._counters.observe(self._machine.observed(event), now_us())
         elif self._machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping):
             try:
                 self._perform(self._machine.handle(event))

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy.ma  # noqa: F401 - Arrow loads it with the first array it makes of numpy's, which takes 40 ms
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
@@ -108,7 +109,9 @@ class Process:
         plan = deployment.plan
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
-        self._machine = TaskMachine(plan, task, LivePorts(self._services), deployment.linger_us)
+        self._machine = TaskMachine(
+            plan, task, LivePorts(self._services), deployment.linger_us, deployment.limits.frames_merged
+        )
         deployment.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"

@@ -241,9 +241,9 @@ class WitnessJob:
         )
         n = self.frame_rows
         edges = (
-            Edge(0, "numbers", -1, 0, "enrich", 0, 0, Partitioning.REBALANCE, (), NUMBERS, n),
-            Edge(1, "enrich", 0, 0, "left", 0, 0, Partitioning.FORWARD, (), ENRICHED, n),
-            Edge(2, "enrich", 0, 0, "rank", 0, 0, Partitioning.HASH, ("key",), ENRICHED, n),
+            Edge(0, "numbers", -1, 0, "enrich", 0, 0, Partitioning.REBALANCE, (), NUMBERS, n, n),
+            Edge(1, "enrich", 0, 0, "left", 0, 0, Partitioning.FORWARD, (), ENRICHED, n, n),
+            Edge(2, "enrich", 0, 0, "rank", 0, 0, Partitioning.HASH, ("key",), ENRICHED, n, n),
         )
         return PhysicalPlan("witness", vertices, edges, key_groups=16, sharing_depth=self.sharing_depth)
 

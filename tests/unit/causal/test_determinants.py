@@ -12,6 +12,7 @@ from clonos_py.causal.determinants import (
     Completion,
     Determinant,
     Linger,
+    Merged,
     Order,
     Refusal,
     Seed,
@@ -46,6 +47,7 @@ determinants: st.SearchStrategy[Determinant] = st.one_of(
     st.builds(SourceIdle, st.integers(0, 10_000)),
     st.builds(Answer, st.text(), plain),
     st.builds(Refusal, st.text(), st.text()),
+    st.builds(Merged, st.integers(0, 2**31), st.integers(1, 2**31)),
     st.builds(Completion, st.integers(0, 100), int64, plain, st.none() | st.text()),
 )
 
@@ -82,6 +84,8 @@ def test_a_hostile_nesting_raises_the_codecs_own_error() -> None:
 def test_an_empty_run_of_arrivals_is_refused() -> None:
     with pytest.raises(CodecError, match="shorter than one"):
         decode(encode([Order(0, 0)]))
+    with pytest.raises(CodecError, match="shorter than one"):
+        decode(encode([Merged(0, 0)]))
 
 
 def test_an_answer_that_is_not_plain_data_is_refused() -> None:

@@ -74,12 +74,19 @@ def test_a_window_of_frames_is_on_its_way_at_most() -> None:
     assert sent(log, window=2) == [2]
 
 
-def test_a_disconnected_receiver_does_not_count_for_back_pressure() -> None:
-    log = filled(5)
+def test_back_pressure_counts_what_was_cut_since_the_receiver_connected() -> None:
+    log = filled(2)
     log.connect(0)
-    assert log.unreceived == 5
+    for seq in range(2, 5):
+        log.append(entry(seq))
+    assert log.unreceived == 3
+    sent(log)
+    log.acknowledge(4)
+    assert log.unreceived == 1
     log.disconnect()
     assert log.unreceived == 0
+    log.connect(0)
+    assert log.unreceived == 0, "what is replayed was let through once"
 
 
 def test_truncation_drops_the_epochs_before_a_completed_checkpoint_only() -> None:

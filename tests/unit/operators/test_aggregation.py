@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.columns.grouping import group
+from clonos_py.columns.views import concat
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.operators.aggregation import Partials
-from clonos_py.operators.keyed_chunks import concat
 
 MONEY = pa.decimal128(18, 2)
 SUM = pa.decimal128(38, 2)

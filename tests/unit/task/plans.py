@@ -94,6 +94,7 @@ def three(
     frame_rows: int = 4,
     source: Source | None = None,
     sharing_depth: int = -1,
+    merge_rows: int = 0,
 ) -> PhysicalPlan:
     """up (a source) -> middle -> down (a sink)."""
     counting = SourcePlan("up", partial(_same, source or Counting()), (SCHEMA,), EventTime((None,)))
@@ -104,7 +105,7 @@ def three(
         Vertex("down", down, None, (OperatorPlan("down", "sink", Sink, (), sink=True),), ()),
     )
     edges = (
-        Edge(0, "up", -1, 0, "middle", 0, 0, partitioning, ("key",), SCHEMA, frame_rows),
+        Edge(0, "up", -1, 0, "middle", 0, 0, partitioning, ("key",), SCHEMA, frame_rows, merge_rows),
         Edge(1, "middle", 0, 0, "down", 0, 0, partitioning, ("key",), SCHEMA, frame_rows),
     )
     return PhysicalPlan("small", vertices, edges, key_groups=16, sharing_depth=sharing_depth)

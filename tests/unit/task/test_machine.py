@@ -9,6 +9,7 @@ from clonos_py.causal.determinants import (
     Abort,
     Determinant,
     Linger,
+    Merged,
     Order,
     SourceEnd,
     SourceRead,
@@ -32,6 +33,7 @@ from clonos_py.task.events import (
     Snapped,
     TakeState,
     TaskState,
+    Took,
     TriggerCall,
 )
 from clonos_py.task.machine import TaskMachine
@@ -40,6 +42,7 @@ from tests.unit.task.plans import MIDDLE, UP, Counting, Outside, barrier, data, 
 K = TypeVar("K")
 
 TWO_UP = three((2, 1, 1))
+MERGING = three(merge_rows=3)
 
 
 class Run:
@@ -103,6 +106,30 @@ def test_a_replay_takes_frames_in_the_order_of_the_log_whenever_they_come() -> N
     after.offer(Deliver(1, data(0, 1, 2, 3))).go()
     assert after.keys == before.keys
     assert after.machine.state is TaskState.RUNNING
+
+
+def test_waiting_frames_are_taken_together_as_one_event_up_to_the_rows_allowed() -> None:
+    run = Run(plan=MERGING).offer(*(Deliver(0, data(seq, seq)) for seq in range(4)))
+    run.go()
+    assert run.log == [Merged(0, 3), Order(0, 1)]
+    assert run.keys == [[0, 1, 2]]
+    assert [took.next_seq for took in run.of(Took)] == [3, 4]
+
+
+def test_nothing_but_data_is_taken_together() -> None:
+    run = Run(plan=MERGING).offer(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 2)))
+    run.go()
+    assert run.log == [Order(0, 1)] * 3
+
+
+def test_a_replay_waits_for_all_frames_that_were_taken_together() -> None:
+    before = Run(plan=MERGING).offer(*(Deliver(0, data(seq, seq)) for seq in range(3)))
+    before.go()
+    after = Run(plan=MERGING, log=before.segments).offer(Deliver(0, data(0, 0)), Deliver(0, data(1, 1)))
+    after.go()
+    assert after.frames == []
+    after.offer(Deliver(0, data(2, 2))).go()
+    assert after.keys == before.keys
 
 
 def test_a_replay_logs_nothing_and_says_when_it_has_ended() -> None:
