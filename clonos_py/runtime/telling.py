@@ -88,7 +88,7 @@ class Teller:
                 self._listener(Recovered(at_us=now_us - self.began_us, task=task))
 
     def _failure(self, at_us: int, task: TaskId, how: str) -> TaskFailed:
-        known = [number for number, (owner, _) in self._counters.items() if owner == task]
+        known = [number for number, (owner, found) in self._counters.items() if owner == task and found.get("active")]
         newest = max(known, key=lambda number: self._heard_us[number], default=None)
         stake = 0 if newest is None else self._counters[newest][1].get("frames_at_stake", 0)
         return TaskFailed(at_us=at_us, task=task, how=how, frames_at_stake=stake)

@@ -345,8 +345,9 @@ class LinkMachine:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Bytes: retained frames, held determinants, and what was sent so far of both."""
+        """Whether it is the task or stands by; bytes of retained frames, of held determinants, and sent of both."""
         return {
+            "active": int(self.state not in BEFORE_BEGIN),
             "in_flight_bytes": self._pressure.memory_bytes,
             "log_bytes": self.store.size_bytes,
             "data_bytes": self.data_bytes,

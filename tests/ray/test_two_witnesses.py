@@ -11,6 +11,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,8 +21,15 @@ import ray
 
 from clonos_py.connectors import read_results
 from clonos_py.dsl.settings import resolve
-from clonos_py.model.ids import TaskId
-from clonos_py.observe.events import Deployed, Event, Replayed, RolledBack, StandbyActivated, TaskFailed
+from clonos_py.observe.events import (
+    CheckpointCompleted,
+    Deployed,
+    Event,
+    Replayed,
+    RolledBack,
+    StandbyActivated,
+    TaskFailed,
+)
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
@@ -64,28 +72,55 @@ def oracle() -> Iterator[str]:
     server.server_close()
 
 
-def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, oracle: str, tmp_path: Path) -> None:
-    """Checkpoints come every 2 s; kills come 1.5 s after one, so that each loses something."""
-    turns = ["numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]", "left[0]", "left[1]", "rank[0]", "rank[1]"]
-    kills = [f"{task}@{1.5 + 2.5 * turn}s" for turn, task in enumerate(turns)]
-    kills += ["enrich[0]@22s", "rank[0]@22s"]  # neighbours at once
-    kills += ["enrich[1]@25s", "numbers[0]@25.06s"]  # an upstream while its receiver recovers
-    total, rate = 5_600, 100
-    events: list[Event] = []
+KILLS = (
+    *((task,) for task in ("numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]")),
+    *((task,) for task in ("left[0]", "left[1]", "rank[0]", "rank[1]")),
+    ("enrich[0]", "rank[0]"),  # neighbours at once
+    ("enrich[1]", "numbers[0]"),  # an upstream while its receiver recovers
+)
+_AFTER_CHECKPOINT_S = 1.4
+_APART_S = {KILLS[-1]: 0.06}
 
-    def kill_a_standby(event: Event) -> None:
-        events.append(event)
+
+class Killer:
+    """Kills tasks with SIGKILL, some while after each checkpoint, so that each kill loses something."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._left = list(KILLS)
+        self._next = threading.Timer(0, self._kill_group)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
         if isinstance(event, Deployed):
-            places: list[ProcessPlace] = ray.get(ray.get_actor("witnesses", namespace="clonos").processes.remote())
-            os.kill(next(p.pid for p in places if p.task == TaskId("left", 1) and not p.active), signal.SIGKILL)
+            self._kill("left[1]", active=False)
+        if isinstance(event, CheckpointCompleted) and self._left:
+            self._next.cancel()
+            self._next = threading.Timer(_AFTER_CHECKPOINT_S, self._kill_group)
+            self._next.start()
 
-    settings = resolve(command_line={"kills": kills, "checkpoint_interval": "2s", "parallelism": 2})
-    run_job(witnesses(oracle, str(tmp_path), total, rate), settings, kill_a_standby)
+    def _kill_group(self) -> None:
+        group = self._left.pop(0)
+        for task in group:
+            self._kill(task)
+            time.sleep(_APART_S.get(group, 0))
 
+    def _kill(self, task: str, active: bool = True) -> None:
+        places: list[ProcessPlace] = ray.get(ray.get_actor("witnesses", namespace="clonos").processes.remote())
+        os.kill(next(p.pid for p in places if str(p.task) == task and p.active == active), signal.SIGKILL)
+
+
+def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, oracle: str, tmp_path: Path) -> None:
+    total, rate = 5_600, 100
+    killer = Killer()
+    settings = resolve(command_line={"checkpoint_interval": "2s", "parallelism": 2})
+    run_job(witnesses(oracle, str(tmp_path), total, rate), settings, killer)
+
+    events, kills = killer.events, [task for group in KILLS for task in group]
     failed = [event for event in events if isinstance(event, TaskFailed)]
     activated = [event.task for event in events if isinstance(event, StandbyActivated)]
     assert [event for event in events if isinstance(event, RolledBack)] == []
-    assert len(failed) == len(kills)
+    assert sorted(str(event.task) for event in failed) == sorted(kills)
     assert sorted(activated) == sorted(event.task for event in failed), "attempts changed of others than the killed"
     idle = [f"{event.task}: {event.frames_at_stake}" for event in failed if event.frames_at_stake < FRAMES_AT_LEAST]
     assert not idle, f"these kills had too little to lose to prove anything: {idle}"
