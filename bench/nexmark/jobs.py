@@ -13,8 +13,8 @@ from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import SettingError
 
 QUERIES = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q12")
-CHAINS = ("rebalanced", "chain", "wide_chain")
-"""Not Nexmark: what moving rows costs."""
+CHAINS = ("rebalanced", "chain", "wide_chain", "row_function")
+"""Not Nexmark: what moving rows costs, and a call of Python for each."""
 
 
 def build(query: str, source: NexmarkSource, sink: SinkDefinition) -> Job:

@@ -22,10 +22,12 @@ PERCENTS = (50, 95, 99, 99.9)
 
 
 class Sample(NamedTuple):
-    """Events that all sources together have read until a time."""
+    """Events that all sources together have read until a time, and the CPU time of all task processes until then; 0
+    where tasks have no processes of their own."""
 
     at_us: int
     events: int
+    cpu_us: int = 0
 
 
 class Recorder:
@@ -46,7 +48,9 @@ class Recorder:
     def samples(self, sources: Iterable[str]) -> list[Sample]:
         """How much the vertices with a source had read, each time that progress was told."""
         names = set(sources)
-        return [Sample(p.at_us, sum(v.rows_in for v in p.vertices if v.vertex in names)) for p in self.progress]
+        return [
+            Sample(p.at_us, sum(v.rows_in for v in p.vertices if v.vertex in names), p.cpu_us) for p in self.progress
+        ]
 
 
 def report(
@@ -61,7 +65,7 @@ def report(
         "seconds": round(status.at_us / 1e6, 3),
         "deployed_s": round(recorder.deployed_us / 1e6, 3),
         "throughput": throughput(samples, recorder.deployed_us),
-        "cpu_us_per_event": _cpu_us_per_event(recorder, samples),
+        "cpu_us_per_event": cpu_us_per_event(samples, recorder.deployed_us),
         "latency_ms": latencies(latency),
         "checkpoints": _checkpoints(status),
         "bytes": _bytes(status),
@@ -76,9 +80,7 @@ def throughput(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WA
     """Events per second: in steady state, and in each second after deployment. Steady state is everything from the
     warm-up to the last sample that still saw the sources read; a run too short for that counts as a whole."""
     read = [sample for sample in samples if sample.at_us >= deployed_us]
-    reading = [a for a, b in itertools.pairwise(read) if b.events > a.events]
-    steady = [sample for sample in reading if sample.at_us >= deployed_us + warm_up_us]
-    measured = steady if len(steady) > 1 else read
+    measured = _steady(read, deployed_us + warm_up_us)
     return {
         "events": samples[-1].events if samples else 0,
         "steady_events_per_s": _rate(measured),
@@ -87,12 +89,18 @@ def throughput(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WA
     }
 
 
-def _cpu_us_per_event(recorder: Recorder, samples: Sequence[Sample]) -> float | None:
-    """Of all task processes, from deployment on; None where tasks have no processes of their own."""
-    told = [(p.cpu_us, s.events) for p, s in zip(recorder.progress, samples, strict=True) if s.events]
-    if len(told) < 2 or told[-1][1] == told[0][1] or not told[-1][0]:
+def cpu_us_per_event(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> float | None:
+    """CPU time of all task processes in steady state; None where tasks have no processes of their own."""
+    measured = _steady([sample for sample in samples if sample.at_us >= deployed_us], deployed_us + warm_up_us)
+    if len(measured) < 2 or measured[-1].cpu_us == measured[0].cpu_us:
         return None
-    return (told[-1][0] - told[0][0]) / (told[-1][1] - told[0][1])
+    return (measured[-1].cpu_us - measured[0].cpu_us) / (measured[-1].events - measured[0].events)
+
+
+def _steady(read: Sequence[Sample], warm_us: int) -> Sequence[Sample]:
+    reading = [a for a, b in itertools.pairwise(read) if b.events > a.events]
+    steady = [sample for sample in reading if sample.at_us >= warm_us]
+    return steady if len(steady) > 1 else read
 
 
 def latencies(histogram: LatencyHistogram | None) -> dict[str, float | None]:

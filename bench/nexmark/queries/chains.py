@@ -1,4 +1,5 @@
-"""Not of the official suite: the simplest jobs that move rows between tasks, to measure what moving costs."""
+"""Not of the official suite: the simplest jobs that move rows between tasks or that call
+Python for each, to measure what that costs."""
 
 from __future__ import annotations
 
@@ -36,3 +37,13 @@ def wide_chain(events: Streams) -> Stream[Bid]:
     for _ in range(_LENGTH):
         stream = stream.rebalance().select(Bid, price=col("price") + 1)
     return stream
+
+
+def row_function(events: Streams) -> Stream[Price]:
+    """A Python function that is called with each bid, four columns in and out."""
+    return events.bid.map(in_euros)
+
+
+def in_euros(bid: Price) -> Price:
+    """Query 1 as one would write it for one bid."""
+    return Price(bid.auction, bid.bidder, bid.price * 908 // 1000, bid.date_time)

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from clonos_py.bench.nexmark.report import Recorder, Sample, latencies, lines, report, throughput
+from clonos_py.bench.nexmark.report import Recorder, Sample, cpu_us_per_event, latencies, lines, report, throughput
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import EventTime
@@ -114,3 +114,11 @@ def _plan() -> PhysicalPlan:
     vertices = (Vertex("events", 2, source, (), ()), Vertex("join", 2, None, (), ()))
     edge = Edge(0, "events", -1, 0, "join", 0, 0, Partitioning.HASH, ("id",), schema)
     return PhysicalPlan("nexmark-q8", vertices, (edge,))
+
+
+def test_cpu_time_per_event_is_that_of_the_steady_state() -> None:
+    samples = [
+        Sample(second * 1_000_000, second * 100, second * 700 + (5_000 if second > 1 else 0)) for second in range(9)
+    ]
+    assert cpu_us_per_event(samples, deployed_us=0) == 7
+    assert cpu_us_per_event([sample._replace(cpu_us=0) for sample in samples], deployed_us=0) is None
