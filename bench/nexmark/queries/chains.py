@@ -1,5 +1,5 @@
-"""Not of the official suite: the simplest jobs that move rows between tasks or that call
-Python for each, to measure what that costs."""
+"""Not of the official suite: the simplest jobs that move rows between tasks, or call Python for each of them, to measure
+what that costs."""
 
 from __future__ import annotations
 
