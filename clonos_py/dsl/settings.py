@@ -102,6 +102,7 @@ class Settings:
         SIZE, "256MiB", "Retained bytes beyond which spill-threshold writes to disk.", "spill_threshold"
     )
     heartbeat_timeout_us: int = _setting(DURATION, "2s", "A task silent for so long has failed.", "heartbeat_timeout")
+    start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for so long.", "start_timeout")
     seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")
     origins: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,8 @@ class JobPolicy:
     checkpoint_timeout_us: int = 60_000_000
     heartbeat_us: int = 500_000
     heartbeat_timeout_us: int = 2_000_000
+    start_timeout_us: int = 60_000_000
+    """How long a process that was asked for may keep everybody waiting, while no other comes up."""
     rollbacks_max: int = 3
     """Rollbacks without a checkpoint completed in between, after which the job is given up."""
     deduplicate: bool = True

@@ -34,6 +34,7 @@ from clonos_py.job.events import (
 from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.rounds import Rounds
+from clonos_py.job.starts import Starts
 from clonos_py.model import errors, messages
 from clonos_py.model.errors import ProtocolError, Remedy
 from clonos_py.model.ids import TaskId
@@ -67,6 +68,7 @@ class JobMachine:
         self._fleet = self._desk.fleet
         self._rounds = Rounds(self._desk)
         self._heartbeat = Heartbeat(self._desk)
+        self._starts = Starts(self._desk)
         self._course = CheckpointCourse(self._desk)
         self._drained: set[TaskId] = set()
         self._committed: set[TaskId] = set()
@@ -98,12 +100,13 @@ class JobMachine:
         return self._desk.take()
 
     def tick(self, now_us: int) -> list[JobInstruction]:
-        """Time has passed: heartbeats, checkpoint intervals and timeouts."""
+        """Time has passed: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
         self._desk.now_us = now_us
         if self.state is not JobState.ENDED:
             for process in self._heartbeat.beat():
                 self._replace(process.number, "silent for the heartbeat timeout")
             self._time_checkpoints()
+            self._time_starts()
         return self._desk.take()
 
     @property
@@ -129,9 +132,20 @@ class JobMachine:
     def _on_started(self, message: messages.Started) -> None:
         process = self._fleet.processes[message.process]
         process.address = message.address
+        self._starts.came_up()
         self._advance(self._rounds.advance)
         if process.role is Role.STANDBY and self._checkpoints.manifest is not None:
             self._desk.prepare(process)
+
+    def _time_starts(self) -> None:
+        """A job that waits for a process in vain ends; one that only lacks a standby asks for another."""
+        overdue = self._starts.overdue()
+        waited_for = sorted({process.task for process in overdue}.intersection(self._rounds.missing))
+        if waited_for:
+            self._end("ClusterError", self._starts.complaint(waited_for))
+            return
+        for process in overdue:
+            self._replace(process.number, "it has not started")
 
     def _on_prepared(self, message: messages.Prepared) -> None:
         self._fleet.processes[message.process].prepared = message.checkpoint

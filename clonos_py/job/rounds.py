@@ -65,6 +65,12 @@ class Rounds:
         self._tell_everybody(round_, promoted)
         return self._finish()
 
+    @property
+    def missing(self) -> list[TaskId]:
+        """The failed tasks that no process can be, since none has come up."""
+        up = {process.task for process in self._desk.fleet.processes.values() if process.address is not None}
+        return [] if self._round.started else sorted(self._round.failed - up)
+
     def _candidate(self, task: TaskId) -> Process | None:
         """The process to be a failed task: the one promoted already, else the best standby, else a new one."""
         owner = self._desk.fleet.owner(task)

@@ -93,6 +93,6 @@ class CapacityError(ClonosError):
 
 
 class ClusterError(ClonosError):
-    """Ray is absent, cannot be reached, or a port is taken."""
+    """Ray is absent, cannot be reached or starts nothing, a job's name is in use, or a port is taken."""
 
     remedy = Remedy.STOP_JOB

@@ -28,6 +28,7 @@ def policy(settings: Settings) -> JobPolicy:
         checkpoint_timeout_us=settings.checkpoint_timeout_us,
         heartbeat_us=min(settings.heartbeat_timeout_us // 8, 250_000),
         heartbeat_timeout_us=settings.heartbeat_timeout_us,
+        start_timeout_us=settings.start_timeout_us,
         deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
         replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
     )

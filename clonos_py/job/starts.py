@@ -1,0 +1,43 @@
+"""Processes that were asked for and have not come up: how long they are waited for.
+
+A platform without resources, or with a node that hangs, says nothing at all. While others still come up it is only
+slow, so the limit counts from the last that did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clonos_py.job.desk import Desk
+from clonos_py.job.fleet import Process
+from clonos_py.model.ids import TaskId
+
+_NAMED_MAX = 3
+
+
+class Starts:
+    """Knows who is overdue. What to do about it is for the coordinator to say."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._came_up_us = 0
+
+    def came_up(self) -> None:
+        """A process says that it has started."""
+        self._came_up_us = self._desk.now_us
+
+    def overdue(self) -> list[Process]:
+        """Those that have not started within the start timeout."""
+        desk, asked = self._desk, [p for p in self._desk.fleet.processes.values() if p.address is None]
+        limit_us = desk.now_us - desk.policy.start_timeout_us
+        return [process for process in asked if max(process.heard_us, self._came_up_us) <= limit_us]
+
+    def complaint(self, tasks: Sequence[TaskId]) -> str:
+        """What to tell the user if these tasks have no process."""
+        named = ", ".join(str(task) for task in tasks[:_NAMED_MAX])
+        more = f" and {len(tasks) - _NAMED_MAX} more" if len(tasks) > _NAMED_MAX else ""
+        return (
+            f"{named}{more} could not be started: the cluster has brought up no process for "
+            f"{self._desk.policy.start_timeout_us / 1e6:g} s; see with `ray status` whether memory is left and every "
+            "node answers, or wait longer with --start-timeout"
+        )

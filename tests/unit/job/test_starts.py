@@ -1,0 +1,64 @@
+"""Processes that the platform never brings up."""
+
+from __future__ import annotations
+
+from clonos_py.job.events import EndJob, Happening, JobPolicy, KillProcess, ProcessDied, StartProcess
+from clonos_py.model.messages import Pong, Started
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of
+
+PATIENT = JobPolicy(checkpoint_interval_us=0, start_timeout_us=60 * SECOND_US, heartbeat_timeout_us=9_000 * SECOND_US)
+
+
+def asked_for(stage: Stage) -> list[StartProcess]:
+    return of(stage.told, StartProcess)
+
+
+def test_a_job_whose_processes_never_start_ends_and_says_which_and_what_to_do() -> None:
+    stage = Stage(policy=PATIENT)
+    assert of(stage.wait(60 * SECOND_US - 1), EndJob) == []
+    (end,) = of(stage.wait(1), EndJob)
+    assert end.error == "ClusterError"
+    assert end.message == (
+        "middle[0], sink[0], source[0] could not be started: the cluster has brought up no process for 60 s; see with "
+        "`ray status` whether memory is left and every node answers, or wait longer with --start-timeout"
+    )
+
+
+def test_only_the_tasks_without_any_process_are_named() -> None:
+    stage = Stage(policy=PATIENT)
+    for process in asked_for(stage):
+        if process.task != SINK:
+            stage.say(Started(process.process, "somewhere"))
+    (end,) = of(stage.wait(60 * SECOND_US), EndJob)
+    assert end.message.startswith("sink[0] could not be started: ")
+
+
+def test_a_slow_cluster_is_waited_for_as_long_as_something_comes_up() -> None:
+    stage = Stage(policy=PATIENT)
+    for process in asked_for(stage):
+        assert of(stage.wait(50 * SECOND_US), EndJob) == []
+        stage.say(Started(process.process, "somewhere"))
+    assert Happening.DEPLOYED in happened(stage.told)
+
+
+def test_a_standby_that_never_starts_is_asked_for_anew_and_the_job_goes_on() -> None:
+    stage = Stage(policy=PATIENT)
+    late = asked_for(stage)[-1]
+    for process in asked_for(stage)[:-1]:
+        stage.say(Started(process.process, "somewhere"))
+    instructions = stage.wait(60 * SECOND_US)
+    assert of(instructions, EndJob) == []
+    assert [kill.process for kill in of(instructions, KillProcess)] == [late.process]
+    (again,) = of(instructions, StartProcess)
+    assert again.task == late.task
+    assert of(stage.wait(59 * SECOND_US), KillProcess) == [], "the new one has its own minute"
+
+
+def test_a_task_that_cannot_be_replaced_ends_the_job() -> None:
+    stage = deployed(policy=PATIENT)
+    stage.say(ProcessDied(stage.standby(MIDDLE), "killed"))
+    stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    for task in (SOURCE, SINK):
+        stage.say(Pong(stage.process(task), 0, {}))
+    (end,) = of(stage.wait(60 * SECOND_US), EndJob)
+    assert end.message.startswith("middle[0] could not be started: ")
