@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.keyed import Table as Table
     from clonos_py.dsl.keyed import WindowedStream as WindowedStream
     from clonos_py.dsl.stream import Stream as Stream
+    from clonos_py.dsl.windows import between as between
     from clonos_py.dsl.windows import forever as forever
     from clonos_py.dsl.windows import hopping as hopping
     from clonos_py.dsl.windows import session as session
@@ -54,7 +55,7 @@ _HOMES = {
     "clonos_py.dsl.job": ("Job",),
     "clonos_py.dsl.keyed": ("KeyedStream", "Table", "WindowedStream"),
     "clonos_py.dsl.stream": ("Stream",),
-    "clonos_py.dsl.windows": ("forever", "hopping", "session", "tumbling"),
+    "clonos_py.dsl.windows": ("between", "forever", "hopping", "session", "tumbling"),
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
     "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
@@ -97,6 +98,7 @@ __all__ = [
     "WindowedStream",
     "aggregate_by",
     "at",
+    "between",
     "col",
     "count",
     "event_timer",

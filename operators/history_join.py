@@ -1,7 +1,11 @@
-"""Incremental inner join of everything two streams have ever brought (Nexmark q3), or of rows at most ``ttl`` apart.
+"""Incremental inner join of everything two streams have ever brought (Nexmark q3), or of rows so far apart in time.
 
 Each row meets the rows of the other side that came before it, so every pair is found once, by its later row. Pairs come
 in the order of the arriving rows, then in that in which the others arrived. State is the history of both sides.
+
+With bounds, ``lower <= right.time - left.time <= upper``, history ends: a left row of time t is forgotten when the
+watermark passes t + upper, a right one when it passes t - lower. It is the watermark of both inputs together, so rows
+may be as far out of order as their sources say and the pairs are the same.
 """
 
 from __future__ import annotations
@@ -28,9 +32,9 @@ _SIDES = ("left", "right")
 class HistoryJoin(Operator):
     """Joins on equal keys (null equals nothing).
 
-    With ``ttl_us`` only rows whose event times differ by at most so much make a pair, which lets old rows be forgotten;
-    it needs the time columns. Then rows behind the watermark, whose partners may be gone, are dropped and counted as
-    ``late_rows``.
+    With ``bounds_us`` = (lower, upper) only rows make a pair of which the right one is at least so much, and at most so
+    much, later than the left one; it needs the time columns. Then rows behind the watermark, whose partners may be
+    gone, are dropped and counted as ``late_rows``.
     """
 
     def __init__(
@@ -39,15 +43,15 @@ class HistoryJoin(Operator):
         right_keys: Sequence[str],
         columns: JoinColumns,
         schema: pa.Schema,
-        ttl_us: int | None = None,
+        bounds_us: tuple[int, int] | None = None,
         left_time: str | None = None,
         right_time: str | None = None,
     ) -> None:
-        if ttl_us is not None and (left_time is None or right_time is None):
-            raise GraphError("a join with a ttl needs an event time on both sides; give their sources one")
+        if bounds_us is not None and (left_time is None or right_time is None):
+            raise GraphError("a join that forgets needs an event time on both sides; give their sources one")
         self._keys = (list(left_keys), list(right_keys))
-        self._times = (None, None) if ttl_us is None else (left_time, right_time)
-        self._ttl = ttl_us
+        self._times = (None, None) if bounds_us is None else (left_time, right_time)
+        self._bounds = bounds_us
         self._pairs = Pairs(columns, schema)
         self._kept = tuple(self._pairs.needed(side, *self._keys[side], self._times[side]) for side in (0, 1))
         self._clear()
@@ -69,10 +73,12 @@ class HistoryJoin(Operator):
 
     def on_watermark(self, watermark: int) -> int:
         """Forgets what no row on time can match any more, now and then."""
-        if self._ttl is not None and watermark - self._expired >= self._ttl // 8:
-            for history, time in zip(self._histories, self._times, strict=True):
-                history.expire(str(time), watermark - self._ttl)
-            self._expired = watermark
+        if self._bounds is not None:
+            lower, upper = self._bounds
+            if watermark - self._expired >= max(abs(lower), abs(upper)) // 8:
+                for history, time, kept_us in zip(self._histories, self._times, (upper, -lower), strict=True):
+                    history.expire(str(time), watermark - kept_us)
+                self._expired = watermark
         return watermark
 
     def snapshot(self) -> OperatorState:
@@ -99,9 +105,11 @@ class HistoryJoin(Operator):
         """Emits the candidates that are pairs: row i of ``candidates`` may belong to row ``positions[i]``."""
         others = np.arange(candidates.num_rows)
         same = equal_rows(rows, self._keys[side], positions, candidates, self._keys[1 - side], others)
-        if self._ttl is not None:
+        if self._bounds is not None:
             ours = fixed(rows.column(str(self._times[side])))[positions]
-            same &= np.abs(ours - fixed(candidates.column(str(self._times[1 - side])))) <= self._ttl
+            theirs = fixed(candidates.column(str(self._times[1 - side])))
+            apart = theirs - ours if side == 0 else ours - theirs
+            same &= (self._bounds[0] <= apart) & (apart <= self._bounds[1])
         order = (0, 1) if side == 0 else (1, 0)
         batches, numbers = (rows, candidates), (positions[same], others[same])
         for batch in self._pairs.batches([batches[i] for i in order], [numbers[i] for i in order]):

@@ -11,7 +11,7 @@ from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.stream import Keys, Stream
 from clonos_py.dsl.timing import timed
-from clonos_py.dsl.windows import Forever
+from clonos_py.dsl.windows import Between, Forever
 from clonos_py.model.errors import GraphError
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.plan.logical import EventTimeColumn, JoinHistory, JoinWindows, Port
@@ -29,16 +29,18 @@ def joined(
     pairs = _pairs(on, left.schema, right.schema)
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     windowed = isinstance(within, Tumbling | Hopping)
-    if not windowed and not isinstance(within, Forever):
-        raise GraphError(f"within={within!r}: a match may take tumbling(...), hopping(...) or forever(...)")
+    if not windowed and not isinstance(within, Between | Forever):
+        raise GraphError(
+            f"within={within!r}: a match may take tumbling(...), hopping(...), between(...) or forever(...)"
+        )
     schema, columns = _result(left.schema, right.schema, pairs, into, _BOUNDS if windowed else ())
     work: JoinWindows | JoinHistory
     time = None
-    if isinstance(within, Forever):
-        left_time = right_time = None
-        if within.ttl_us is not None:
+    if isinstance(within, Between | Forever):
+        bounds_us, left_time, right_time = _bounds_us(within), None, None
+        if bounds_us is not None:
             (left, left_time), (right, right_time) = _timed(left, right, site)
-        work = JoinHistory(*keys, left_time, right_time, columns, within.ttl_us)
+        work = JoinHistory(*keys, left_time, right_time, columns, bounds_us)
     elif within.processing_time:
         work = JoinWindows(*keys, within, None, None, columns)
     else:
@@ -48,6 +50,13 @@ def joined(
     record = None if into is None else record_of(into)
     node = left._draft.add("join", work, (left._port, right._port), (schema,), site, (record,), (time,))
     return Stream(left._draft, Port(node.id))
+
+
+def _bounds_us(within: Between | Forever) -> tuple[int, int] | None:
+    """By how much the right row may be later."""
+    if isinstance(within, Between):
+        return within.lower_us, within.upper_us
+    return None if within.ttl_us is None else (-within.ttl_us, within.ttl_us)
 
 
 def _timed(

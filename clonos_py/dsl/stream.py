@@ -17,7 +17,7 @@ from clonos_py.dsl.functions import Shape, is_record, record_of, returned, schem
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.projection import carried, exactly, node_with, projected, result_fields
 from clonos_py.dsl.shapes import check_row, same_columns
-from clonos_py.dsl.windows import Forever
+from clonos_py.dsl.windows import Between, Forever
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record, record_type
@@ -172,15 +172,12 @@ class Stream(Generic[R]):
             return Stream(self._draft, Port(node.id))
 
     @overload
-    def join(self, other: Stream[Any], on: Keys, within: Tumbling | Hopping | Forever, into: type[S]) -> Stream[S]: ...
+    def join(self, other: Stream[Any], on: Keys, within: Within, into: type[S]) -> Stream[S]: ...
     @overload
-    def join(
-        self, other: Stream[Any], on: Keys, within: Tumbling | Hopping | Forever, into: pa.Schema | None = None
-    ) -> Stream[Any]: ...
-    def join(
-        self, other: Stream[Any], on: Keys, within: Tumbling | Hopping | Forever, into: Shape | None = None
-    ) -> Stream[Any]:
-        """Pairs of rows with equal keys, in the same window or over all of history (``forever``).
+    def join(self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None) -> Stream[Any]: ...
+    def join(self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None) -> Stream[Any]:
+        """Pairs of rows with equal keys, in the same window, so far apart in event time (``between``), or over all of
+        history (``forever``).
 
         ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
         pairs, its fields filled by name from either side, and, with a window, ``window_start`` and ``window_end``;
@@ -315,3 +312,4 @@ class Written:
 
 
 Keys = str | tuple[str, str] | list[str | tuple[str, str]]
+Within = Tumbling | Hopping | Between | Forever

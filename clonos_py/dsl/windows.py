@@ -1,4 +1,5 @@
-"""Windows as people write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``, ``forever()``."""
+"""Windows as people write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``; and for joins
+``between("-5m", "0s")`` and ``forever()``."""
 
 from __future__ import annotations
 
@@ -15,6 +16,14 @@ class Forever:
     """A join without a window: every row meets all earlier rows of the other side that are younger than the ttl."""
 
     ttl_us: int | None = None
+
+
+@dataclass(frozen=True)
+class Between:
+    """A join by distance in event time: ``lower <= right.time - left.time <= upper``."""
+
+    lower_us: int
+    upper_us: int
 
 
 def tumbling(size: str | int, *, processing_time: bool = False) -> Tumbling:
@@ -42,6 +51,15 @@ def forever(*, ttl: str | int | None = None) -> Forever:
     """All of history; with ``ttl`` a row is forgotten that long after it came."""
     with located("forever"):
         return Forever(None if ttl is None else _positive("ttl", ttl))
+
+
+def between(lower: str | int, upper: str | int) -> Between:
+    """Rows of a join so far apart in event time: ``lower <= right.time - left.time <= upper``. ``between("-5m", "0s")``:
+    the right row lies in the five minutes up to the left one. Late rows of either side are dropped and counted."""
+    with located("between"):
+        if micros(lower) > micros(upper):
+            raise GraphError(f"from {lower!r} to {upper!r} lies no time: the first must not be more than the second")
+        return Between(micros(lower), micros(upper))
 
 
 def _positive(what: str, duration: str | int) -> int:

@@ -99,7 +99,7 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             )  # fmt: skip
         case JoinHistory() as work:
             return partial(
-                HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.ttl_us,
+                HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.bounds_us,
                 work.left_time, work.right_time,
             )  # fmt: skip
         case RunProcess() as work:

@@ -111,12 +111,14 @@ class JoinWindows:
 
 @dataclass(frozen=True)
 class JoinHistory:
+    """``bounds_us``: how much later than the left row the right one may be, from and to; None for any time apart."""
+
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
     left_time: str | None
     right_time: str | None
     columns: tuple[tuple[str, int, str], ...]
-    ttl_us: int | None = None
+    bounds_us: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

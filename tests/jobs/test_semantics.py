@@ -24,6 +24,7 @@ from clonos_py import (
     UserAggregate,
     aggregate_by,
     at,
+    between,
     col,
     count,
     event_timer,
@@ -321,6 +322,19 @@ def test_a_join_over_all_of_history(parallelism: int) -> None:
         return left.join(right, on=("key", "other"), within=forever()).select("left", "right")
 
     assert values(ran(body, parallelism)) == Counter((a.id, b.id) for a, b in MATCHES)
+
+
+@both_parallelisms
+@pytest.mark.parametrize(("lower", "upper"), [(-5, 0), (-2, 7), (3, 9)])
+def test_a_join_by_distance_in_time(lower: int, upper: int, parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        left, right = sides(events)
+        within = between(f"{lower}s", f"{upper}s")
+        return left.join(right, on=("key", "other"), within=within).select("left", "right")
+
+    near = Counter((a.id, b.id) for a, b in MATCHES if lower * SECOND <= b.at - a.at <= upper * SECOND)
+    assert 0 < near.total() < len(MATCHES) // 2
+    assert values(ran(body, parallelism)) == near
 
 
 def test_null_keys_match_nothing() -> None:

@@ -20,6 +20,7 @@ from clonos_py import (
     Stream,
     UserAggregate,
     aggregate_by,
+    between,
     col,
     count,
     forever,
@@ -28,6 +29,7 @@ from clonos_py import (
     state,
     tumbling,
 )  # fmt: skip
+from clonos_py.dsl.windows import Between
 from clonos_py.plan.logical import AggregateWindows, ProjectColumns
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 
@@ -209,6 +211,12 @@ def test_a_join_without_a_class_has_all_columns() -> None:
     assert pairs.schema.names == ["id", "name", *Bid.schema().names]
 
 
+def test_the_bounds_of_a_join_must_hold_some_time() -> None:
+    assert between("-5m", "0s") == Between(-300_000_000, 0)
+    with pytest.raises(GraphError, match=r"test_keyed.py:\d+: between: from '0s' to '-5m' lies no time"):
+        between("0s", "-5m")
+
+
 class Both(Record):
     at: Instant
 
@@ -234,6 +242,10 @@ class Windowless(Record):
         ),
         (lambda p, b: p.join(bids(Job("other")), on=("id", "bidder"), within=forever()), "belongs to job 'other'"),
         (lambda p, b: p.join("bids", on="id", within=forever()), "'bids' is no stream"),
+        (
+            lambda p, b: p.join(b.select("bidder"), on=("id", "bidder"), within=between("-5m", "0s")),
+            "the right stream has no event time",
+        ),
     ],
 )  # fmt: skip
 def test_a_join_that_cannot_be_is_refused(write: Callable[[Any, Any], Any], message: str) -> None:

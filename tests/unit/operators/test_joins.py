@@ -40,8 +40,8 @@ def window_join(window: Tumbling | Hopping) -> WindowJoin:
     return WindowJoin(["key"], ["key"], window, "at", "at", COLUMNS, WINDOWED)
 
 
-def history_join(ttl_us: int | None = None) -> HistoryJoin:
-    return HistoryJoin(["key"], ["key"], COLUMNS, PAIR, ttl_us, "at", "at")
+def history_join(bounds_us: tuple[int, int] | None = None) -> HistoryJoin:
+    return HistoryJoin(["key"], ["key"], COLUMNS, PAIR, bounds_us, "at", "at")
 
 
 def pairs(out: Collected) -> list[tuple[Any, ...]]:
@@ -73,7 +73,7 @@ def test_rows_of_closed_windows_are_late_and_counted() -> None:
     assert ctx.counted["late_rows"] == 2
 
 
-@pytest.mark.parametrize("operator", [window_join(Tumbling(10)), history_join(ttl_us=10)])
+@pytest.mark.parametrize("operator", [window_join(Tumbling(10)), history_join((-10, 10))])
 def test_null_keys_match_nothing_and_null_times_belong_nowhere(operator: Operator) -> None:
     ctx, out = opened(operator)
     for side in (0, 1):
@@ -118,13 +118,39 @@ def test_keys_of_several_columns_and_of_text() -> None:
     assert pairs(out) == [(7,)]
 
 
-def test_a_history_join_with_ttl_needs_event_time() -> None:
+def test_a_history_join_with_bounds_needs_event_time() -> None:
     with pytest.raises(GraphError, match="needs an event time"):
-        HistoryJoin(["key"], ["key"], COLUMNS, PAIR, ttl_us=5)
+        HistoryJoin(["key"], ["key"], COLUMNS, PAIR, (-5, 5))
 
 
-def test_a_history_join_with_ttl_forgets_and_drops_late_rows() -> None:
-    operator = history_join(ttl_us=10)
+def test_the_right_row_is_later_than_the_left_one_by_what_the_bounds_say_inclusive() -> None:
+    lefts, rights = ([(1, at, f"{side}{at}") for at in (10, 13, 15, 18, 20)] for side in "lr")
+    for first in (0, 1):
+        operator = history_join((-5, -2))
+        _, out = opened(operator)
+        operator.on_rows(batch((lefts, rights)[first]), first)
+        operator.on_rows(batch((lefts, rights)[1 - first]), 1 - first)
+        assert sorted(pairs(out)) == [
+            ("l13", "r10"), ("l15", "r10"), ("l15", "r13"), ("l18", "r13"), ("l18", "r15"), ("l20", "r15"),
+            ("l20", "r18"),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("bounds_us", "kept"), [((-5, 0), (20, 25)), ((0, 5), (25, 20)), ((10, 30), (50, 10)), ((-30, -10), (10, 50))]
+)
+def test_each_side_forgets_what_no_row_on_time_can_match(bounds_us: tuple[int, int], kept: tuple[int, int]) -> None:
+    operator = history_join(bounds_us)
+    ctx, _ = opened(operator)
+    for side in (0, 1):
+        operator.on_rows(batch([(1, at, "a") for at in range(100)]), side)
+    advance(operator, ctx, 80)
+    tables = operator.snapshot().tables
+    assert tuple(sum(chunk.rows.num_rows for chunk in tables[side]) for side in ("left", "right")) == kept
+
+
+def test_a_history_join_with_bounds_forgets_and_drops_late_rows() -> None:
+    operator = history_join((-10, 10))
     ctx, out = opened(operator)
     operator.on_rows(batch([(1, at, f"l{at}") for at in range(100)]), 0)
     advance(operator, ctx, 80)
@@ -269,16 +295,19 @@ def test_window_joins_equal_their_definition(
     assert found == sorted(expected)
 
 
-@given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | st.integers(1, 40))
+some_bounds = st.tuples(st.integers(-40, 40), st.integers(-40, 40)).map(lambda two: (min(two), max(two)))
+
+
+@given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | some_bounds)
 def test_history_joins_equal_their_definition(
-    history: list[Step], rescale_at: int, parallelism: int, ttl_us: int | None
+    history: list[Step], rescale_at: int, parallelism: int, bounds_us: tuple[int, int] | None
 ) -> None:
-    found, (left, right) = run(lambda: history_join(ttl_us), history, rescale_at, parallelism)
+    found, (left, right) = run(lambda: history_join(bounds_us), history, rescale_at, parallelism)
     expected = [
         (a[2], b[2])
         for a in left
         for b in right
         if a[0] == b[0]
-        if ttl_us is None or (abs(a[1] - b[1]) <= ttl_us and a[1] >= a[3] and b[1] >= b[3])
+        if bounds_us is None or (bounds_us[0] <= b[1] - a[1] <= bounds_us[1] and a[1] >= a[3] and b[1] >= b[3])
     ]
     assert found == sorted(expected)

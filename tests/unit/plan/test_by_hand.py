@@ -18,6 +18,7 @@ from clonos_py import (
     Process,
     Record,
     at,
+    between,
     col,
     count,
     event_timer,
@@ -93,6 +94,23 @@ def test_a_filter_moved_to_the_sides_of_a_join_changes_nothing() -> None:
     moved, kept = run(job(movable=True)), run(job(movable=False))
     assert rows(moved["sink-out"]) == rows(kept["sink-out"])
     assert len(moved["sink-out"]) > 20
+
+
+def test_a_join_by_distance_in_time_takes_the_right_rows_that_are_so_much_later() -> None:
+    job = Job("apart")
+    left = job.source(MemorySource(BIDS), event_time="at").named("left").select("auction", "at", "price")
+    right = job.source(MemorySource(BIDS), event_time="at").named("right")
+    later = right.select(key="auction", time="at", other=col("price"))
+    pairs = left.join(later, on=("auction", "key"), within=between("-3s", "1s")).select("price", "other")
+    pairs.sink(MemorySink("out"))
+    expected = [
+        (a.price, b.price)
+        for a in BIDS
+        for b in BIDS
+        if a.auction == b.auction and at("-3s") <= b.at - a.at <= at("1s")
+    ]
+    assert len(expected) > len(BIDS)
+    assert rows(run(job)["sink-out"]) == sorted(expected)
 
 
 def test_unions_of_differently_pruned_branches_agree() -> None:

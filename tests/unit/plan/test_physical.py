@@ -19,6 +19,7 @@ from clonos_py import (
     Stream,
     UserAggregate,
     aggregate_by,
+    between,
     col,
     count,
     forever,
@@ -200,6 +201,22 @@ def test_a_filter_behind_a_join_moves_to_the_sides_it_reads() -> None:
         "join x1: join, filter, select-2, sink-nowhere",
         "people -> join hash(id): id, name",
         "source-rows -> join side 1 hash(bidder): auction, bidder, note",
+    ]
+
+
+def test_a_join_by_distance_in_time_brings_both_times_to_it() -> None:
+    job = Job("apart")
+    notes = job.source(Rows(Bid), event_time="at").named("notes").select("bidder", "note", time="at")
+    pairs = (
+        bids(job).select("auction", "at", "price").join(notes, on=("auction", "bidder"), within=between("-5m", "0s"))
+    )
+    pairs.select("price", "note").sink(Nowhere())
+    assert shape(plan(job, parallelism=2)) == [
+        "notes x2: notes, select",
+        "source-rows x2: source-rows, select-2",
+        "join x2: join, select-3, sink-nowhere",
+        "source-rows -> join hash(auction): auction, at, price",
+        "notes -> join side 1 hash(bidder): bidder, note, time",
     ]
 
 
