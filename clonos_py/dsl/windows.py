@@ -54,7 +54,7 @@ def forever(*, ttl: str | int | None = None) -> Forever:
 
 
 def between(lower: str | int, upper: str | int) -> Between:
-    """Rows of a join so far apart in event time: ``lower <= right.time - left.time <= upper``. ``between("-5m", "0s")``:
+    """Rows of a join so far apart in event time: ``lower <= right.time - left.time <= upper``. For ``("-5m", "0s")``
     the right row lies in the five minutes up to the left one. Late rows of either side are dropped and counted."""
     with located("between"):
         if micros(lower) > micros(upper):

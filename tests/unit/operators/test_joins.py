@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clonos_py.columns.keys import key_groups
@@ -299,6 +299,8 @@ some_bounds = st.tuples(st.integers(-40, 40), st.integers(-40, 40)).map(lambda t
 
 
 @given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | some_bounds)
+@example([(0, [(0, 10)]), 25, (1, [(0, 30)])], 2, 2, (0, 20))
+@example([(1, [(0, 10)]), 25, (0, [(0, 30)])], 2, 2, (-20, 0))
 def test_history_joins_equal_their_definition(
     history: list[Step], rescale_at: int, parallelism: int, bounds_us: tuple[int, int] | None
 ) -> None:
