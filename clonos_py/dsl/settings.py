@@ -86,6 +86,7 @@ class Settings:
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start anew.")
+    take_over: bool = _setting(FLAG, False, "Stop the job of this name that runs, and go on from its last checkpoint.")
     checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
     checkpoint_timeout_us: int = _setting(
         DURATION, "10min", "Abort a checkpoint that takes longer.", "checkpoint_timeout"
@@ -194,6 +195,12 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "address", "runtime", "only the ray runtime joins a cluster")
     if settings.fresh and settings.checkpoints is None:
         _refuse(settings, "fresh", "checkpoints", "without a checkpoint folder every run is fresh")
+    if settings.take_over and settings.runtime is not Runtime.RAY:
+        _refuse(settings, "take_over", "runtime", "only on a Ray cluster are running jobs known by name")
+    if settings.take_over and settings.checkpoints is None:
+        _refuse(settings, "take_over", "checkpoints", "without a checkpoint folder there is nothing to go on from")
+    if settings.take_over and settings.fresh:
+        _refuse(settings, "take_over", "fresh", "one goes on from the last checkpoint, the other starts anew")
     if "spill_threshold" in given and settings.spill is not Spill.THRESHOLD:
         _refuse(settings, "spill_threshold", "spill", "a threshold needs spill = spill-threshold")
     if settings.spill is Spill.THRESHOLD and settings.spill_threshold_bytes > settings.in_flight_budget_bytes:

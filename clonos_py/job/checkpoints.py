@@ -37,6 +37,12 @@ class Checkpoints:
     def completed(self) -> int:
         return self.manifest.checkpoint if self.manifest else 0
 
+    @property
+    def code_changed(self) -> bool:
+        """Whether the last completed checkpoint is known to be of other code than that of this run."""
+        written_by = self.manifest.code_digest if self.manifest else ""
+        return bool(written_by and self._code_digest) and written_by != self._code_digest
+
     def trigger(self, now_us: int, final: bool) -> int:
         assert self.pending is None
         self._last += 1

@@ -94,6 +94,7 @@ class OpenGeneration:
 class Happening(Enum):
     """What people are told about a running job."""
 
+    CODE_CHANGED = "code changed"
     DEPLOYED = "deployed"
     CHECKPOINT_TRIGGERED = "checkpoint triggered"
     CHECKPOINT_COMPLETED = "checkpoint completed"

@@ -84,6 +84,8 @@ class JobMachine:
     def start(self, now_us: int) -> list[JobInstruction]:
         """Begins the deployment."""
         self._desk.now_us = now_us
+        if self._checkpoints.code_changed:
+            self._desk.report(Happening.CODE_CHANGED, checkpoint=self._checkpoints.completed)
         self._deploy()
         return self._desk.take()
 

@@ -65,6 +65,7 @@ class Manifest(msgspec.Struct, frozen=True):
     operators: dict[str, str] = {}
     """Stable operator name to the vertex it ran in."""
     code_digest: str = ""
+    """Of the user's modules; empty where none was taken."""
     format_version: int = 1
 
     def parts(self, operator: str) -> list[OperatorHandle]:

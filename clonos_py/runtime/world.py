@@ -64,6 +64,7 @@ class Settings:
     policy: JobPolicy = field(default_factory=JobPolicy)
     limits: LinkLimits = field(default_factory=LinkLimits)
     linger_us: int = 10_000
+    code_digest: str = ""
     events_max: int | None = None
     """Give up after so many actions: a job that hangs is a defect."""
 
@@ -116,7 +117,7 @@ class World:
         self.actions_done = 0
         self.ended: EndJob | None = None
         self.now_us = scheduler.now_us()
-        self.job = JobMachine(plan, settings.policy, store.latest(), store.open_generation())
+        self.job = JobMachine(plan, settings.policy, store.latest(), store.open_generation(), settings.code_digest)
         self._tick_at = MAX_TIME
 
     # ---- scheduling

@@ -4,6 +4,7 @@ parallelism, and what both sinks tell of a row agrees although it was drawn by l
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -117,6 +118,14 @@ def test_an_interrupted_job_goes_on_at_another_parallelism(command: Arguments, t
     check(tmp_path)
     assert " 0 rows read" in finished(command())
     check(tmp_path)
+
+
+def test_going_on_with_changed_code_is_told_and_no_error(command: Arguments, tmp_path: Path) -> None:
+    assert ended_by(signal.SIGINT, command(), tmp_path) == 130
+    (tmp_path / "resumed.py").write_text(f"{JOB}# a comment is a change\n")
+    assert re.search(r"  the code has changed since checkpoint \d+, from which this run went on\n", finished(command()))
+    check(tmp_path)
+    assert "code has changed" not in finished(command())
 
 
 def test_fresh_starts_anew_and_does_not_mix_with_old_results(command: Arguments, tmp_path: Path) -> None:

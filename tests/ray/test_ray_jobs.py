@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from clonos_py.observe.events import (
     RolledBack,
     StandbyActivated,
     TaskFailed,
+    unheard,
 )
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
@@ -125,3 +128,28 @@ def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, t
     assert 0 < last.vertices[0].rows_in <= 12_000
     assert last.vertices[1].rows_in == last.vertices[0].rows_in
     assert_exactly_once(tmp_path, 6_000)
+
+
+def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: Cluster, tmp_path: Path) -> None:
+    """The successor goes on where the last checkpoint was; its predecessor ends and is told why."""
+    plan = counting(str(tmp_path), 8_000, 2_000, standbys=0)
+    place = {"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"}
+    ready = threading.Event()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, CheckpointCompleted) and event.checkpoint == 2:
+            ready.set()
+
+    with ThreadPoolExecutor(1) as first_run:
+        first = first_run.submit(run, plan, resolve(command_line=place), hear)
+        assert ready.wait(60)
+        with pytest.raises(ClusterError, match=r"a job named 'counting' is running on this cluster: .* --take-over"):
+            run(plan, resolve(command_line={**place, "fresh": True}), unheard)
+        second: list[Event] = []
+        run(plan, resolve(command_line={**place, "take_over": True}), second.append)
+        with pytest.raises(ClusterError, match="another run has taken the job 'counting' over"):
+            first.result(10)
+    assert min(event.checkpoint for event in second if isinstance(event, CheckpointCompleted)) > 2
+    last = next(event for event in reversed(second) if isinstance(event, Progress))
+    assert 0 < last.vertices[0].rows_in < 16_000, "it has not begun anew"
+    assert_exactly_once(tmp_path, 8_000)

@@ -24,6 +24,7 @@ from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
 from clonos_py.runtime.telling import News, Teller
+from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world import Settings as WorldSettings
 from clonos_py.runtime.world import World
 from clonos_py.services.registry import ServiceRegistry
@@ -108,7 +109,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             store,
             clock,
             _ports(clock),
-            WorldSettings(policy(settings), limits, settings.linger_us),
+            WorldSettings(policy(settings), limits, settings.linger_us, code_digest()),
             monitor.report,
             monitor.observe,
             monitor,

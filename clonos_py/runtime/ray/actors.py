@@ -93,7 +93,7 @@ class JobOrder:
     cluster: Cluster
     checkpoints_kept: int
     kills: Sequence[tuple[int, TaskId]]
-    code_digest: str = ""
+    code_digest: str
 
 
 class ProcessPlace(NamedTuple):
@@ -190,6 +190,13 @@ class CoordinatorActor:
     def _count(self, task: TaskId, number: int, counters: Mapping[str, Any]) -> None:
         with self._lock:
             self._news.counters[number] = (task, counters)
+    def give_way(self) -> None:
+        """Stops the job like ``interrupt``, for another run that goes on in its place."""
+        self._ready.wait()
+        assert self._loop is not None
+        job = self._order.deployment.plan.job
+        self._loop.put(Interrupt(EndJob("ClusterError", f"another run has taken the job {job!r} over")))
+
 
 
 class RayPlatform:

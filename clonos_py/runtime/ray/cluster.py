@@ -76,6 +76,12 @@ def connected(address: str | None) -> Iterator[Cluster]:
         ray.shutdown()
 
 
+def machines() -> set[str]:
+    """The hosts that take part in a job: those of the cluster's nodes, and this one."""
+    ray = import_ray()
+    return {socket.gethostname(), *(node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"])}
+
+
 def import_ray() -> ModuleType:
     """Ray, made quiet. Raises ClusterError where it is not installed."""
     for name, value in _QUIET.items():

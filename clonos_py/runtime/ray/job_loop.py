@@ -79,7 +79,9 @@ class Ears:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Somebody wants the job to stop."""
+    """Somebody wants the job to stop. ``end`` is how it ends then, None if whoever runs it knows."""
+
+    end: EndJob | None = None
 
 
 class JobLoop:
@@ -114,13 +116,14 @@ class JobLoop:
         return {number: (task, number in owners) for number, task in list(self._tasks.items())}
 
     def run(self, platform: Platform) -> EndJob | None:
-        """Until the job has ended (and how), or was interrupted (None). All its processes are gone then."""
+        """Until the job has ended (and how) or was interrupted (as the interrupt says). All its processes are gone
+        then."""
         self._perform(self._machine.start(_now_us()), platform)
         interrupted = False
         while self._end is None and not interrupted:
             event = self._next()
             if isinstance(event, Interrupt):
-                interrupted = True
+                interrupted, self._end = True, event.end
             elif event is None:
                 self._pass_time(platform)
             else:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,18 +13,20 @@ from clonos_py.dsl.settings import Guarantee, Settings, Spill
 from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import Finished, Listener
+from clonos_py.observe.events import Listener
 from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
 from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, CoordinatorActor, JobOrder
-from clonos_py.runtime.ray.cluster import connected, import_ray
+from clonos_py.runtime.ray.cluster import connected, import_ray, machines
+from clonos_py.runtime.ray.folders import folders
+from clonos_py.runtime.ray.names import NAMESPACE, claim, taken
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.runtime.telling import News, Teller
 from clonos_py.task.pressure import LinkLimits
+from clonos_py.runtime.user_code import code_digest
 
 _SECRET_BYTES = 32
-_NAMESPACE = "clonos"
 
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
@@ -41,7 +40,9 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             open_store().archive()
         deployment = _deployment(plan, settings, open_store, scratch)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
-        order = JobOrder(of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, orders)
+        order = JobOrder(
+            of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, orders, code_digest()
+        )
         end = _coordinate(plan.job, order, packed, teller)
     if end is None:
         listener(Finished(at_us=now_us() - teller.began_us, stopped=True))
@@ -53,20 +54,19 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
 def _coordinate(job: str, order: JobOrder, packed: Mapping[str, bytes], teller: Teller) -> EndJob | None:
     ray = import_ray()
     actor = ray.remote(CoordinatorActor).options(
-        name=job, namespace=_NAMESPACE, max_concurrency=COORDINATOR_THREADS, **order.cluster.actor_options()
+        name=job, namespace=NAMESPACE, max_concurrency=COORDINATOR_THREADS, **order.cluster.actor_options()
     )
     try:
         coordinator = actor.remote(pack(order), packed)
     except ValueError as error:
-        raise ClusterError(
-            f"a job named {job!r} is running on this cluster: stop it, or name this one differently"
-        ) from error
+        raise taken(job) from error
     try:
         return _listen(ray, coordinator, teller)
     except ray.exceptions.RayActorError as error:
         raise ClusterError(
             f"the coordinator of {job!r} died: run it again, it resumes from its last checkpoint"
         ) from error
+        _await_start(ray, coordinator, job, order.policy.start_timeout_us / 1e6)
     finally:
         ray.kill(coordinator)
 
@@ -76,6 +76,15 @@ def _listen(ray: Any, coordinator: Any, teller: Teller) -> EndJob | None:
     done = coordinator.run.remote()
     while True:
         try:
+def _await_start(ray: Any, coordinator: Any, job: str, patience_s: float) -> None:
+    started, _ = ray.wait([coordinator.__ray_ready__.remote()], timeout=patience_s)
+    if not started:
+        raise ClusterError(
+            f"the coordinator of {job!r} could not be started within {patience_s:g} s; see with `ray status` whether "
+            "memory is left and every node answers, or wait longer with --start-timeout"
+        )
+
+
             finished, _ = ray.wait([done], timeout=0)
             news: News = ray.get(coordinator.news.remote())
             teller.tell(news, now_us())
@@ -106,15 +115,3 @@ def _limits(settings: Settings) -> LinkLimits:
     if settings.spill is Spill.THRESHOLD:
         return LinkLimits(budget_bytes=budget, spill_at=settings.spill_threshold_bytes / budget)
     return LinkLimits(budget_bytes=budget)
-
-
-@contextmanager
-def _folders(settings: Settings) -> Iterator[tuple[Path, str]]:
-    """Scratch (with a short path, as sockets need it) and checkpoints; both temporary, unless the user names a place
-    for checkpoints."""
-    scratch = Path(tempfile.gettempdir()) / f"clonos-{secrets.token_hex(6)}"
-    with tempfile.TemporaryDirectory(prefix="clonos-checkpoints-") as temporary:
-        try:
-            yield scratch, settings.checkpoints or temporary
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)

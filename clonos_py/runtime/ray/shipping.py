@@ -1,30 +1,27 @@
 """How a job's code travels: one cloudpickle of what runs, with the user's modules by value (P8).
 
-The nodes of a cluster have this package and its dependencies, but not the files beside the job. So every module that
-was loaded from anywhere else is pickled by value, as lambdas are.
+The nodes of a cluster have this package and its dependencies, but not the files beside the job. So every module of the
+user's is pickled by value, as lambdas are; a script that was started always is.
 """
 
 from __future__ import annotations
 
 import pickle
-import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-import clonos_py
 from clonos_py.model.errors import GraphError
 from clonos_py.runtime.ray import class_pickling
+from clonos_py.runtime.user_code import user_modules
 
 
 def pack(thing: Any) -> bytes:
     """The pickle of a plan or a part of one. Raises GraphError, naming what cannot travel."""
-    modules = _modules_of_the_user()
+    modules = [module for module in user_modules() if module.__name__ != "__main__"]
     with _by_value(modules):
         try:
             packed = class_pickling.dumps(thing, {module.__name__ for module in modules})
@@ -39,18 +36,6 @@ def pack(thing: Any) -> bytes:
 def unpack(packed: bytes) -> Any:
     """The other end of ``pack``: only ever given what came with the actor itself, never bytes of a socket."""
     return cloudpickle.loads(packed)
-
-
-def _modules_of_the_user() -> list[ModuleType]:
-    known = [Path(path).resolve() for path in sysconfig.get_paths().values()]
-    known.append(Path(clonos_py.__file__).resolve().parent)
-    known += [(known[-1] / linked).resolve() for linked in ("operators", "services", "bench")]
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name != "__main__" and file and not any(Path(file).resolve().is_relative_to(path) for path in known):
-            found.append(module)
-    return found
 
 
 @contextmanager

@@ -124,6 +124,12 @@ def test_guarantee_and_sharing_depth_follow_from_each_other() -> None:
         ({"parallelism": 200}, "every task needs a key group"),
         ({"address": "host:6379", "runtime": "local"}, "only the ray runtime joins a cluster"),
         ({"fresh": True}, "without a checkpoint folder every run is fresh"),
+        ({"take_over": True}, "without a checkpoint folder there is nothing to go on from"),
+        ({"take_over": True, "fresh": True, "checkpoints": "here"}, "one goes on from the last checkpoint, the other"),
+        (
+            {"take_over": True, "checkpoints": "here", "runtime": "local"},
+            "only on a Ray cluster are running jobs known",
+        ),
         ({"spill_threshold": "1MiB"}, "a threshold needs spill = spill-threshold"),
         ({"spill": "spill-threshold", "spill_threshold": "2GiB"}, "the budget would be spent before the threshold"),
     ],

@@ -19,7 +19,7 @@ from clonos_py.model.messages import (
 )
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
-from clonos_py.model.snapshots import TaskHandle
+from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.runtime.sim.witness import NUMBERS
 
 M = TypeVar("M")
@@ -46,8 +46,14 @@ def chain(sharing_depth: int = -1) -> PhysicalPlan:
 class Stage:
     """``told`` holds every instruction so far; ``say`` gives those that one event led to."""
 
-    def __init__(self, plan: PhysicalPlan | None = None, policy: JobPolicy | None = None) -> None:
-        self.machine = JobMachine(plan or chain(), policy or JobPolicy())
+    def __init__(
+        self,
+        plan: PhysicalPlan | None = None,
+        policy: JobPolicy | None = None,
+        manifest: Manifest | None = None,
+        code_digest: str = "",
+    ) -> None:
+        self.machine = JobMachine(plan or chain(), policy or JobPolicy(), manifest, code_digest=code_digest)
         self.now_us = 0
         self.told: list[JobInstruction] = []
         self.attempts: dict[TaskId, tuple[int, Attempt]] = {}

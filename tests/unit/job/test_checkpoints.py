@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from clonos_py.job.events import (
     EndJob,
     Happening,
@@ -7,6 +9,7 @@ from clonos_py.job.events import (
     ManifestFailed,
     ManifestWritten,
     ProcessDied,
+    Report,
     WriteManifest,
 )
 from clonos_py.model.messages import (
@@ -21,6 +24,7 @@ from clonos_py.model.messages import (
     Stop,
     Trigger,
 )
+from clonos_py.model.snapshots import Manifest, TaskHandle
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
 
 
@@ -144,3 +148,27 @@ def test_a_drained_task_that_dies_must_drain_again() -> None:
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
     assert sent(stage.answer(sent(instructions, Sever)), Trigger) == []
     assert [m for _, m in sent(stage.drain(), Trigger)] == [Trigger(2)]
+
+
+def test_the_manifest_records_the_digest_of_the_code() -> None:
+    stage = Stage(code_digest="abc")
+    stage.start_up()
+    stage.say(RequestCheckpoint(stage.process(MIDDLE)))
+    (write,) = of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1), WriteManifest)
+    assert write.manifest.code_digest == "abc"
+
+
+@pytest.mark.parametrize(
+    ("written_by", "running", "changed"),
+    [("abc", "abd", True), ("abc", "abc", False), ("", "abc", False), ("abc", "", False)],
+)
+def test_going_on_with_other_code_than_the_checkpoints_is_told(written_by: str, running: str, changed: bool) -> None:
+    handles = [TaskHandle(task, 7, {}, b"", {}) for task in (SOURCE, MIDDLE, SINK)]
+    parallelism = {"source": 1, "middle": 1, "sink": 1}
+    stage = Stage(
+        manifest=Manifest("stage", 7, 1, 128, parallelism, handles, code_digest=written_by), code_digest=running
+    )
+    told = [report for report in of(stage.told, Report) if report.what is Happening.CODE_CHANGED]
+    assert told == ([Report(Happening.CODE_CHANGED, None, {"checkpoint": 7})] if changed else [])
+    stage.start_up()
+    assert Happening.DEPLOYED in happened(stage.told), "it is no error"

@@ -12,6 +12,7 @@ from clonos_py.observe.console import bytes_text, view, watch
 from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CodeChanged,
     Deployed,
     Detected,
     Event,
@@ -152,3 +153,13 @@ def test_a_run_that_failed_is_not_summed_up() -> None:
 )
 def test_bytes_are_told_in_the_unit_that_fits(size: int, text: str) -> None:
     assert bytes_text(size) == text
+
+
+def test_a_run_that_went_on_with_other_code_says_so_in_one_line() -> None:
+    text = io.StringIO()
+    with watch("hot", Console(file=text, width=200)) as listener:
+        listener(CodeChanged(at_us=0, checkpoint=7))
+        listener(Finished(at_us=1_000_000))
+    assert text.getvalue() == (
+        "hot finished after 1.0 s\n  the code has changed since checkpoint 7, from which this run went on\n"
+    )

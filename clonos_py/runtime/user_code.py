@@ -1,0 +1,48 @@
+"""The user's own modules: what travels to a cluster with a job, and the digest that says whether it has changed (P8).
+
+A module is the user's if it was loaded from anywhere but the interpreter, the installed packages and this package.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+
+import clonos_py
+
+_DIGEST_BYTES = 16
+
+
+def user_modules() -> list[ModuleType]:
+    """Those that are loaded now, a script that was started included, in the order they were loaded."""
+    known = [Path(path).resolve() for path in sysconfig.get_paths().values()]
+    known.append(Path(clonos_py.__file__).resolve().parent)
+    known += [(known[-1] / linked).resolve() for linked in ("operators", "services", "bench")]
+    found = []
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and not any(Path(file).resolve().is_relative_to(path) for path in known):
+            found.append(module)
+    return found
+
+
+def code_digest() -> str:
+    """Hexadecimal digest of the user's modules, by name and content: the same wherever the files lie and in whatever
+    order they were imported."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    for name, module in sorted({module.__name__: module for module in user_modules()}.items()):
+        content = _content(module)
+        digest.update(f"{len(name)} {len(content)} {name}".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _content(module: ModuleType) -> bytes:
+    """Of what has no file, as code typed in has none, the name must do."""
+    with suppress(OSError):
+        return Path(module.__file__ or "").read_bytes()
+    return b""

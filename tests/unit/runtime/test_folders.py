@@ -1,0 +1,33 @@
+"""Where checkpoints go, if nobody says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clonos_py.model.errors import SettingError
+from clonos_py.runtime.ray.folders import folders
+
+
+def test_several_machines_need_a_checkpoint_folder_that_all_of_them_reach() -> None:
+    with pytest.raises(SettingError) as refused, folders(None, {"north", "south"}):
+        pass
+    assert str(refused.value) == (
+        "the job runs on 2 machines (north, south), and its checkpoints have no place that all of them reach: give "
+        "--checkpoints a shared folder or a URI such as s3://bucket/folder"
+    )
+
+
+def test_a_place_that_was_named_is_taken_on_any_number_of_machines() -> None:
+    with folders("s3://bucket/folder", {"north", "south"}) as (scratch, checkpoints):
+        assert checkpoints == "s3://bucket/folder"
+        scratch.mkdir()
+        (scratch / "socket").touch()
+    assert not scratch.exists()
+
+
+def test_on_one_machine_checkpoints_are_temporary() -> None:
+    with folders(None, {"north"}) as (_, checkpoints):
+        assert Path(checkpoints).is_dir()
+    assert not Path(checkpoints).exists()

@@ -1,0 +1,63 @@
+"""The digest of a job's code is that of what the user wrote, and of nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+JOB = """
+from helping import LIMIT
+from clonos_py import Job
+import clonos_py.connectors
+"""
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    __import__(name)
+from clonos_py.runtime.user_code import code_digest
+print(code_digest())
+"""
+
+
+def digest(folder: Path, *imports: str) -> str:
+    """As a process computes it that imports these, whatever its hash seed is."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder), *imports],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "random"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def written(folder: Path, limit: int = 3) -> Path:
+    folder.mkdir()
+    (folder / "nightly_job.py").write_text(JOB)
+    (folder / "helping.py").write_text(f"LIMIT = {limit}\n")
+    return folder
+
+
+def test_the_same_code_has_the_same_digest_wherever_it_lies_and_whatever_was_imported_first(tmp_path: Path) -> None:
+    here, there = written(tmp_path / "here"), written(tmp_path / "there")
+    expected = digest(here, "nightly_job")
+    assert len(expected) == 32
+    assert digest(there, "nightly_job") == expected
+    assert digest(here, "helping", "nightly_job") == expected
+
+
+def test_a_change_in_a_module_that_the_job_imports_shows_and_one_in_a_file_beside_it_does_not(tmp_path: Path) -> None:
+    here = written(tmp_path / "here")
+    before = digest(here, "nightly_job")
+    (here / "unused.py").write_text("print('hello')\n")
+    assert digest(here, "nightly_job") == before
+    (here / "helping.py").write_text("LIMIT = 4\n")
+    assert digest(here, "nightly_job") != before
+
+
+def test_installed_packages_are_not_the_users_code(tmp_path: Path) -> None:
+    here = written(tmp_path / "here")
+    assert digest(here, "nightly_job", "pyarrow", "msgspec") == digest(here, "nightly_job")
