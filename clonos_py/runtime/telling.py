@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,14 +18,12 @@ from clonos_py.observe.events import (
     Event,
     Finished,
     FirstNewEffect,
-    KillMissed,
     Listener,
     Progress,
     Recovered,
     Replayed,
     RolledBack,
     StandbyActivated,
-    StandbyUnready,
     TaskFailed,
     VertexProgress,
 )
@@ -53,14 +50,10 @@ class News:
 class Teller:
     """Tells one listener. Times come in as wall-clock microseconds and go out as microseconds since ``began_us``."""
 
-    def __init__(
-        self, plan: PhysicalPlan, began_us: int, listener: Listener, kills: Sequence[tuple[int, TaskId]] = ()
-    ) -> None:
-        """``kills``: the failures on order, each so many microseconds after deployment."""
+    def __init__(self, plan: PhysicalPlan, began_us: int, listener: Listener) -> None:
         self.began_us = began_us
         self._plan, self._listener = plan, listener
         self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
-        self._kills = sorted(kills)
         self._crashed: set[TaskId] = set()
         self._counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = {}
         self._heard_us: dict[int, int] = {}
@@ -84,12 +77,11 @@ class Teller:
             self._crashed.add(task)
             self._listener(self._failure(at_us - self.began_us, task, "killed on order"))
         for at_us, report in news.reports:
-            self._carried_out(task)
             for event in self._events(at_us - self.began_us, report):
                 if isinstance(event, Finished):
-                    self._finish(event)
-                else:
-                    self._listener(event)
+                    self._finished = True
+                    self._listener(self._progress(event.at_us))
+                self._listener(event)
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._listener(self._progress(now_us - self.began_us))
@@ -118,7 +110,7 @@ class Teller:
             in_flight_bytes=sum(
                 counters["in_flight_bytes"]
                 for number, (_, counters) in self._counters.items()
-                if self._lately_heard(number, at_us)
+                if self._heard_us[number] > at_us + self.began_us - _SILENT_US
             ),
             determinant_bytes=self._sum("delta_bytes"),
             data_bytes=self._sum("data_bytes"),
@@ -126,12 +118,13 @@ class Teller:
         )
 
     def _sum(self, counter: str, vertex: str | None = None) -> int:
-                lag_us=max(self._lags(vertex.name, at_us), default=None),
         return sum(c[counter] for task, c in self._counters.values() if vertex is None or task.vertex == vertex)
 
     def _events(self, at_us: int, report: Report) -> Iterator[Event]:
         detail, task = report.detail, report.task
         match report.what:
+            case Happening.CODE_CHANGED:
+                yield CodeChanged(at_us=at_us, checkpoint=detail["checkpoint"])
             case Happening.DEPLOYED:
                 yield Deployed(at_us=at_us, tasks=len(self._plan.tasks), standbys=self._standbys)
             case Happening.CHECKPOINT_COMPLETED:
@@ -141,33 +134,14 @@ class Teller:
                     duration_ms=detail["duration_ms"],
                     bytes=detail["written_bytes"],
                 )
-            counts=self._counts(),
             case Happening.CHECKPOINT_ABORTED:
                 yield CheckpointAborted(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
-    def _lately_heard(self, number: int, at_us: int) -> bool:
-        return self._heard_us[number] > at_us + self.began_us - _SILENT_US
-
-    def _lags(self, vertex: str, at_us: int) -> Iterator[int]:
-        for number, (task, counters) in self._counters.items():
-            if task.vertex == vertex and counters["lag_us"] is not None and self._lately_heard(number, at_us):
-                yield counters["lag_us"]
-
-    def _counts(self) -> Mapping[str, int]:
-        """Each task's newest process that has told any knows what its predecessors had counted."""
-        newest = {task: c["counts"] for _, (task, c) in sorted(self._counters.items()) if c["counts"]}
-        totals: Counter[str] = Counter()
-        for counts in newest.values():
-            totals.update(counts)
-        return dict(totals)
-
             case Happening.ROLLED_BACK:
                 yield RolledBack(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.FINISHED:
                 yield Finished(at_us=at_us)
             case _ if task is not None:
                 yield from self._task_events(at_us, task, report)
-            case Happening.CODE_CHANGED:
-                yield CodeChanged(at_us=at_us, checkpoint=detail["checkpoint"])
 
     def _task_events(self, at_us: int, task: TaskId, report: Report) -> Iterator[Event]:
         detail = report.detail
@@ -186,5 +160,3 @@ class Teller:
             case Happening.NEW_EFFECT:
                 self._normality.effective(task)
                 yield FirstNewEffect(at_us=at_us, task=task)
-            case Happening.STANDBY_UNREADY:
-                yield StandbyUnready(at_us=at_us, task=task, checkpoint=detail["checkpoint"], reason=detail["reason"])

@@ -177,6 +177,13 @@ class CoordinatorActor:
         assert self._loop is not None
         self._loop.put(Interrupt())
 
+    def give_way(self) -> None:
+        """Stops the job like ``interrupt``, for another run that goes on in its place."""
+        self._ready.wait()
+        assert self._loop is not None
+        job = self._order.deployment.plan.job
+        self._loop.put(Interrupt(EndJob("ClusterError", f"another run has taken the job {job!r} over")))
+
     def _report(self, at_us: int, report: Report) -> None:
         with self._lock:
             self._news.reports.append((at_us, report))
@@ -190,13 +197,6 @@ class CoordinatorActor:
     def _count(self, task: TaskId, number: int, counters: Mapping[str, Any]) -> None:
         with self._lock:
             self._news.counters[number] = (task, counters)
-    def give_way(self) -> None:
-        """Stops the job like ``interrupt``, for another run that goes on in its place."""
-        self._ready.wait()
-        assert self._loop is not None
-        job = self._order.deployment.plan.job
-        self._loop.put(Interrupt(EndJob("ClusterError", f"another run has taken the job {job!r} over")))
-
 
 
 class RayPlatform:

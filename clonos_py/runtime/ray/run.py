@@ -13,7 +13,7 @@ from clonos_py.dsl.settings import Guarantee, Settings, Spill
 from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import Listener
+from clonos_py.observe.events import Finished, Listener
 from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
 from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, CoordinatorActor, JobOrder
 from clonos_py.runtime.ray.cluster import connected, import_ray, machines
@@ -23,8 +23,8 @@ from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.runtime.telling import News, Teller
-from clonos_py.task.pressure import LinkLimits
 from clonos_py.runtime.user_code import code_digest
+from clonos_py.task.pressure import LinkLimits
 
 _SECRET_BYTES = 32
 
@@ -34,7 +34,11 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     raised again. Raises the ClonosError that ended the job."""
     orders = kills(plan, settings)
     teller = Teller(plan, now_us(), listener)
-    with connected(settings.address) as cluster, _folders(settings) as (scratch, checkpoints):
+    with (
+        connected(settings.address) as cluster,
+        folders(settings.checkpoints, machines()) as (scratch, checkpoints),
+    ):
+        claim(plan.job, settings.take_over)
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
@@ -61,21 +65,16 @@ def _coordinate(job: str, order: JobOrder, packed: Mapping[str, bytes], teller: 
     except ValueError as error:
         raise taken(job) from error
     try:
+        _await_start(ray, coordinator, job, order.policy.start_timeout_us / 1e6)
         return _listen(ray, coordinator, teller)
     except ray.exceptions.RayActorError as error:
         raise ClusterError(
             f"the coordinator of {job!r} died: run it again, it resumes from its last checkpoint"
         ) from error
-        _await_start(ray, coordinator, job, order.policy.start_timeout_us / 1e6)
     finally:
         ray.kill(coordinator)
 
 
-def _listen(ray: Any, coordinator: Any, teller: Teller) -> EndJob | None:
-    """Passes news on until the job has ended."""
-    done = coordinator.run.remote()
-    while True:
-        try:
 def _await_start(ray: Any, coordinator: Any, job: str, patience_s: float) -> None:
     started, _ = ray.wait([coordinator.__ray_ready__.remote()], timeout=patience_s)
     if not started:
@@ -85,6 +84,11 @@ def _await_start(ray: Any, coordinator: Any, job: str, patience_s: float) -> Non
         )
 
 
+def _listen(ray: Any, coordinator: Any, teller: Teller) -> EndJob | None:
+    """Passes news on until the job has ended."""
+    done = coordinator.run.remote()
+    while True:
+        try:
             finished, _ = ray.wait([done], timeout=0)
             news: News = ray.get(coordinator.news.remote())
             teller.tell(news, now_us())
