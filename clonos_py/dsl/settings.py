@@ -8,6 +8,7 @@ it was written. ``Settings()`` are the defaults.
 from __future__ import annotations
 
 import difflib
+import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from clonos_py.dsl.values import DEPTH, DURATION, FLAG, FOLDER, KILLS, SIZE, TEXT, Kill, Kind, choice, count
+from clonos_py.dsl.values import DEPTH, DURATION, FILE, FLAG, FOLDER, KILLS, SIZE, TEXT, Kill, Kind, choice, count
 from clonos_py.model.errors import SettingError
 
 T = TypeVar("T")
@@ -104,6 +105,11 @@ class Settings:
     )
     heartbeat_timeout_us: int = _setting(DURATION, "2s", "A task silent for so long has failed.", "heartbeat_timeout")
     start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for so long.", "start_timeout")
+    tls_certificate: str | None = _setting(
+        FILE, None, "Certificate for TLS between nodes; this file and the next two are needed on every node."
+    )
+    tls_key: str | None = _setting(FILE, None, "Key of the certificate, without a password.")
+    tls_ca: str | None = _setting(FILE, None, "Certificate of the authority that has signed every node's certificate.")
     seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -201,6 +207,9 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "take_over", "checkpoints", "without a checkpoint folder there is nothing to go on from")
     if settings.take_over and settings.fresh:
         _refuse(settings, "take_over", "fresh", "one goes on from the last checkpoint, the other starts anew")
+    for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
+        if getattr(settings, present) is not None and getattr(settings, absent) is None:
+            _refuse(settings, present, absent, "TLS needs certificate, key and authority")
     if "spill_threshold" in given and settings.spill is not Spill.THRESHOLD:
         _refuse(settings, "spill_threshold", "spill", "a threshold needs spill = spill-threshold")
     if settings.spill is Spill.THRESHOLD and settings.spill_threshold_bytes > settings.in_flight_budget_bytes:

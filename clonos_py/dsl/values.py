@@ -163,4 +163,5 @@ DEPTH: Kind[int] = Kind("full|HOPS", _parse_depth, lambda depth: "full" if depth
 FLAG: Kind[bool] = Kind("", _parse_flag, lambda flag: str(flag).lower(), flag=True)
 TEXT: Kind[str | None] = Kind("TEXT", _parse_text, _show_optional)
 FOLDER: Kind[str | None] = Kind("FOLDER", _parse_text, _show_optional)
+FILE: Kind[str | None] = Kind("FILE", _parse_text, _show_optional)
 KILLS: Kind[tuple[Kill, ...]] = Kind("OPERATOR[I]@TIME", _parse_kills, _show_kills, repeatable=True)

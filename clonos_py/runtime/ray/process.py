@@ -31,6 +31,7 @@ from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
 from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.spill import FileSpill
 from clonos_py.runtime.transport.endpoint import Endpoint
+from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.link import LinkMachine
@@ -57,6 +58,8 @@ class Deployment:
     """Whether retained frames go to disk when there are many."""
     scratch: Path
     """Folder for Unix-domain sockets and spilled frames, made where it is missing. Sockets need a short path."""
+    tls: TlsFiles | None = None
+    """None: connections between nodes are plain."""
 
 
 def of_vertex(deployment: Deployment, name: str) -> Deployment:
@@ -105,7 +108,7 @@ class Process:
         tell: Callable[[ToCoordinator], None],
     ) -> None:
         """``node`` and ``host``: identity and address of the node it runs on. ``tell`` reaches the coordinator.
-        Raises ClonosError where an operator cannot be opened."""
+        Raises ClonosError where an operator or a file for TLS cannot be opened."""
         plan = deployment.plan
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
@@ -113,7 +116,8 @@ class Process:
             plan, task, LivePorts(self._services), deployment.linger_us, deployment.limits.frames_merged
         )
         deployment.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-        channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch), plan, task)
+        tls = deployment.tls.load() if deployment.tls else None
+        channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
         spill = FileSpill(self._spilled) if deployment.spills else None
         link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, spill, deployment.retain)

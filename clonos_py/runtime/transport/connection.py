@@ -12,7 +12,7 @@ from clonos_py.runtime.transport.outbound import Outbound
 from clonos_py.runtime.transport.wire import UNPROVEN, Frame, Kind, Limits
 
 _SOCKET_BUFFER_BYTES = 1 << 20
-_READ_BYTES_MAX = 4 << 20
+READ_BYTES_MAX = 4 << 20
 """Read per turn from one connection, so that none starves the others."""
 
 
@@ -68,8 +68,8 @@ class Connection:
     def write(self) -> bool:
         """Sends what the system takes; whether all is sent."""
         try:
-            while pieces := self._outbound.pieces():
-                self._outbound.advance(self.sock.sendmsg(pieces))
+            while self._ready() and (pieces := self._outbound.pieces()):
+                self._outbound.advance(self._send(pieces))
         except BlockingIOError:
             return False
         except OSError as error:
@@ -80,7 +80,7 @@ class Connection:
         """The data frames that have arrived. Handshake frames are answered here (``write`` sends the answer)."""
         frames: list[Frame] = []
         taken = 0
-        while taken < _READ_BYTES_MAX:
+        while taken < READ_BYTES_MAX:
             targets = self._inbound.targets()
             try:
                 count = self._receive(targets)
@@ -107,7 +107,7 @@ class Connection:
     def _receive(self, targets: list[memoryview]) -> int:
         """Bytes read, 0 if there are none now."""
         try:
-            count = self.sock.recvmsg_into(targets)[0]
+            count = self._fill(targets)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -115,6 +115,18 @@ class Connection:
         if count == 0:
             raise PeerClosed(f"{self.peer} closed the connection")
         return count
+
+    def _ready(self) -> bool:
+        """Whether the socket takes frames; if not, it will after a ``read``."""
+        return True
+
+    def _send(self, pieces: list[memoryview]) -> int:
+        """How many bytes the system took. Raises OSError."""
+        return self.sock.sendmsg(pieces)
+
+    def _fill(self, targets: list[memoryview]) -> int:
+        """How many bytes were there, 0 at the end. Raises OSError."""
+        return self.sock.recvmsg_into(targets)[0]
 
     def _shake_hands(self, frame: Frame) -> None:
         if reply := self.handshake.on_frame(frame):

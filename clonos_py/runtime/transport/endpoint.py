@@ -25,6 +25,8 @@ from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.connection import Connection, PeerClosed
 from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Drained, Received, TransportEvent
 from clonos_py.runtime.transport.handshake import NONCE_BYTES, Handshake
+from clonos_py.runtime.transport.tls import Tls
+from clonos_py.runtime.transport.tls_connection import TlsConnection
 from clonos_py.runtime.transport.wire import Limits
 
 _LOG = logging.getLogger("clonos_py.transport")
@@ -45,13 +47,16 @@ class Endpoint:
         host: str,
         folder: Path,
         limits: Limits | None = None,
+        tls: Tls | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Listens at ``host`` (the node's own address) and in ``folder``. Processes that give the same ``node`` share
-        a file system and meet on Unix-domain sockets. Raises ClusterError where it cannot listen."""
+        a file system and meet on Unix-domain sockets; with ``tls``, all others are refused without it. Raises
+        ClusterError where it cannot listen."""
         self._secret = secret
         self._node = node
         self._limits = limits or Limits()
+        self._tls = tls
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, Connection] = {}
@@ -88,6 +93,8 @@ class Endpoint:
                 self._selector.modify(sock, selectors.EVENT_WRITE, connection)
         except OSError as error:
             self._fail(connection, f"{address} cannot be reached: {error.strerror}")
+        else:
+            self._dirty[connection.number] = connection
         return connection.number
 
     def send(self, connection: int, header: bytes, bodies: Sequence[Body] = ()) -> None:
@@ -167,7 +174,11 @@ class Endpoint:
 
     def _add(self, sock: socket.socket, peer: str, handshake: Handshake) -> Connection:
         self._next += 1
-        connection = Connection(self._next, sock, peer, handshake, self._limits)
+        connection: Connection
+        if self._tls and sock.family != socket.AF_UNIX:
+            connection = TlsConnection(self._next, sock, peer, handshake, self._limits, self._tls)
+        else:
+            connection = Connection(self._next, sock, peer, handshake, self._limits)
         self._connections[connection.number] = connection
         self._unproven[connection.number] = self._clock() + HANDSHAKE_S
         self._selector.register(sock, selectors.EVENT_READ, connection)

@@ -130,6 +130,11 @@ def test_guarantee_and_sharing_depth_follow_from_each_other() -> None:
             {"take_over": True, "checkpoints": "here", "runtime": "local"},
             "only on a Ray cluster are running jobs known",
         ),
+        (
+            {"tls_key": "/k"},
+            r"tls_key = /k \(Job\(\.\.\.\)\) contradicts tls_certificate = none \(default\): TLS needs",
+        ),
+        ({"tls_certificate": "/c", "tls_key": "/k"}, "contradicts tls_ca = none"),
         ({"spill_threshold": "1MiB"}, "a threshold needs spill = spill-threshold"),
         ({"spill": "spill-threshold", "spill_threshold": "2GiB"}, "the budget would be spent before the threshold"),
     ],

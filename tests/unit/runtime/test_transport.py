@@ -7,10 +7,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TypeVar
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -20,55 +17,15 @@ from clonos_py.model.errors import ClusterError
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.batches import decode_batch, encode_batch
 from clonos_py.runtime.transport.endpoint import HANDSHAKE_S, Endpoint
-from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Drained, Received, TransportEvent
+from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Drained, Received
 from clonos_py.runtime.transport.wire import MAGIC, Kind, Limits, preamble
-
-SECRET = b"the job's secret"
-LOCALHOST = "127.0.0.1"
-T = TypeVar("T", bound=TransportEvent)
-
-
-class Network:
-    """Endpoints that are polled in turn, with all they told."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.now = 0.0
-        self.endpoints: list[Endpoint] = []
-        self.told: dict[Endpoint, list[TransportEvent]] = {}
-
-    def add(self, secret: bytes = SECRET, node: str = "here", limits: Limits | None = None) -> Endpoint:
-        endpoint = Endpoint(secret, node, LOCALHOST, self.folder, limits, clock=lambda: self.now)
-        self.endpoints.append(endpoint)
-        self.told[endpoint] = []
-        return endpoint
-
-    def poll_until(self, done: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 10
-        while not done():
-            assert time.monotonic() < deadline, self.told
-            for endpoint in self.endpoints:
-                self.told[endpoint] += endpoint.poll(0.001)
-
-    def of(self, endpoint: Endpoint, kind: type[T]) -> list[T]:
-        return [event for event in self.told[endpoint] if isinstance(event, kind)]
-
-    def connected(self, source: Endpoint, target: Endpoint, hello: bytes = b"hello") -> tuple[int, int]:
-        """The connection's number at both ends."""
-        before = len(self.of(target, Accepted))
-        number = source.connect(target.address, hello)
-        self.poll_until(lambda: Connected(number) in self.told[source] and len(self.of(target, Accepted)) > before)
-        return number, self.of(target, Accepted)[-1].connection
+from tests.unit.runtime.network import LOCALHOST, SECRET, Network, a_network, garbage
 
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    with TemporaryDirectory(prefix="clonos-") as folder:
-        network = Network(Path(folder))
+    with a_network() as network:
         yield network
-        for endpoint in network.endpoints:
-            endpoint.close()
-        assert list(Path(folder).iterdir()) == []
 
 
 def sample(rows: int) -> pa.RecordBatch:
@@ -225,7 +182,7 @@ def test_random_bytes_hurt_no_other_connection(network: Network, seed: int) -> N
     mine, _ = network.connected(left, right)
     strangers = [socket.create_connection((LOCALHOST, Address.parse(right.address).port)) for _ in range(3)]
     for stranger in strangers:
-        stranger.sendall(_garbage(chance))
+        stranger.sendall(garbage(chance))
         left.send(mine, b"good")
         network.told[right] += right.poll(0)
     network.poll_until(lambda: len(network.of(right, Received)) == 3)
@@ -235,14 +192,6 @@ def test_random_bytes_hurt_no_other_connection(network: Network, seed: int) -> N
         stranger.close()
 
 
-def _garbage(chance: random.Random) -> bytes:
-    """Nothing but noise, a valid start with noise behind, or a header that promises too much."""
-    noise = chance.randbytes(chance.randrange(1, 500))
-    kind = chance.choice(list(Kind))
-    promised = preamble(kind, chance.choice([0, 32, len(noise), 2**32 - 1]), chance.choice([0, 1, 2**40]))
-    return chance.choice([noise, promised + noise, MAGIC + noise, preamble(kind, len(noise), 0) + noise])
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_random_bytes_of_a_trusted_peer_close_its_connection_or_wait_for_more(network: Network, seed: int) -> None:
     """One that has proven the secret and then goes mad, as its process would after memory corruption."""
@@ -250,7 +199,7 @@ def test_random_bytes_of_a_trusted_peer_close_its_connection_or_wait_for_more(ne
     left, mad, right = network.add(), network.add(), network.add(limits=Limits(1 << 20, 1 << 20))
     mine, _ = network.connected(left, right)
     theirs, _ = network.connected(mad, right)
-    mad._connections[theirs].sock.sendall(_garbage(chance))
+    mad._connections[theirs].sock.sendall(garbage(chance))
     left.send(mine, b"good")
     network.poll_until(lambda: any(event.header == b"good" for event in network.of(right, Received)))
     left.send(mine, b"better")

@@ -1,0 +1,109 @@
+"""A connection between nodes under TLS: the same frames and the same handshake of the secret, within it.
+
+The TLS handshake goes on whenever the socket is written or read; nothing else passes before it is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from contextlib import suppress
+
+from clonos_py.model.errors import CodecError
+from clonos_py.runtime.transport.connection import READ_BYTES_MAX, Connection
+from clonos_py.runtime.transport.handshake import Handshake
+from clonos_py.runtime.transport.tls import Tls, tls_reason
+from clonos_py.runtime.transport.wire import Limits
+
+_RECORD_BYTES = 16 << 10
+"""The most that TLS encrypts as one; a target of reads always has more room."""
+_WRITE_BYTES = 256 << 10
+"""Handed to OpenSSL at once."""
+
+
+class TlsConnection(Connection):
+    """Encrypts what a connection sends and decrypts what it receives."""
+
+    def __init__(
+        self, number: int, sock: socket.socket, peer: str, handshake: Handshake, limits: Limits, tls: Tls
+    ) -> None:
+        super().__init__(number, sock, peer, handshake, limits)
+        self._context = tls.acceptor if self.accepted else tls.connector
+        self._secured: ssl.SSLSocket | None = None
+        self._established = False
+        self._unfinished: memoryview | None = None
+
+    def _ready(self) -> bool:
+        if not self._established:
+            try:
+                self._establish()
+            except OSError as error:
+                raise self._plain_error(error) from error
+        return self._established
+
+    def _establish(self) -> None:
+        """The next step of the TLS handshake. The socket must be connected before it is wrapped."""
+        if self._secured is None:
+            accepts = self.accepted
+            self._secured = self._context.wrap_socket(self.sock, server_side=accepts, do_handshake_on_connect=False)
+            self.sock = self._secured
+        with suppress(ssl.SSLWantReadError):
+            self._secured.do_handshake()
+            self._established = True
+
+    def _send(self, pieces: list[memoryview]) -> int:
+        """What OpenSSL could not finish must be given to it again as it was."""
+        assert self._secured is not None
+        self._unfinished = self._unfinished or _gathered(pieces)
+        try:
+            count = self._secured.send(self._unfinished)
+        except OSError as error:
+            raise self._plain_error(error) from error
+        self._unfinished = None
+        return count
+
+    def _fill(self, targets: list[memoryview]) -> int:
+        if not self._ready():
+            raise BlockingIOError
+        assert self._secured is not None
+        rest = targets[::-1]
+        room = min(sum(target.nbytes for target in targets), READ_BYTES_MAX)
+        taken = 0
+        try:
+            # Never leaves part of a record with OpenSSL: the selector would not tell of it.
+            while rest and (self._secured.pending() or room - taken >= _RECORD_BYTES):
+                count = self._secured.recv_into(rest[-1])
+                if not count:
+                    break
+                taken += count
+                rest[-1:] = [rest[-1][count:]] if count < rest[-1].nbytes else []
+        except OSError as error:
+            problem = self._plain_error(error)
+            if not taken or isinstance(problem, CodecError):
+                raise problem from error
+        return taken
+
+    def _plain_error(self, error: OSError) -> OSError | CodecError:
+        """OpenSSL's errors as those of a plain socket; CodecError where the peer broke a rule."""
+        match error:
+            case ssl.SSLWantReadError() | ssl.SSLWantWriteError():
+                return BlockingIOError()
+            case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
+                return ConnectionResetError(errno.ECONNRESET, "it ended within TLS")
+            case ssl.SSLError():
+                return CodecError(f"no TLS: {tls_reason(error)}")
+            case _:
+                return error
+
+
+def _gathered(pieces: list[memoryview]) -> memoryview:
+    """What to encrypt next: part of a large piece, or small ones together, as each write makes a record of its own."""
+    if pieces[0].nbytes >= _RECORD_BYTES:
+        return pieces[0][:_WRITE_BYTES]
+    record = bytearray()
+    for piece in pieces:
+        record += piece[: _RECORD_BYTES - len(record)]
+        if len(record) == _RECORD_BYTES:
+            break
+    return memoryview(record)
