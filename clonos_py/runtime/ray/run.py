@@ -23,6 +23,7 @@ from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.runtime.telling import News, Teller
+from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.task.pressure import LinkLimits
 
@@ -33,6 +34,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     """Runs to the end of the sources. An interrupt (Ctrl-C) stops the job in order, its last checkpoint intact, and is
     raised again. Raises the ClonosError that ended the job."""
     orders = kills(plan, settings)
+    tls = _tls_files(settings)
     teller = Teller(plan, now_us(), listener)
     with (
         connected(settings.address) as cluster,
@@ -42,7 +44,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
-        deployment = _deployment(plan, settings, open_store, scratch)
+        deployment = _deployment(plan, settings, open_store, scratch, tls)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
         order = JobOrder(
             of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, orders, code_digest()
@@ -100,7 +102,11 @@ def _listen(ray: Any, coordinator: Any, teller: Teller) -> EndJob | None:
 
 
 def _deployment(
-    plan: PhysicalPlan, settings: Settings, open_store: Callable[[], CheckpointStore], scratch: Path
+    plan: PhysicalPlan,
+    settings: Settings,
+    open_store: Callable[[], CheckpointStore],
+    scratch: Path,
+    tls: TlsFiles | None,
 ) -> Deployment:
     return Deployment(
         plan=plan,
@@ -111,7 +117,18 @@ def _deployment(
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
         spills=settings.spill is Spill.THRESHOLD,
         scratch=scratch,
+        tls=tls,
     )
+
+
+def _tls_files(settings: Settings) -> TlsFiles | None:
+    """Checked before anything starts; every process reads those of its own node. Raises SettingError."""
+    paths = [path for path in (settings.tls_certificate, settings.tls_key, settings.tls_ca) if path is not None]
+    if not paths:
+        return None
+    files = TlsFiles(*(Path(path).absolute() for path in paths))
+    files.load()
+    return files
 
 
 def _limits(settings: Settings) -> LinkLimits:
