@@ -1,0 +1,193 @@
+"""What process functions keep: values per key, how long, and how snapshots hold them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.operators.process import (
+    MapState,
+    Process,
+    ProcessOperator,
+    list_state,
+    map_state,
+    state,
+)
+from clonos_py.services.context import Context
+from tests.unit.operators.accounts import Alarm, Alert, Audit, Story, Txn, operator, texts, txns
+from tests.unit.operators.scripted import advance, opened, stored
+
+
+def test_values_with_a_ttl_are_the_default_again_after_it_and_leave_the_state() -> None:
+    class Fading(Process[Txn, Audit]):
+        count: int = state(0, ttl=10)
+        items: list[int] = state([], ttl=10)
+
+        def on_row(self, txn: Txn, ctx: Context) -> Audit:
+            self.count += 1
+            self.items.append(txn.cents)
+            return Audit(f"{self.count} {self.items}")
+
+    fading = operator(Fading, Audit)
+    ctx, out = opened(fading)
+    fading.on_rows(txns((1, 7, 0), (1, 8, 9), (1, 9, 19)), 0)
+    assert texts(out) == ["1 [7]", "2 [7, 8]", "1 [9]"]
+    assert fading.snapshot().tables["keys"]
+    advance(fading, ctx, 29)
+    assert fading.snapshot().tables["keys"][-1].rows.column("state").to_pylist() == [None]
+
+
+def test_in_order_a_ttl_is_measured_by_the_times_of_rows_however_far_the_watermark_jumps() -> None:
+    class Fading(Process[Txn, Audit]):
+        count: int = state(0, ttl=10)
+
+        def on_row(self, txn: Txn, ctx: Context) -> Audit:
+            self.count += 1
+            return Audit(f"{txn.cents}: {self.count}")
+
+    rows = [(1, 1, 0), (1, 2, 9), (1, 3, 19), (1, 4, 25)]
+    for watermarks in ((100,), (1, 24, 100), (9, 19, 25, 26)):
+        fading = operator(Fading, Audit, in_order=True)
+        ctx, out = opened(fading)
+        fading.on_rows(txns(*rows), 0)
+        for watermark in watermarks:
+            advance(fading, ctx, watermark)
+        assert texts(out) == ["1: 1", "2: 2", "3: 1", "4: 2"]
+
+
+def test_a_default_that_can_change_belongs_to_each_key_alone() -> None:
+    class Lists(Process[Txn, Audit]):
+        mine: list[int] = list_state()
+
+        def on_row(self, txn: Txn, ctx: Context) -> Audit:
+            self.mine.append(txn.cents)
+            return Audit(str(self.mine))
+
+    lists = operator(Lists, Audit)
+    _, out = opened(lists)
+    lists.on_rows(txns((1, 1, 0), (2, 2, 0), (1, 3, 0), (None, 4, 0), (None, 5, 0)), 0)
+    assert texts(out) == ["[1]", "[2]", "[1, 3]", "[4]", "[4, 5]"]
+
+
+def test_equal_float_keys_are_one_key() -> None:
+    class Count(Process[Any, Audit]):
+        rows: int = state(0)
+
+        def on_row(self, row: Any, ctx: Context) -> Audit:
+            self.rows += 1
+            return Audit(str(self.rows))
+
+    count = ProcessOperator(Count, ("key",), None, (Audit,))
+    _, out = opened(count)
+    nan = float("nan")
+    count.on_rows(pa.RecordBatch.from_pydict({"key": [0.0, -0.0, nan, -nan, None]}), 0)
+    assert texts(out) == ["1", "2", "1", "2", "1"]
+
+
+def test_a_snapshot_holds_only_the_keys_that_changed_and_forgets_those_that_are_empty() -> None:
+    story = operator(Story, Audit)
+    opened(story)
+    story.on_rows(txns(*((key, 2, 0) for key in range(100))), 0)
+    first = story.snapshot().tables["keys"]
+    story.on_rows(txns((7, 2, 1)), 0)
+    second = story.snapshot().tables["keys"]
+    assert second[0] is first[0]
+    assert [chunk.rows.num_rows for chunk in second] == [100, 1]
+    assert story.snapshot().tables["keys"] == second
+
+    alarm = operator(Alarm, Audit)
+    opened(alarm)
+    alarm.on_rows(txns((None, 50, 0)), 0)
+    alarm.snapshot()
+    alarm.on_rows(txns((None, 0, 0)), 0)
+    states = [chunk.rows.column("state").is_valid().to_pylist() for chunk in alarm.snapshot().tables["keys"]]
+    assert states == [[True], [False]]
+
+
+def test_the_log_of_changes_is_written_anew_when_it_outgrows_the_state() -> None:
+    story = operator(Story, Audit)
+    opened(story)
+    for time in range(40):
+        story.on_rows(txns(*((key, 2, time) for key in range(100))), 0)
+        chunks = story.snapshot().tables["keys"]
+        assert sum(chunk.rows.num_rows for chunk in chunks) <= 2 * 100 + 1_024
+
+
+@pytest.mark.parametrize("value", [object(), "text", 1.5, 2**70, Decimal(1)])
+def test_a_value_that_is_not_as_declared_is_named_before_it_is_stored(value: Any) -> None:
+    class Hoarder(Process[Txn, Alert]):
+        thing: int | None = state(None)
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            self.thing = value
+
+    hoarder = operator(Hoarder, Alert)
+    opened(hoarder)
+    hoarder.on_rows(txns((1, 1, 1)), 0)
+    with pytest.raises(UserCodeError, match=r"Hoarder.thing holds .*, which cannot be stored as it is declared"):
+        hoarder.snapshot()
+
+
+def test_values_come_back_as_what_they_were() -> None:
+    told: list[Any] = []
+
+    class Keeper(Process[Txn, Alert]):
+        row: Txn | None = state(None)
+        amounts: MapState[str, Decimal] = map_state()
+        sum = state(Decimal(0))
+        pair: tuple[int, str] = state((0, ""))
+        raw: bytes = state(b"")
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            told.append((self.row, dict(self.amounts), self.sum, self.pair, self.raw))
+            self.row = txn
+            self.amounts["a"] = self.sum = Decimal("1.50")
+            self.pair = (txn.cents, "x")
+            self.raw = b"\xff"
+
+    keeper, successor = operator(Keeper, Alert), operator(Keeper, Alert)
+    opened(keeper)
+    opened(successor)
+    keeper.on_rows(txns((1, 7, 3)), 0)
+    successor.restore([stored(keeper.snapshot())])
+    for process in (keeper, successor):
+        process.on_rows(txns((1, 8, 4)), 0)
+    assert told[1] == told[2] == (Txn(1, 7, 3), {"a": Decimal("1.50")}, Decimal("1.50"), (7, "x"), b"\xff")
+    assert repr(told[1]) == repr(told[2])
+
+
+def test_a_checkpoint_of_another_type_is_named() -> None:
+    class Before(Process[Txn, Alert]):
+        thing: str = state("")
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            self.thing = "text"
+
+    class After(Process[Txn, Alert]):
+        thing: int = state(0)
+
+    before, after = operator(Before, Alert), operator(After, Alert)
+    opened(before)
+    opened(after)
+    before.on_rows(txns((1, 1, 1)), 0)
+    with pytest.raises(GraphError, match=r"After.thing is declared as another type than the checkpoint holds"):
+        after.restore([before.snapshot()])
+
+
+def test_rows_of_one_time_keep_the_order_of_arrival_whatever_is_taken_and_stored_between() -> None:
+    story = operator(Story, Audit, in_order=True)
+    ctx, out = opened(story)
+    story.on_rows(txns((1, 2, 5), (1, 4, 20)), 0)
+    story.snapshot()
+    story.on_rows(txns((1, 6, 20)), 0)
+    story.snapshot()
+    advance(story, ctx, 10)
+    out.batches.clear()
+    story.on_rows(txns((1, 8, 20)), 0)
+    assert [chunk.rows.num_rows for chunk in story.snapshot().tables["rows"]] == [1, 1, 1]
+    advance(story, ctx, 21)
+    assert [text.split(" at")[0] for text in texts(out)] == ["1: 4", "1: 6", "1: 8"]

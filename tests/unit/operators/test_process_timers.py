@@ -1,0 +1,47 @@
+"""Timers of process functions."""
+
+from __future__ import annotations
+
+from clonos_py.model.times import MAX_TIME
+from clonos_py.operators.process import (
+    Process,
+    event_timer,
+)
+from clonos_py.services.context import Context
+from tests.unit.operators.accounts import Alarm, Audit, Txn, operator, texts, txns
+from tests.unit.operators.scripted import advance, opened, stored
+
+
+def test_processing_timers_fire_when_the_engine_says_and_only_the_next_is_known_to_it() -> None:
+    alarm = operator(Alarm, Audit)
+    ctx, out = opened(alarm)
+    alarm.on_rows(txns((1, 50, 0), (2, 30, 0), (3, 30, 0), (4, 20, 0), (4, 0, 0), (1, 40, 0)), 0)
+    assert ctx.timers == {30}
+    restored = operator(Alarm, Audit)
+    ctx, out = opened(restored)
+    restored.restore([stored(alarm.snapshot())])
+    assert ctx.timers == {30}
+    restored.on_timer(30)
+    assert texts(out) == ["2 rang, None to come", "3 rang, None to come"]
+    assert 40 in ctx.timers
+    restored.on_timer(40)
+    assert texts(out)[2:] == ["1 rang, None to come"]
+
+
+def test_a_timer_that_sets_itself_again_ends_with_the_input() -> None:
+    class Beat(Process[Txn, Audit]):
+        beat = event_timer()
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            self.beat.set(ctx.event_time + 10)
+
+        @beat.fires
+        def beats(self, ctx: Context) -> Audit:
+            self.beat.set(ctx.event_time + 10)
+            return Audit(str(ctx.event_time))
+
+    beat = operator(Beat, Audit, in_order=True)
+    ctx, out = opened(beat)
+    beat.on_rows(txns((1, 1, 0), (2, 1, 25)), 0)
+    advance(beat, ctx, MAX_TIME)
+    assert texts(out) == ["10", "20", "30", "35"]
