@@ -1,4 +1,5 @@
-"""What becomes of a row that a user's function fails on: the job stops with its name, or it goes to a dead letter."""
+"""What becomes of a row or timer that a user's function fails on: the job stops with its name, or it goes to a dead
+letter."""
 
 from __future__ import annotations
 
@@ -24,15 +25,17 @@ class RowFailures:
     def add(self, rows: pa.RecordBatch, row: int, error: Exception) -> None:
         """Row ``row`` of the batch failed. Raises UserCodeError naming operator and record, if failures are not
         caught; raises ``error`` itself if it is not user code that failed but the engine."""
-        problem, text = problem_of(error), row_text(rows, row)
+        text = row_text(rows, row)
         channel, sequence = self._ctx.frame
+        self.add_subject(f"record {text} (row {row} of frame {sequence} of input {channel})", text, row, error)
+
+    def add_subject(self, subject: str, record: str, row: int, error: Exception) -> None:
+        """The same for what people call ``subject`` and a dead letter describes as ``record``; -1 for no row."""
+        problem = problem_of(error)
         if not self._catch:
-            place = f"row {row} of frame {sequence} of input {channel}"
-            message = (
-                f"operator {self._ctx.operator!r} failed on record {text} ({place}): {problem}; .catch() would skip it"
-            )
+            message = f"operator {self._ctx.operator!r} failed on {subject}: {problem}; .catch() would skip it"
             raise UserCodeError(message) from error
-        self._letters.append(DeadLetter(self._ctx.operator, problem, text, channel, sequence, row))
+        self._letters.append(DeadLetter(self._ctx.operator, problem, record, *self._ctx.frame, row))
 
     def take(self) -> pa.RecordBatch | None:
         """The dead letters since the last call, in the order of their rows; counted as ``dead_letters``."""
@@ -53,8 +56,12 @@ def problem_of(error: Exception) -> str:
 
 
 def row_text(rows: pa.RecordBatch, row: int) -> str:
-    """A row as JSON; as Python would print it, if JSON cannot hold it."""
-    values: dict[str, Any] = rows.slice(row, 1).to_pylist()[0]
+    """A row as text."""
+    return as_text(rows.slice(row, 1).to_pylist()[0])
+
+
+def as_text(values: dict[str, Any]) -> str:
+    """As JSON; as Python would print it, if JSON cannot hold it."""
     try:
         return msgspec.json.encode(values).decode()
     except (TypeError, ValueError):

@@ -90,19 +90,26 @@ class KeyStates:
                 if state is not None:
                     self.cells[key] = self._decoded(key, group, state)
 
+    def encoded(self, cell: Cell) -> bytes:
+        """All of a cell. Raises UserCodeError naming an attribute whose value cannot be stored."""
+        values = {name: self._checked(name, value) for name, value in cell.values.items()}
+        return msgspec.msgpack.encode((values, cell.written, cell.timers))
+
+    def revert(self, cell: Cell, state: bytes) -> dict[str, int]:
+        """Gives a cell the values that it had when it was encoded. Its timers then are for the caller to set."""
+        before = self._decoded(cell.key, cell.group, state)
+        cell.values, cell.written = before.values, before.written
+        return before.timers
+
     def _chunk(self, cells: list[Cell]) -> Chunk:
         columns: list[pa.Array[Any]] = [
             pa.array([cell.group for cell in cells], pa.int32()),
             pa.array([cell.key for cell in cells], pa.binary()),
-            pa.array([None if cell.empty else self._encoded(cell) for cell in cells], pa.binary()),
+            pa.array([None if cell.empty else self.encoded(cell) for cell in cells], pa.binary()),
         ]
         for cell in cells:
             cell.stored = True
         return Chunk(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-
-    def _encoded(self, cell: Cell) -> bytes:
-        values = {name: self._checked(name, value) for name, value in cell.values.items()}
-        return msgspec.msgpack.encode((values, cell.written, cell.timers))
 
     def _checked(self, name: str, value: Any) -> msgspec.Raw:
         """The value encoded, if it can be read back as what it is declared to be."""

@@ -3,14 +3,20 @@
 Order. Without ``in_order`` rows are taken as they come and event timers fire when the watermark reaches them. With it,
 rows wait for the watermark and go in the order of event time together with the timers; a timer fires after the rows
 before its time and before those at it. Timers of one time fire in the order of keys, then of names. At the end of all
-input every event timer that is set fires; what those calls set anew does not.
+input every event timer that is set fires; what those calls set anew does not. Processing-time timers that are still set
+then never fire: time that has not come when a bounded input ends is not waited for.
+
+Failures. A call that raises stops the job, or, if failures are caught, becomes a dead letter and leaves no trace: its
+results are withdrawn, and the state and timers of its key are what they were before it; a timer that fails counts as
+fired. What a call did outside of declared state, such as requests to a service, has happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -23,7 +29,7 @@ from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
-from clonos_py.operators.failures import problem_of, row_text
+from clonos_py.operators.failures import RowFailures, as_text, row_text
 from clonos_py.operators.key_states import KeyStates, encoded_keys
 from clonos_py.operators.keyed_chunks import owned
 from clonos_py.operators.pairs import matchable
@@ -55,10 +61,18 @@ __all__ = [
 ]
 
 
+class _Before(NamedTuple):
+    """What a call of user code may change: the cell of its key, and how many results there are by port."""
+
+    state: bytes
+    results: list[int]
+
+
 class ProcessOperator(Operator):
     """Runs ``process`` for rows keyed by ``keys`` (null is a key), given as ``row_type`` (None: with all columns).
 
-    Results go to the port of their type's position in ``outputs``.
+    Results go to the port of their type's position in ``outputs``; the port behind these is that of dead letters, which
+    a row or timer becomes on which the process fails, with ``catch``. Otherwise the first failure raises UserCodeError.
     """
 
     cell: Cell
@@ -71,6 +85,7 @@ class ProcessOperator(Operator):
         outputs: tuple[type[Record], ...],
         in_order: bool = False,
         time_column: str | None = None,
+        catch: bool = False,
     ) -> None:
         if time_column is None and (in_order or any(s.ttl_us is not None for s in process.declared_states.values())):
             raise GraphError(f"{process.__name__} needs an event time for in_order or a ttl; give its source one")
@@ -78,6 +93,7 @@ class ProcessOperator(Operator):
         self._keys = list(keys)
         self._row_type = row_type
         self._ports = {output: port for port, output in enumerate(outputs)}
+        self._catch = catch
         self._in_order = in_order
         self._time = time_column
         self._event_timers = [t.name for t in process.declared_timers.values() if not t.processing_time]
@@ -90,6 +106,7 @@ class ProcessOperator(Operator):
         self._process = self._type()
         object.__setattr__(self._process, "_scope", self)
         self._results: list[list[Any]] = [[] for _ in self._ports]
+        self._failures = RowFailures(ctx, self._catch)
         self._clear()
 
     def _clear(self) -> None:
@@ -190,10 +207,10 @@ class ProcessOperator(Operator):
             self.cell = self._states.cell(key, group)
             self._now = time
             self._context.at_row(start + row, time)
-            try:
-                self._take(self._process.on_row(record, self._context))
-            except Exception as error:
-                raise self._failed(f"record {row_text(rows, row)}", error) from error
+            error = self._failure(self._process.on_row, record, self._context)
+            if error is not None:
+                text = row_text(rows, row)
+                self._failures.add_subject(f"record {text}", text, start + row, error)
 
     def _fire(self, queue: TimerQueue, up_to: int) -> None:
         while (due := queue.pop(up_to)) is not None:
@@ -201,13 +218,47 @@ class ProcessOperator(Operator):
             self._states.touch(self.cell)
             self._now = at if queue is self._event else None
             self._context.at_row(-1, self._now)
-            try:
-                self._take(getattr(self._process, self._type.declared_timers[name].callback)(self._context))
-            except Exception as error:
-                raise self._failed(f"timer {name!r} at {at}", error) from error
+            error = self._failure(getattr(self._process, self._type.declared_timers[name].callback), self._context)
+            if error is not None:
+                key = dict(zip(self._keys, msgspec.msgpack.decode(self.cell.key), strict=True))
+                text = as_text({"timer": name, "at": at, "key": key})
+                self._failures.add_subject(f"timer {name!r} at {at}", text, -1, error)
 
-    def _failed(self, subject: str, error: Exception) -> UserCodeError:
-        return UserCodeError(f"operator {self.ctx.operator!r} failed on {subject}: {problem_of(error)}")
+    def _failure(self, call: Callable[..., Any], *given: Any) -> Exception | None:
+        """Calls the process and takes its results. What it raised, None if nothing; then nothing has changed, if
+        failures are caught."""
+        before = self._before() if self._catch else None
+        try:
+            self._take(call(*given))
+            if before is not None:
+                self._check(before)
+        except Exception as error:  # noqa: BLE001 - whatever user code raises is the failure of the row or timer
+            if before is not None:
+                self._undo(before)
+            return error
+        return None
+
+    def _before(self) -> _Before:
+        return _Before(self._states.encoded(self.cell), [len(results) for results in self._results])
+
+    def _check(self, before: _Before) -> None:
+        """Raises UserCodeError for what would fail only later, at a checkpoint or on the way to the next operator."""
+        self._states.encoded(self.cell)
+        for (output, port), count in zip(self._ports.items(), before.results, strict=True):
+            if len(self._results[port]) > count:
+                encode(self._results[port][count:], output.schema())
+
+    def _undo(self, before: _Before) -> None:
+        for results, count in zip(self._results, before.results, strict=True):
+            del results[count:]
+        timers = self._states.revert(self.cell, before.state)
+        for queue, names in ((self._event, self._event_timers), (self._processing, self._processing_timers)):
+            for name in names:
+                if name in timers:
+                    queue.set(self.cell, name, timers[name])
+                else:
+                    queue.clear(self.cell, name)
+        self._arm()
 
     def _arm(self) -> None:
         """The engine knows one timer of ours, the next: a function of the state, as replay wants it."""
@@ -225,7 +276,7 @@ class ProcessOperator(Operator):
     def _take(self, given: Any) -> None:
         if given is None:
             return
-        for result in (given,) if isinstance(given, Record) else given:
+        for result in [given] if isinstance(given, Record) else list(given):
             port = self._ports.get(type(result))
             if port is None:
                 known = ", ".join(output.__name__ for output in self._ports)
@@ -237,6 +288,9 @@ class ProcessOperator(Operator):
             results, self._results[port] = self._results[port], []
             for start in range(0, len(results), SLICE_ROWS):
                 self.out.emit(self._encoded(results[start : start + SLICE_ROWS], output), port)
+        letters = self._failures.take()
+        if letters is not None:
+            self.out.emit(letters, len(self._ports))
 
     def _encoded(self, results: list[Any], output: type[Record]) -> pa.RecordBatch:
         try:

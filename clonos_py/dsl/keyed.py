@@ -18,7 +18,7 @@ from clonos_py.dsl.stream import Stream, Written
 from clonos_py.dsl.timing import timed
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError
-from clonos_py.model.record import Record
+from clonos_py.model.record import DeadLetter, Record
 from clonos_py.model.times import micros
 from clonos_py.model.windows import Hopping, Session, Tumbling, Window
 from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn, Port, RunProcess
@@ -79,9 +79,10 @@ class KeyedStream(Generic[R]):
                 raise GraphError("in_order=True needs event time: say which column it is at job.source(event_time=...)")
             stream, time = timed(self._stream, site) if self._stream._time else (self._stream, None)
             work = RunProcess(process, self._keys, row, outputs, in_order, time)
-            schemas = tuple(output.schema() for output in outputs)
-            times = tuple(carried(self._stream._time, schema) for schema in schemas)
-            node = stream._draft.add("process", work, (stream._port,), schemas, site, outputs, times)
+            records: tuple[type[Record], ...] = (*outputs, DeadLetter)
+            schemas = tuple(record.schema() for record in records)
+            times = tuple(carried(self._stream._time, output.schema()) for output in outputs)
+            node = stream._draft.add("process", work, (stream._port,), schemas, site, records, times)
             return Processed(stream._draft, Port(node.id))
 
 
@@ -127,6 +128,15 @@ class Windowed(Stream[R]):
 
 class Processed(Stream[R]):
     """What a process function yields."""
+
+    def catch(self) -> tuple[Processed[R], Stream[DeadLetter]]:
+        """Rows and timers on which the process fails no longer stop the job: they are counted, and are the second
+        stream. Nothing of a failed call remains in the state and timers of its key, nor in the results."""
+        with located("catch"):
+            work = self._node.work
+            assert isinstance(work, RunProcess)
+            self._draft.change(self._port.node, work=replace(work, catch=True))
+            return Processed(self._draft, self._port), Stream(self._draft, Port(self._port.node, len(work.outputs)))
 
     @overload
     def split(self, first: type[A], second: type[B], /) -> tuple[Stream[A], Stream[B]]: ...

@@ -119,5 +119,6 @@ def _process_factory(work: RunProcess) -> Factory:
     from clonos_py.operators.process import ProcessOperator
 
     return partial(
-        ProcessOperator, work.process, work.keys, work.row_type, work.outputs, work.in_order, work.time_column
-    )
+        ProcessOperator, work.process, work.keys, work.row_type, work.outputs, work.in_order, work.time_column,
+        work.catch,
+    )  # fmt: skip

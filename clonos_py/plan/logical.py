@@ -123,12 +123,15 @@ class JoinHistory:
 
 @dataclass(frozen=True)
 class RunProcess:
+    """One port for each of ``outputs``, and one behind them for dead letters, if ``catch``."""
+
     process: type[Any]
     keys: tuple[str, ...]
     row_type: type[Record]
     outputs: tuple[type[Record], ...]
     in_order: bool
     time_column: str | None
+    catch: bool = False
 
 
 Work = (
@@ -222,7 +225,7 @@ class LogicalGraph:
         list(topological(self.by_id))
         for port, readers in self.consumers().items():
             node = self.by_id[port.node]
-            if isinstance(node.work, RunProcess) and len(node.schemas) > 1 and not readers:
+            if isinstance(node.work, RunProcess) and 1 < len(node.work.outputs) > port.port and not readers:
                 lost, every = node.work.outputs[port.port].__name__, ", ".join(o.__name__ for o in node.work.outputs)
                 raise GraphError(f"{node.where}: {node.name}: its {lost} rows go nowhere; take all by .split({every})")
         if not any(isinstance(node.work, WriteSink) for node in self.nodes):

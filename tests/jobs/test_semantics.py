@@ -375,10 +375,10 @@ class Bursts(Process[Event, Numbered | Flushed]):
         self.rests.clear()
 
 
-def bursts() -> Iterator[list[Event]]:
+def bursts(left_out: Callable[[Event], bool] = lambda event: False) -> Iterator[list[Event]]:
     for events in BY_KEY.values():
         burst: list[Event] = []
-        for event in sorted(events, key=lambda event: (event.at, event.id)):
+        for event in sorted(itertools.filterfalse(left_out, events), key=lambda event: (event.at, event.id)):
             if burst and event.at - burst[-1].at >= 5 * SECOND:
                 yield burst
                 burst = []
@@ -471,6 +471,49 @@ def test_failed_rows_are_caught_each_once(parallelism: int) -> None:
     assert sorted(json.loads(letter.record)["id"] for letter in out["failed"]) == [
         event.id for event in EVENTS if event.id % 10 in (3, 4)
     ]
+    assert {letter.operator for letter in out["failed"]} == {"picky"}
+
+
+class PickyBursts(Bursts):
+    """Fails on some rows, and when a burst of one row is over, after it has changed everything for them."""
+
+    def on_row(self, event: Event, ctx: Context) -> Iterator[Numbered | Flushed]:
+        yield from super().on_row(event, ctx)
+        if event.id % 10 == 3:
+            raise ValueError(f"number {event.id}")
+
+    def over(self, ctx: Context) -> Iterator[Numbered | Flushed]:
+        lonely = self.number == 1
+        yield from super().over(ctx)
+        if lonely:
+            raise ValueError("lonely")
+
+
+@both_parallelisms
+def test_rows_and_timers_that_a_process_fails_on_are_caught_each_once(parallelism: int) -> None:
+    job = Job("semantics")
+    good, failed = started(job).key_by("key").process(PickyBursts, in_order=True).named("picky").catch()
+    numbered, flushed = good.split(Numbered, Flushed)
+    numbered.sink(MemorySink()).named("numbered")
+    flushed.sink(MemorySink()).named("flushed")
+    failed.sink(MemorySink()).named("failed")
+    out = testing.run(job, {"in": EVENTS}, kills=2, seeds=6, parallelism=parallelism)
+    told, over, lonely = Counter[Any](), Counter[Any](), Counter[Any]()
+    open_bursts: dict[str, list[Event]] = defaultdict(list)
+    for burst in bursts(left_out=lambda event: event.id % 10 == 3):
+        rows, end = open_bursts[burst[0].key], burst[-1].at + 5 * SECOND
+        told.update((e.id, n) for n, e in enumerate(burst, len(rows) + 1))
+        rows.extend(burst)
+        if len(rows) == 1:
+            lonely[end] += 1
+        else:
+            over[end, len(rows) * 10 + len({e.id % 5 for e in rows})] += 1
+            rows.clear()
+    assert values(out["numbered"]) == told
+    assert values(out["flushed"]) == over
+    letters = [json.loads(letter.record) for letter in out["failed"]]
+    assert Counter(letter["at"] for letter in letters if "timer" in letter) == lonely != Counter()
+    assert sorted(row["id"] for row in letters if "timer" not in row) == [e.id for e in EVENTS if e.id % 10 == 3]
     assert {letter.operator for letter in out["failed"]} == {"picky"}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from clonos_py import (
     Context,
+    DeadLetter,
     GraphError,
     Instant,
     Job,
@@ -292,6 +293,16 @@ def test_a_process_gives_the_class_it_yields() -> None:
 def test_split_takes_classes_in_any_order() -> None:
     audits, alerts = keyed().process(Two).split(Audit, Alert)
     assert (audits.record, alerts.record) == (Audit, Alert)
+
+
+def test_a_process_that_catches_gives_its_results_and_the_dead_letters() -> None:
+    good, failed = keyed().process(Two).catch()
+    assert [stream.record for stream in (*good.split(Audit, Alert), failed)] == [Audit, Alert, DeadLetter]
+    job = Job("caught")
+    good, failed = bids(job).key_by("auction").process(Two).catch()
+    failed.sink(Nowhere("failed"))
+    with pytest.raises(GraphError, match="its Alert rows go nowhere"):
+        job.graph()
 
 
 def test_rows_of_a_process_that_go_nowhere_are_noticed() -> None:

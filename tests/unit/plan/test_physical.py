@@ -318,6 +318,18 @@ def test_folds_and_processes_get_small_frames() -> None:
     assert {edge.target: edge.frame_rows for edge in plan(job).edges} == {"aggregate": 1_024, "process": 1_024}
 
 
+def test_dead_letters_of_a_process_have_the_port_behind_its_results() -> None:
+    job = Job("caught")
+    watched, failed = bids(job).key_by("auction").process(Watch).catch()
+    watched.sink(Nowhere("watched"))
+    failed.sink(Nowhere("failed"))
+    (vertex,) = (vertex for vertex in plan(job).vertices if vertex.name == "process")
+    assert [(wire.port, vertex.operators[wire.consumer].name) for wire in vertex.wires] == [
+        (0, "sink-watched"),
+        (1, "sink-failed"),
+    ]
+
+
 class Watch(Process[Bid, Label]):
     def on_row(self, bid: Bid, ctx: Context) -> Iterator[Label]:
         yield Label(bid.note or "")
