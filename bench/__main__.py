@@ -1,15 +1,18 @@
-"""``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script."""
+"""``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script.
+
+``digests`` gives no figures: it compares what the queries answer on every driver, and is run by name only.
+"""
 
 from __future__ import annotations
 
 import click
 
-from clonos_py.bench import overhead, recovery, speed
+from clonos_py.bench import digests, overhead, recovery, speed
 
 _SCRIPTS = (speed.command, overhead.command, recovery.command)
 
 
-@click.group(invoke_without_command=True, commands=_SCRIPTS)
+@click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
     """Throughput, overhead and recovery of the Nexmark queries."""

@@ -1,0 +1,193 @@
+"""Whether every query answers alike on every driver, at every parallelism, with and without a kill.
+
+Each run writes into files. Its rows must be those of the independent computation, and, sorted, the same bytes as in any
+other run. A kill counts only if it cost something: frames at stake, rows replayed, or events read a second time. Query
+12 depends on processing time: its counts must add up to the number of bids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clonos_py.bench.nexmark.jobs import QUERIES, build
+from clonos_py.bench.nexmark.oracle import difference, expected, total_bids
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.connectors import FileSink, read_results
+from clonos_py.dsl.job import Job
+from clonos_py.dsl.settings import Runtime, resolve
+from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.orders import raise_for
+from clonos_py.runtime.sim.run import simulate_plan
+
+PARALLELISMS = (1, 2)
+PACED = NexmarkSource(events=6_400, rate=2_000, event_rate=150, partitions=2)
+"""Three seconds, so that a kill has a middle to land in."""
+UNPACED = NexmarkSource(events=6_400, event_rate=150)
+KILL_TIME = "2.6s"
+CHECKPOINT_INTERVAL = "1s"
+
+_SOURCE = "source-nexmark"
+_VICTIMS = {
+    **dict.fromkeys(("q0", "q1", "q2"), (f"{_SOURCE}[0]", f"{_SOURCE}[1]")),
+    "q3": ("join[0]", f"{_SOURCE}[1]"),
+    "q5": ("counts[0]", "hot[1]"),
+    "q7": ("highest[0]", "join[1]"),
+    "q8": ("sellers[0]", "join[1]"),
+    "q11": (f"{_SOURCE}[0]", "sessions[1]"),
+    "q12": ("counts[0]", "counts[1]"),
+}
+"""Who dies at parallelism 1 and at parallelism 2."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a query. In the simulator the seed decides who is killed."""
+
+    query: str
+    parallelism: int
+    runtime: Runtime
+    killed: bool = False
+
+    @property
+    def victim(self) -> str:
+        return _VICTIMS[self.query][self.parallelism - 1]
+
+    def __str__(self) -> str:
+        harm = "nobody killed" if not self.killed else "killed by seed" if self.runtime is Runtime.SIM else self.victim
+        return f"{self.query:<4} {self.parallelism}  {self.runtime.value:<5}  {harm:<18}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a run left: ``digest`` of its sorted rows (none where chance has a part in them), and what is wrong."""
+
+    rows: int
+    digest: str | None
+    wrong: str | None
+
+
+def find(case: Case) -> Finding:
+    """Runs a case. Raises what the run raises."""
+    with tempfile.TemporaryDirectory(prefix="clonos-digests-") as folder:
+        harm = _run(case, folder)
+        rows = read_results(folder) if any(Path(folder).iterdir()) else []
+    answers = wrong_answers(case.query, [tuple(row.values()) for row in rows])
+    text = "\n".join(sorted(map(repr, rows)))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Finding(len(rows), None if case.query == "q12" else digest, answers or harm)
+
+
+def wrong_answers(query: str, rows: Sequence[tuple[Any, ...]]) -> str | None:
+    if query != "q12":
+        return difference(expected(query, UNPACED), rows)
+    found, bids = sum(row[1] for row in rows), total_bids(UNPACED)
+    return None if found == bids else f"{found} bids were counted, there are {bids}"
+
+
+def _run(case: Case, folder: str) -> str | None:
+    """Runs into a folder; what was wrong with the failures, if anything."""
+    if case.killed and case.runtime is Runtime.SIM:
+        return _simulate_kills(case, folder)
+    given: dict[str, Any] = {
+        "runtime": case.runtime.value,
+        "parallelism": case.parallelism,
+        "checkpoint_interval": CHECKPOINT_INTERVAL,
+        "standbys": int(case.killed),
+        "kills": [f"{case.victim}@{KILL_TIME}"] if case.killed else [],
+    }
+    events: list[Event] = []
+    run_job(_job(case, folder), resolve(given), events.append)
+    return wrong_failures(case, events)
+
+
+def _job(case: Case, folder: str) -> Job:
+    paced = case.killed and case.runtime is not Runtime.SIM
+    return build(case.query, PACED if paced else UNPACED, FileSink(folder, "parquet"))
+
+
+def wrong_failures(case: Case, events: Sequence[Event]) -> str | None:
+    failed = [event for event in events if isinstance(event, TaskFailed)]
+    if any(isinstance(event, RolledBack) for event in events):
+        return "the job rolled back"
+    if [str(event.task) for event in failed] != [case.victim] * case.killed:
+        return f"failed: {[str(event.task) for event in failed]}, ordered: {[case.victim] * case.killed}"
+    replayed = sum(event.rows for event in events if isinstance(event, Replayed))
+    if case.killed and not (failed[0].frames_at_stake or replayed or _read_twice(events)):
+        return "the kill cost nothing, so it proves nothing"
+    return None
+
+
+def _read_twice(events: Sequence[Event]) -> int:
+    """How many events were read again, by all source tasks together."""
+    last = next(event for event in reversed(events) if isinstance(event, Progress))
+    return sum(vertex.rows_in for vertex in last.vertices if vertex.vertex == _SOURCE) - UNPACED.events
+
+
+def _simulate_kills(case: Case, folder: str) -> str | None:
+    """Two kills, at moments within the length that the run has without them."""
+    with tempfile.TemporaryDirectory(prefix="clonos-digests-") as calm_folder:
+        calm = simulate_plan(plan(_job(case, calm_folder), parallelism=case.parallelism), seed=1, kills=0)
+    job = plan(_job(case, folder), parallelism=case.parallelism)
+    outcome = simulate_plan(job, seed=1, kills=2, actions_expected=calm.actions)
+    if outcome.ended is not None:
+        raise_for(outcome.ended)
+    return "; ".join(outcome.problems) or (None if outcome.kills else "nobody could be killed")
+
+
+def cases(queries: Sequence[str], runtimes: Sequence[Runtime]) -> Iterator[Case]:
+    """Query by query, all that there is to compare."""
+    for query in queries:
+        for runtime, parallelism, killed in itertools.product(runtimes, PARALLELISMS, (False, True)):
+            yield Case(query, parallelism, runtime, killed)
+
+
+def verdict(finding: Finding, first: Finding) -> str:
+    """In words, compared with the first run of the same query."""
+    if finding.wrong is None and finding.digest != first.digest:
+        return f"DIFFERENT from the first run, {first.digest}"
+    return "identical" if finding.wrong is None else f"WRONG: {finding.wrong}"
+
+
+def run(queries: tuple[str, ...], runtimes: tuple[str, ...]) -> None:
+    """Runs and prints a line for each; exits with 1 if any is not as it must be."""
+    wanted = [Runtime(name) for name in runtimes or [runtime.value for runtime in Runtime]]
+    firsts: dict[str, Finding] = {}
+    verdicts = []
+    with ExitStack() as stack:
+        if Runtime.RAY in wanted:
+            from clonos_py.runtime.ray.cluster import connected
+
+            stack.enter_context(connected(None))  # one Ray for all runs
+        for case in cases(queries or QUERIES, wanted):
+            finding = find(case)
+            verdicts.append(verdict(finding, firsts.setdefault(case.query, finding)))
+            click.echo(f"{case} {finding.rows:>6} rows  {finding.digest or '-':<16}  {verdicts[-1]}")
+    if set(verdicts) != {"identical"}:
+        raise SystemExit(1)
+
+
+command = click.Command(
+    "digests",
+    callback=run,
+    params=[
+        click.Argument(["queries"], nargs=-1, type=click.Choice(QUERIES)),
+        click.Option(
+            ["--runtime", "runtimes"],
+            multiple=True,
+            type=click.Choice([runtime.value for runtime in Runtime]),
+            help="Only this driver; may be given several times.",
+        ),
+    ],
+    help="Whether QUERIES (all without any) answer alike on every driver, with and without kills.",
+)

@@ -1,0 +1,106 @@
+"""Comparing what queries answer everywhere: what counts as alike, and which kills prove something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from clonos_py.bench import digests
+from clonos_py.bench.digests import PARALLELISMS, UNPACED, Case, Finding, cases, verdict, wrong_answers, wrong_failures
+from clonos_py.bench.nexmark.jobs import QUERIES, build
+from clonos_py.bench.nexmark.oracle import expected
+from clonos_py.connectors import BlackholeSink
+from clonos_py.dsl.settings import Runtime, resolve
+from clonos_py.model.ids import TaskId
+from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed, VertexProgress
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.orders import kills
+
+JOIN = TaskId("join", 0)
+KILLED, CALM = Case("q3", 1, Runtime.LOCAL, killed=True), Case("q3", 1, Runtime.LOCAL)
+
+
+def told(*events: Event, events_read: int = UNPACED.events) -> Sequence[Event]:
+    read = VertexProgress(vertex="source-nexmark", parallelism=1, rows_in=events_read, rows_out=0)
+    return *events, Progress(at_us=9, vertices=(read,), in_flight_bytes=0)
+
+
+def failed(frames_at_stake: int = 0) -> TaskFailed:
+    return TaskFailed(at_us=1, task=JOIN, how="killed on order", frames_at_stake=frames_at_stake)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        told(failed(frames_at_stake=1)),
+        told(failed(), Replayed(at_us=2, task=JOIN, rows=1)),
+        told(failed(), events_read=UNPACED.events + 1),
+    ],
+    ids=["frames at stake", "rows replayed", "events read twice"],
+)
+def test_a_kill_counts_if_something_was_lost_by_it(events: Sequence[Event]) -> None:
+    assert wrong_failures(KILLED, events) is None
+
+
+@pytest.mark.parametrize(
+    ("case", "events", "wrong"),
+    [
+        (KILLED, told(failed()), "the kill cost nothing, so it proves nothing"),
+        (KILLED, told(), "failed: [], ordered: ['join[0]']"),
+        (KILLED, told(failed(1), failed(1)), "failed: ['join[0]', 'join[0]'], ordered: ['join[0]']"),
+        (CALM, told(failed(1)), "failed: ['join[0]'], ordered: []"),
+        (KILLED, told(failed(1), RolledBack(at_us=2, checkpoint=1, reason="lost")), "the job rolled back"),
+    ],
+    ids=["nothing lost", "nobody died", "died twice", "died without an order", "rolled back"],
+)
+def test_failures_that_were_not_ordered_or_prove_nothing_are_wrong(
+    case: Case, events: Sequence[Event], wrong: str
+) -> None:
+    assert wrong_failures(case, events) == wrong
+
+
+def test_answers_are_compared_with_the_independent_ones() -> None:
+    rows = expected("q3", UNPACED)
+    assert wrong_answers("q3", rows) is None
+    assert "1 missing" in str(wrong_answers("q3", rows[1:]))
+    assert str(wrong_answers("q12", [(7, 3)])).startswith("3 bids were counted, there are ")
+
+
+def test_a_run_is_identical_if_right_and_alike_to_the_byte() -> None:
+    first = Finding(3, "aa", None)
+    assert verdict(first, first) == "identical"
+    assert verdict(Finding(3, "bb", None), first) == "DIFFERENT from the first run, aa"
+    assert verdict(Finding(3, "aa", "the job rolled back"), first) == "WRONG: the job rolled back"
+
+
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_query_has_a_task_to_kill(query: str, parallelism: int) -> None:
+    planned = plan(build(query, UNPACED, BlackholeSink()), parallelism=parallelism)
+    assert kills(planned, resolve({"kills": [f"{Case(query, parallelism, Runtime.RAY, True).victim}@1s"]}))
+
+
+def test_each_query_runs_on_each_driver_at_each_parallelism_with_and_without_a_kill() -> None:
+    assert len(set(cases(QUERIES, list(Runtime)))) == 9 * 3 * 2 * 2
+
+
+@pytest.mark.parametrize("query", ["q2", "q8", "q12"])
+def test_the_command_prints_a_line_for_each_run(query: str) -> None:
+    result = CliRunner().invoke(digests.command, [query, "--runtime", "sim"])
+    assert (result.exit_code, result.output.count("identical\n")) == (0, 4), result.output
+    assert [line.split()[:3] for line in result.output.splitlines()] == [[query, p, "sim"] for p in "1122"]
+
+
+def test_the_command_fails_if_any_run_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "find", lambda case: Finding(1, str(case.killed), None))
+    result = CliRunner().invoke(digests.command, ["q0", "--runtime", "local"])
+    assert result.exit_code == 1
+    assert result.output.count("DIFFERENT") == 2
+
+
+def test_a_query_that_there_is_not_is_refused() -> None:
+    result = CliRunner().invoke(digests.command, ["q4"])
+    assert result.exit_code == click.UsageError.exit_code
