@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from clonos_py.causal.log import merge
 from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Expectation, Holdings, Peer, Replay, Restore
+from clonos_py.model.messages import Holdings, Peer, Replay, Restore
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import Manifest
 
 
@@ -67,18 +68,23 @@ def peers(
 def replay_of(
     plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, aborted: Sequence[int], with_log: bool
 ) -> Replay:
-    """What a promoted process needs: the merged log and what survivors have. Raises ProtocolError if holders differ."""
+    """What a promoted process needs: the merged logs and what survivors have. Raises ProtocolError if holders differ.
+
+    Who replays a log depends on whatever it depends on, and is to hold it as its predecessor did: should an upstream
+    task fail again before it has sent anything, nobody else may be left who knows."""
+    if not with_log:
+        return Replay(round_.number, [], [], list(aborted))
+    log = _merged(plan, task, round_, checkpoint)
+    failed_upstream = [origin for origin in sorted(round_.failed) if log and task in plan.hops[origin]]
+    upstream = [s for origin in failed_upstream for s in _merged(plan, origin, round_, checkpoint)]
+    own = set(plan.outputs[task])
+    expected = [e for answer in round_.answers for e in answer.received if e.channel in own]
+    return Replay(round_.number, log, expected, list(aborted), upstream)
+
+
+def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int) -> list[Segment]:
     number = plan.tasks.index(task)
-    log = (
-        merge(([s for s in answer.logs if s.task == number] for answer in round_.answers), checkpoint)
-        if with_log
-        else []
-    )
-    expected: list[Expectation] = []
-    if with_log:
-        own = set(plan.outputs[task])
-        expected = [e for answer in round_.answers for e in answer.received if e.channel in own]
-    return Replay(round_.number, log, expected, list(aborted))
+    return merge(([s for s in answer.logs if s.task == number] for answer in round_.answers), checkpoint)
 
 
 def check_orphans(plan: PhysicalPlan, failed: Collection[TaskId]) -> None:

@@ -61,12 +61,14 @@ class Promote(msgspec.Struct, frozen=True, tag=True):
 
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
-    """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void."""
+    """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void.
+    ``upstream``: the logs of upstream tasks that have failed, too; on them depends what the log says."""
 
     round: int
     log: list[Segment]
     expected: list[Expectation]
     aborted: list[int]
+    upstream: list[Segment] = []
 
 
 class Sever(msgspec.Struct, frozen=True, tag=True):

@@ -155,14 +155,14 @@ class LinkMachine:
     def _on_replay(self, message: control.Replay) -> None:
         if self.state in BEFORE_BEGIN and message.round == self._round and self._replay is None:
             self._replay = message
+            for segment in (*message.upstream, *message.log):
+                self.store.append(segment, self.store.stable)
             if self.attempt is not None and self._restoring.here:
                 self._begin()
 
     def _begin(self) -> None:
         if self._replay is None or self.attempt is None:
             return
-        for segment in self._replay.log:
-            self.store.append(segment, self.store.stable)
         by_channel = {output.channel: output for output in self.outputs}
         for expectation in self._replay.expected:
             by_channel[expectation.channel].expect(expectation)

@@ -314,3 +314,16 @@ def test_a_failure_is_told_with_task_and_kind() -> None:
     (failed,) = told(link.fail(ValueError("no such column")))
     assert (failed.error, failed.message) == ("ClonosError", "middle[0]: ValueError: no such column")
     assert link.state is TaskState.FAILED
+
+
+def test_a_replacement_holds_the_upstream_logs_that_came_with_its_own_though_no_frame_has_come() -> None:
+    link = standby()
+    link.handle(promote(SECOND, Restore(0)))
+    link.handle(control.Replay(1, [OWN_LOG], [], [], [UP_LOG]))
+    (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
+    assert holdings.logs == [UP_LOG]
+    waiting = standby()
+    waiting.handle(promote(SECOND, Restore(3)))
+    waiting.handle(control.Replay(1, [OWN_LOG], [], [], [UP_LOG]))
+    (holdings,) = told(waiting.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
+    assert holdings.logs == [UP_LOG], "its state is still loading"
