@@ -12,7 +12,18 @@ import pyarrow as pa
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record
-from clonos_py.plan.logical import EventTimeColumn, LogicalGraph, Node, Port, ReadSource, Work, WriteSink, renamed
+from clonos_py.plan.logical import (
+    EventTimeColumn,
+    LogicalGraph,
+    Node,
+    Port,
+    ReadSource,
+    Spread,
+    Unite,
+    Work,
+    WriteSink,
+    renamed,
+)
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
@@ -57,6 +68,19 @@ class Draft:
             if other.name == name and other.id != node:
                 raise GraphError(f"{name!r} is the name of the {other.verb} at {other.where} already; names are unique")
         self.nodes[node] = renamed(self.nodes[node], name)
+
+    def set_parallelism(self, node: int, parallelism: int) -> None:
+        """How many tasks a node runs in. Raises GraphError where it is no task's, or one task's, to do the work."""
+        found = self.nodes[node]
+        if not isinstance(parallelism, int) or parallelism < 1:
+            raise GraphError(f"{parallelism!r} is no number of tasks: it is at least 1")
+        if isinstance(found.work, Unite | Spread):
+            raise GraphError(f"a {found.verb} is no work of a task's own: write it behind the verb that follows")
+        if parallelism > 1 and found.inputs and found.exchange(0) == ():
+            raise GraphError(
+                f"all rows meet in one task here, not in {parallelism}: write key_by before it to have more"
+            )
+        self.change(node, parallelism=parallelism)
 
     def graph(self) -> LogicalGraph:
         """The finished graph, every node with its name. Raises GraphError for names that are not stable."""

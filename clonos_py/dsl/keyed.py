@@ -170,6 +170,12 @@ class Table(Generic[R]):
             self._draft.name(self._port.node, name)
         return self
 
+    def parallelism(self, tasks: int) -> Self:
+        """Runs the operator in so many tasks, whatever the job's setting."""
+        with located("parallelism"):
+            self._draft.set_parallelism(self._port.node, tasks)
+        return self
+
     def changes(self) -> Stream[R]:
         """A row for each change of a result."""
         with located("changes"):

@@ -65,6 +65,13 @@ class Stream(Generic[R]):
             self._draft.name(self._port.node, name)
         return self
 
+    def parallelism(self, tasks: int) -> Self:
+        """Runs the operator that this stream comes from in so many tasks, whatever the job's setting. What follows it
+        without a shuffle runs in the same tasks; rows from more or fewer tasks are spread evenly over them."""
+        with located("parallelism"):
+            self._draft.set_parallelism(self._port.node, tasks)
+        return self
+
     @overload
     def filter(self, condition: Expr) -> Stream[R]: ...
     @overload
@@ -308,6 +315,12 @@ class Written:
         """Gives the sink its stable name."""
         with located("named"):
             self._draft.name(self._node, name)
+        return self
+
+    def parallelism(self, tasks: int) -> Written:
+        """Writes in so many tasks, whatever the job's setting."""
+        with located("parallelism"):
+            self._draft.set_parallelism(self._node, tasks)
         return self
 
 

@@ -1,8 +1,9 @@
 """Puts operators into vertices: what needs no shuffle runs in the task of what it reads (D14).
 
-An operator joins the vertex of its producers if all of them are there and no rows have to be brought together or spread
-in between. A function with ``ctx`` does not join a vertex whose windows feed it: a closing window gives any number of
-rows at once, and waiting for a server for each of them would hold up the whole task (D2).
+An operator joins the vertex of its producers if all of them are there, no rows have to be brought together or spread in
+between, and it does not ask for another number of tasks. A function with ``ctx`` does not join a vertex whose windows
+feed it: a closing window gives any number of rows at once, and waiting for a server for each of them would hold up the
+whole task (D2).
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Chains:
         self.links: list[Link] = []
         for node in graph.nodes:
             if isinstance(node.work, ReadSource):
-                self._places[node.id] = _Place(self._begin(parallelism, node), SOURCE)
+                self._places[node.id] = _Place(self._begin(node.parallelism or parallelism, node), SOURCE)
             elif not isinstance(node.work, Unite | Spread):
                 self._place(node)
 
@@ -125,13 +126,16 @@ class Chains:
         chain = places[0].chain
         if any(node.exchange(side) is not None for side in range(len(sides))) or any(feed.spread for feed in every):
             return None
-        if any(place.chain is not chain for place in places):
+        if any(place.chain is not chain for place in places) or node.parallelism not in (None, chain.parallelism):
             return None
         waits = isinstance(node.work, CallPerRow) and node.work.wants_ctx
         return None if waits and any(chain.behind_windows(place.operator) for place in places) else chain
 
     def _parallelism_of(self, node: Node, sides: list[list[Feed]]) -> int:
-        """One where all rows must meet; that of the producers where nothing spreads rows; else what was asked for."""
+        """What it asks for itself; one where all rows must meet; that of the producers where nothing spreads rows; else
+        what the job asks for."""
+        if node.parallelism is not None:
+            return node.parallelism
         if node.exchange(0) == ():
             return 1
         if node.exchange(0) is not None or any(feed.spread for found in sides for feed in found):

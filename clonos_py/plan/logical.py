@@ -162,7 +162,7 @@ class EventTimeColumn:
 class Node:
     """One verb. ``name`` is its stable name (empty until names are resolved, then by default made of ``stem``),
     ``where`` the line that wrote it; ``schemas``, ``records`` and ``times`` are by output port. ``reads``: by side, the
-    columns that it needs, once the planner knows."""
+    columns that it needs, once the planner knows. ``parallelism``: how many tasks it asks for, None for no wish."""
 
     id: int
     verb: str
@@ -175,6 +175,7 @@ class Node:
     times: tuple[EventTimeColumn | None, ...] = ()
     stem: str = ""
     reads: tuple[tuple[str, ...], ...] = ()
+    parallelism: int | None = None
 
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""

@@ -37,6 +37,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         chosen = _at_parallelism(chosen, parallelism)
     graph = rewritten(job.graph())
     _check_causal_sinks(graph, chosen)
+    _check_parallelism(graph, chosen)
     chains = Chains(graph, chosen.parallelism)
     names = {chain.number: most_telling(chain) for chain in chains.chains}
     vertices = tuple(_vertex(chain, names[chain.number], chosen) for chain in chains.chains)
@@ -59,6 +60,15 @@ def _at_parallelism(settings: Settings, parallelism: int) -> Settings:
     if not 1 <= parallelism <= settings.key_groups:
         raise SettingError(f"parallelism is {parallelism}: it must be from 1 to the {settings.key_groups} key groups")
     return replace(settings, parallelism=parallelism)
+
+
+def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
+    for node in graph.nodes:
+        if node.parallelism is not None and node.parallelism > settings.key_groups:
+            raise SettingError(
+                f"{node.where}: {node.name!r} asks for {node.parallelism} tasks: there are at most as many as key "
+                f"groups, and these are {settings.key_groups} ({settings.origin('key_groups')})"
+            )
 
 
 def _vertex(chain: Chain, name: str, settings: Settings) -> Vertex:

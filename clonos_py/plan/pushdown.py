@@ -45,8 +45,8 @@ def push_filters(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _target(graph: LogicalGraph, node: Node) -> Node | None:
-    """What a filter reads, if it alone reads it, and by the main port."""
-    if not isinstance(node.work, FilterRows) or node.inputs[0].port:
+    """What a filter reads, if it alone reads it, and by the main port. A filter with tasks of its own stays there."""
+    if not isinstance(node.work, FilterRows) or node.inputs[0].port or node.parallelism is not None:
         return None
     producer = graph.by_id[node.inputs[0].node]
     readers = [reader for port, found in graph.consumers().items() if port.node == producer.id for reader in found]

@@ -35,6 +35,22 @@ def with_ctx(bid: Bid, ctx: Context) -> Named:
     return Named(bid.auction, str(ctx.time.now()))
 
 
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda: bids().parallelism(0), "0 is no number of tasks: it is at least 1"),
+        (lambda: bids().parallelism("two"), "'two' is no number of tasks"),  # type: ignore[arg-type]
+        (lambda: bids().rebalance().parallelism(2), "a rebalance is no work of a task's own"),
+        (lambda: bids().aggregate(n=count()).parallelism(2), "all rows meet in one task here, not in 2"),
+    ],
+)  # fmt: skip
+def test_a_parallelism_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        write()
+    assert message in str(caught.value)
+    assert ": parallelism: " in str(caught.value)
+
+
 def test_select_gives_the_columns_asked_for_under_their_names() -> None:
     stream = bids().select("auction", col("price").alias("cost"), twice=col("bidder") * 2, seen="at")
     assert stream.schema.names == ["auction", "cost", "twice", "seen"]

@@ -1,63 +1,30 @@
-"""Physical plans: which vertices, which edges, which columns and how many rows travel."""
+"""Physical plans: which vertices, which edges and which columns travel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from clonos_py import (
-    Context,
-    GraphError,
     Instant,
     Job,
     Money,
-    Process,
     Record,
     SettingError,
-    Stream,
-    UserAggregate,
-    aggregate_by,
     between,
     col,
     count,
-    forever,
     session,
     tumbling,
 )  # fmt: skip
-from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.source import NexmarkSource
-from clonos_py.dsl.settings import resolve
-from clonos_py.model.plan import PhysicalPlan
 from clonos_py.plan.physical import plan
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
-
-
-def shape(planned: PhysicalPlan) -> list[str]:
-    """Vertices with what is chained in them, edges with keys and columns."""
-    lines = []
-    for vertex in planned.vertices:
-        members = [vertex.source.name] if vertex.source else []
-        members += [operator.name for operator in vertex.operators]
-        lines.append(f"{vertex.name} x{vertex.parallelism}: {', '.join(members)}")
-    for edge in planned.edges:
-        how = f"{edge.partitioning.value}({', '.join(edge.keys)})" if edge.keys else edge.partitioning.value
-        side = f" side {edge.side}" if edge.side else ""
-        lines.append(f"{edge.source} -> {edge.target}{side} {how}: {', '.join(edge.schema.names)}")
-    return lines
-
-
-def nexmark(query: str, parallelism: int = 2) -> PhysicalPlan:
-    return plan(build(query, NexmarkSource(1_000), Nowhere("out")), parallelism=parallelism)
+from tests.unit.plan.shapes import Label, Watch, nexmark, quick, shape
 
 
 class Word(Record):
     word: str
-
-
-class Label(Record):
-    label: str
 
 
 def words(row: Label) -> Iterator[Word]:
@@ -180,30 +147,6 @@ def test_sessions_are_combined_before_the_shuffle() -> None:
     assert plan(job).edges[0].schema.names == ["bidder", "_start", "_end", "_rows"]
 
 
-class Person(Record):
-    id: int
-    name: str
-    city: str
-
-
-def joined(job: Job) -> Stream[Any]:
-    people = job.source(Rows(Person)).named("people")
-    return people.join(bids(job).select("auction", "bidder", "note"), on=("id", "bidder"), within=forever())
-
-
-def test_a_filter_behind_a_join_moves_to_the_sides_it_reads() -> None:
-    job = Job("sides")
-    condition = (col("city") == "Oslo") & (col("note") == "x") & (col("name") != col("note"))
-    joined(job).filter(condition).select("name", "auction").sink(Nowhere())
-    assert shape(plan(job)) == [
-        "people x1: people, filter.1, join.columns",
-        "source-rows x1: source-rows, filter.2, select",
-        "join x1: join, filter, select-2, sink-nowhere",
-        "people -> join hash(id): id, name",
-        "source-rows -> join side 1 hash(bidder): auction, bidder, note",
-    ]
-
-
 def test_a_join_by_distance_in_time_brings_both_times_to_it() -> None:
     job = Job("apart")
     notes = job.source(Rows(Bid), event_time="at").named("notes").select("bidder", "note", time="at")
@@ -220,104 +163,6 @@ def test_a_join_by_distance_in_time_brings_both_times_to_it() -> None:
     ]
 
 
-def test_a_filter_that_may_fail_stays_behind_a_join() -> None:
-    job = Job("fallible")
-    joined(job).filter(col("auction") // col("bidder") > 1).sink(Nowhere())
-    by_name = {operator.name: vertex.name for vertex in plan(job).vertices for operator in vertex.operators}
-    assert by_name["filter"] == "join"
-
-
-def test_a_filter_on_the_key_moves_before_a_window() -> None:
-    job = Job("keys")
-    windows = bids(job).key_by("auction").window(tumbling("1s")).aggregate(n=count())
-    windows.filter((col("auction") > 5) & (col("n") > 1)).sink(Nowhere())
-    planned = plan(job)
-    assert [operator.name for operator in planned.vertices[0].operators] == ["filter.1", "aggregate.combine"]
-    assert [operator.name for operator in planned.vertices[1].operators] == ["aggregate", "filter", "sink-nowhere"]
-    assert "filter 'filter' moved before 'aggregate'" in planned.notes
-
-
-def test_a_filter_moves_through_unions_projections_and_rebalances() -> None:
-    job = Job("through")
-    first, second = bids(job), job.source(Rows(Bid)).named("more")
-    united = first.union(second).rebalance().select("auction", cost="price")
-    united.filter(col("cost") > 5).sink(Nowhere())
-    assert shape(plan(job, parallelism=2)) == [
-        "source-rows x2: source-rows, filter.1",
-        "more x2: more, filter.2",
-        "sink-nowhere x2: select, sink-nowhere",
-        "source-rows -> sink-nowhere rebalance: auction, price",
-        "more -> sink-nowhere rebalance: auction, price",
-    ]
-
-
-def test_a_filter_is_not_moved_where_somebody_else_reads() -> None:
-    job = Job("shared")
-    spread = bids(job).rebalance()
-    spread.filter(col("auction") > 5).sink(Nowhere("some"))
-    spread.sink(Nowhere("all"))
-    assert plan(job).vertices[0].operators == ()
-
-
-def slow(row: Bid, ctx: Context) -> Label:
-    return Label(str(ctx.time.now()))
-
-
-def quick(row: Bid) -> Label:
-    return Label("x")
-
-
-def test_rows_for_python_functions_come_in_small_frames() -> None:
-    job = Job("frames")
-    stream = bids(job).rebalance()
-    stream.map(quick).sink(Nowhere("quick"))
-    stream.map(slow).sink(Nowhere("slow"))
-    stream.filter(col("auction") > 1).sink(Nowhere("columns"))
-    assert {edge.target: edge.frame_rows for edge in plan(job).edges} == {
-        "sink-quick": 1_024,
-        "sink-slow": 64,
-        "sink-columns": 65_536,
-    }
-
-
-def test_a_source_in_front_of_a_function_reads_little() -> None:
-    job = Job("reads")
-    bids(job).filter(col("auction") > 1).map(slow).sink(Nowhere())
-    source = plan(job).vertices[0].source
-    assert source is not None
-    assert source.factory.keywords == {"read_rows": 64}  # type: ignore[attr-defined]
-
-
-def test_functions_behind_a_window_do_not_shrink_its_frames() -> None:
-    class Counted(Record):
-        auction: int
-
-    def plain(row: Counted) -> Label:
-        return Label("x")
-
-    def asking(row: Counted, ctx: Context) -> Label:
-        return Label("x")
-
-    job = Job("behind")
-    windows = bids(job).key_by("auction").window(tumbling("1s")).aggregate(n=count())
-    windows.map(plain).sink(Nowhere("plain"))
-    windows.map(asking).sink(Nowhere("asking"))
-    planned = plan(job)
-    assert [(edge.target, edge.partitioning.value, edge.frame_rows) for edge in planned.edges] == [
-        ("aggregate", "hash", 65_536),
-        ("sink-asking", "forward", 64),
-    ]
-
-
-def test_folds_and_processes_get_small_frames() -> None:
-    fold = UserAggregate(create=int, add=max, merge=max, result=int)
-    job = Job("folds")
-    stream = bids(job).key_by("auction")
-    stream.window(tumbling("1s")).aggregate(n=aggregate_by(fold, "bidder", returns=int)).sink(Nowhere("fold"))
-    stream.process(Watch).sink(Nowhere("watch"))
-    assert {edge.target: edge.frame_rows for edge in plan(job).edges} == {"aggregate": 1_024, "process": 1_024}
-
-
 def test_dead_letters_of_a_process_have_the_port_behind_its_results() -> None:
     job = Job("caught")
     watched, failed = bids(job).key_by("auction").process(Watch).catch()
@@ -328,11 +173,6 @@ def test_dead_letters_of_a_process_have_the_port_behind_its_results() -> None:
         (0, "sink-watched"),
         (1, "sink-failed"),
     ]
-
-
-class Watch(Process[Bid, Label]):
-    def on_row(self, bid: Bid, ctx: Context) -> Iterator[Label]:
-        yield Label(bid.note or "")
 
 
 def test_a_union_within_a_task_needs_no_edge() -> None:
@@ -353,6 +193,44 @@ def test_a_diamond_over_a_shuffle_is_no_cycle_of_tasks() -> None:
         ("source-rows", "sink-nowhere", "forward"),
         ("select-2", "sink-nowhere", "forward"),
     ]
+
+
+def test_operators_with_a_parallelism_of_their_own_run_in_tasks_of_their_own() -> None:
+    job = Job("own")
+    stream = bids(job).parallelism(1).filter(col("price") > 1).map(quick).parallelism(4)
+    stream.key_by("label").aggregate(n=count()).parallelism(3).changes().sink(Nowhere()).parallelism(1)
+    assert shape(plan(job, parallelism=2)) == [
+        "source-rows x1: source-rows, filter",
+        "map x4: map",
+        "aggregate x3: aggregate",
+        "sink-nowhere x1: sink-nowhere",
+        "source-rows -> map rebalance: auction, bidder, price, at, note",
+        "map -> aggregate hash(label): label",
+        "aggregate -> sink-nowhere rebalance: label, n",
+    ]
+
+
+def test_an_operator_that_asks_for_the_parallelism_it_has_anyway_is_chained() -> None:
+    job = Job("same")
+    bids(job).select("auction").parallelism(2).filter(col("auction") > 1).parallelism(2).sink(Nowhere())
+    assert [vertex.parallelism for vertex in plan(job, parallelism=2).vertices] == [2]
+    assert [vertex.parallelism for vertex in plan(job, parallelism=3).vertices] == [3, 2]
+
+
+def test_a_filter_with_a_parallelism_of_its_own_is_not_moved() -> None:
+    job = Job("stays")
+    bids(job).select("auction").rebalance().filter(col("auction") > 1).parallelism(4).sink(Nowhere())
+    assert shape(plan(job, parallelism=2))[:2] == [
+        "source-rows x2: source-rows, select",
+        "sink-nowhere x4: filter, sink-nowhere",
+    ]
+
+
+def test_more_tasks_of_an_operator_than_key_groups_are_refused() -> None:
+    job = Job("many", key_groups=16)
+    bids(job).sink(Nowhere()).parallelism(17)
+    with pytest.raises(SettingError, match=r"test_physical.py:\d+: 'sink-nowhere' asks for 17 tasks.* these are 16"):
+        plan(job)
 
 
 def test_what_leads_to_no_sink_is_left_out() -> None:
@@ -380,53 +258,6 @@ def test_settings_reach_the_plan() -> None:
     assert planned.vertices[0].standbys == 2
     assert (planned.sharing_depth, planned.key_groups, planned.edges[0].frame_rows) == (0, 16, 500)
     assert planned.settings["parallelism"] == 4
-
-
-def test_a_causal_sink_needs_the_full_depth() -> None:
-    job = Job("causal")
-    bids(job).sink(Nowhere("hot", delivery="causal"))
-    assert plan(job).sharing_depth == -1
-    with pytest.raises(
-        SettingError, match="sink 'sink-hot' has delivery='causal', which needs sharing_depth = full; it is 0"
-    ):
-        plan(job, resolve({"sharing_depth": 0}))
-
-
-def test_more_tasks_than_key_groups_are_refused() -> None:
-    with pytest.raises(SettingError, match="parallelism is 200: it must be from 1 to the 128 key groups"):
-        plan(build("q0", NexmarkSource(1_000), Nowhere()), parallelism=200)
-
-
-class Unportable:
-    def __reduce__(self) -> Any:
-        raise TypeError("cannot pickle a connection")
-
-
-connection = Unportable()
-
-
-def test_a_function_that_cannot_travel_is_refused_naming_what_holds_it_back() -> None:
-    local = Unportable()
-
-    def enrich(row: Bid) -> Label:
-        return Label(str(local))
-
-    job = Job("portable")
-    bids(job).map(enrich).sink(Nowhere())
-    with pytest.raises(GraphError) as caught:
-        plan(job)
-    assert "test_physical.py" in str(caught.value)
-    assert "map: it cannot be sent to a task because of local (Unportable): cannot pickle a connection" in str(
-        caught.value
-    )
-    assert "@service" in str(caught.value)
-
-
-def test_what_an_operator_refuses_names_the_line() -> None:
-    job = Job("ttl")
-    people = job.source(Rows(Person)).named("people")
-    with pytest.raises(GraphError, match="the left stream has no event time"):
-        people.join(bids(job), on=("id", "bidder"), within=forever(ttl="1d"))
 
 
 class Total(Record):
