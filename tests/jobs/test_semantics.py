@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +18,7 @@ from clonos_py import (
     testing,
 )
 from clonos_py.connectors import MemorySink
-from tests.jobs.rows import EVENTS, Body, Event, Pair, both_parallelisms, ran, started, values
+from tests.jobs.rows import BY_KEY, EVENTS, Body, Event, Pair, both_parallelisms, ran, started, values
 
 
 def doubled(event: Event) -> Pair:
@@ -64,6 +66,16 @@ ROW_VERBS: Mapping[str, tuple[Body, list[Pair]]] = {
 def test_verbs_of_rows(verb: str, parallelism: int) -> None:
     body, expected = ROW_VERBS[verb]
     assert values(ran(body, parallelism)) == values(expected)
+
+
+@both_parallelisms
+def test_operators_with_as_many_tasks_as_they_ask_for(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        keyed = events.parallelism(1).map(doubled).parallelism(3).key_by("key")
+        return keyed.aggregate(sum=col("value").sum()).parallelism(2).at_end().filter(col("sum") != 0).parallelism(1)
+
+    sums = {key: sum(2 * event.value for event in events) for key, events in BY_KEY.items()}
+    assert values(ran(body, parallelism)) == Counter((key, total) for key, total in sums.items() if total)
 
 
 def fails_for_some(event: Event) -> Pair:

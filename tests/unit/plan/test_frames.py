@@ -1,0 +1,72 @@
+"""How many rows travel in a frame."""
+
+from __future__ import annotations
+
+from clonos_py import (
+    Context,
+    Job,
+    Record,
+    UserAggregate,
+    aggregate_by,
+    col,
+    count,
+    tumbling,
+)  # fmt: skip
+from clonos_py.plan.physical import plan
+from tests.unit.dsl.connectors import Bid, Nowhere, bids
+from tests.unit.plan.shapes import Label, Watch, quick
+
+
+def slow(row: Bid, ctx: Context) -> Label:
+    return Label(str(ctx.time.now()))
+
+
+def test_rows_for_python_functions_come_in_small_frames() -> None:
+    job = Job("frames")
+    stream = bids(job).rebalance()
+    stream.map(quick).sink(Nowhere("quick"))
+    stream.map(slow).sink(Nowhere("slow"))
+    stream.filter(col("auction") > 1).sink(Nowhere("columns"))
+    assert {edge.target: edge.frame_rows for edge in plan(job).edges} == {
+        "sink-quick": 1_024,
+        "sink-slow": 64,
+        "sink-columns": 65_536,
+    }
+
+
+def test_a_source_in_front_of_a_function_reads_little() -> None:
+    job = Job("reads")
+    bids(job).filter(col("auction") > 1).map(slow).sink(Nowhere())
+    source = plan(job).vertices[0].source
+    assert source is not None
+    assert source.factory.keywords == {"read_rows": 64}  # type: ignore[attr-defined]
+
+
+def test_functions_behind_a_window_do_not_shrink_its_frames() -> None:
+    class Counted(Record):
+        auction: int
+
+    def plain(row: Counted) -> Label:
+        return Label("x")
+
+    def asking(row: Counted, ctx: Context) -> Label:
+        return Label("x")
+
+    job = Job("behind")
+    windows = bids(job).key_by("auction").window(tumbling("1s")).aggregate(n=count())
+    windows.map(plain).sink(Nowhere("plain"))
+    windows.map(asking).sink(Nowhere("asking"))
+    planned = plan(job)
+    assert [(edge.target, edge.partitioning.value, edge.frame_rows) for edge in planned.edges] == [
+        ("aggregate", "hash", 65_536),
+        ("sink-asking", "forward", 64),
+    ]
+
+
+def test_folds_and_processes_get_small_frames() -> None:
+    fold = UserAggregate(create=int, add=max, merge=max, result=int)
+    job = Job("folds")
+    stream = bids(job).key_by("auction")
+    stream.window(tumbling("1s")).aggregate(n=aggregate_by(fold, "bidder", returns=int)).sink(Nowhere("fold"))
+    stream.process(Watch).sink(Nowhere("watch"))
+    assert {edge.target: edge.frame_rows for edge in plan(job).edges} == {"aggregate": 1_024, "process": 1_024}

@@ -1,0 +1,67 @@
+"""What the planner refuses, and how it tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos_py import (
+    GraphError,
+    Job,
+    SettingError,
+    forever,
+)  # fmt: skip
+from clonos_py.bench.nexmark.jobs import build
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.dsl.settings import resolve
+from clonos_py.plan.physical import plan
+from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
+from tests.unit.plan.shapes import Label, Person
+
+
+def test_a_causal_sink_needs_the_full_depth() -> None:
+    job = Job("causal")
+    bids(job).sink(Nowhere("hot", delivery="causal"))
+    assert plan(job).sharing_depth == -1
+    with pytest.raises(
+        SettingError, match="sink 'sink-hot' has delivery='causal', which needs sharing_depth = full; it is 0"
+    ):
+        plan(job, resolve({"sharing_depth": 0}))
+
+
+def test_more_tasks_than_key_groups_are_refused() -> None:
+    with pytest.raises(SettingError, match="parallelism is 200: it must be from 1 to the 128 key groups"):
+        plan(build("q0", NexmarkSource(1_000), Nowhere()), parallelism=200)
+
+
+class Unportable:
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle a connection")
+
+
+connection = Unportable()
+
+
+def test_a_function_that_cannot_travel_is_refused_naming_what_holds_it_back() -> None:
+    local = Unportable()
+
+    def enrich(row: Bid) -> Label:
+        return Label(str(local))
+
+    job = Job("portable")
+    bids(job).map(enrich).sink(Nowhere())
+    with pytest.raises(GraphError) as caught:
+        plan(job)
+    assert "test_refused.py" in str(caught.value)
+    assert "map: it cannot be sent to a task because of local (Unportable): cannot pickle a connection" in str(
+        caught.value
+    )
+    assert "@service" in str(caught.value)
+
+
+def test_what_an_operator_refuses_names_the_line() -> None:
+    job = Job("ttl")
+    people = job.source(Rows(Person)).named("people")
+    with pytest.raises(GraphError, match="the left stream has no event time"):
+        people.join(bids(job), on=("id", "bidder"), within=forever(ttl="1d"))
