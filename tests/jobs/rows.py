@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py import (
-    Instant,
-    Job,
-    Record,
-    Stream,
-    at,
-    testing,
-)
+from clonos_py import Instant, Job, Record, Stream, at, testing
 from clonos_py.connectors import MemorySink, MemorySource
 
 SECOND = at("1s")

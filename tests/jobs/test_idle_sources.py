@@ -7,15 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from clonos_py import (
-    Context,
-    Instant,
-    Job,
-    Record,
-    count,
-    testing,
-    tumbling,
-)
+from clonos_py import Context, Instant, Job, Record, count, testing, tumbling
 from clonos_py.connectors import MemorySink, MemorySource
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.operators import End, Read, Source, Wait

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py import (
-    Stream,
-    between,
-    col,
-    forever,
-    hopping,
-)
+from clonos_py import Stream, between, col, forever, hopping
 from tests.jobs.rows import EVENTS, SECOND, Event, both_parallelisms, ran, starts_of_windows, values
 
 

@@ -11,12 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from clonos_py import (
-    Job,
-    Stream,
-    col,
-    testing,
-)
+from clonos_py import Job, Stream, col, testing
 from clonos_py.connectors import MemorySink
 from tests.jobs.rows import BY_KEY, EVENTS, Body, Event, Pair, both_parallelisms, ran, started, values
 

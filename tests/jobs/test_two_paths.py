@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py import (
-    Context,
-    Instant,
-    Job,
-    Process,
-    Record,
-    col,
-    service,
-    state,
-    testing,
-)
+from clonos_py import Context, Instant, Job, Process, Record, col, service, state, testing
 from clonos_py.connectors import MemorySink
 from clonos_py.runtime.sim.run import Outcome, simulate_plan
 from tests.jobs.rows import EVENTS, Event, both_parallelisms, started, values

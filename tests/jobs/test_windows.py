@@ -9,19 +9,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py import (
-    Instant,
-    Job,
-    Record,
-    UserAggregate,
-    aggregate_by,
-    col,
-    count,
-    hopping,
-    session,
-    testing,
-    tumbling,
-)
+from clonos_py import Instant, Job, Record, UserAggregate, aggregate_by, col, count, hopping, session, testing, tumbling
 from clonos_py.connectors import MemorySink
 from tests.jobs.rows import (
     BY_KEY,

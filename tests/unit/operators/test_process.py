@@ -9,11 +9,7 @@ import pytest
 from clonos_py.model.errors import DivergenceError, GraphError, UserCodeError
 from clonos_py.model.record import at
 from clonos_py.model.times import MAX_TIME
-from clonos_py.operators.process import (
-    Process,
-    ProcessOperator,
-    event_timer,
-)
+from clonos_py.operators.process import Process, ProcessOperator, event_timer
 from clonos_py.services.context import Context
 from tests.unit.operators.accounts import Alert, Audit, Fraud, Story, Txn, operator, texts, txns
 from tests.unit.operators.scripted import advance, opened

@@ -9,14 +9,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.model.errors import GraphError, UserCodeError
-from clonos_py.operators.process import (
-    MapState,
-    Process,
-    ProcessOperator,
-    list_state,
-    map_state,
-    state,
-)
+from clonos_py.operators.process import MapState, Process, ProcessOperator, list_state, map_state, state
 from clonos_py.services.context import Context
 from tests.unit.operators.accounts import Alarm, Alert, Audit, Story, Txn, operator, texts, txns
 from tests.unit.operators.scripted import advance, opened, stored

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from clonos_py.model.times import MAX_TIME
-from clonos_py.operators.process import (
-    Process,
-    event_timer,
-)
+from clonos_py.operators.process import Process, event_timer
 from clonos_py.services.context import Context
 from tests.unit.operators.accounts import Alarm, Audit, Txn, operator, texts, txns
 from tests.unit.operators.scripted import advance, opened, stored

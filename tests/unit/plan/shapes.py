@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from clonos_py import (
-    Context,
-    Job,
-    Process,
-    Record,
-    Stream,
-    forever,
-)  # fmt: skip
+from clonos_py import Context, Job, Process, Record, Stream, forever
 from clonos_py.bench.nexmark.jobs import build
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.plan import PhysicalPlan

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from clonos_py import (
-    Job,
-    col,
-    count,
-    tumbling,
-)  # fmt: skip
+from clonos_py import Job, col, count, tumbling
 from clonos_py.plan.physical import plan
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import joined, shape

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from clonos_py import (
-    Context,
-    Job,
-    Record,
-    UserAggregate,
-    aggregate_by,
-    col,
-    count,
-    tumbling,
-)  # fmt: skip
+from clonos_py import Context, Job, Record, UserAggregate, aggregate_by, col, count, tumbling
 from clonos_py.plan.physical import plan
 from tests.unit.dsl.connectors import Bid, Nowhere, bids
 from tests.unit.plan.shapes import Label, Watch, quick

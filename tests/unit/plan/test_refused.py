@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py import (
-    GraphError,
-    Job,
-    SettingError,
-    forever,
-)  # fmt: skip
+from clonos_py import GraphError, Job, SettingError, forever
 from clonos_py.bench.nexmark.jobs import build
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.dsl.settings import resolve
