@@ -39,7 +39,7 @@ class RayletError(Exception):
 @contextmanager
 def raylets(nodes: int, port: int | None = None) -> Iterator[str]:
     """A cluster of ``nodes`` raylets for as long as the context lasts; gives its address."""
-    head_port = port or _free_port()
+    head_port = _free_port() if port is None else _checked_port(port)
     address = f"{_HOST}:{head_port}"
     _make_token()
     started: list[subprocess.Popen[bytes]] = []
@@ -105,6 +105,17 @@ def _free_port() -> int:
         return port
 
 
+def _checked_port(port: int) -> int:
+    """Ray itself would say this in many lines, after a while. Raises RayletError if nobody can listen there."""
+    try:
+        with socket.create_server((_HOST, port)):
+            return port
+    except (OSError, OverflowError) as error:
+        raise RayletError(
+            f"port {port} of {_HOST} is taken or cannot be used ({error}): give another --port, or none for a free one"
+        ) from error
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2, help="how many nodes (default 2)")
@@ -119,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         pass
     except RayletError as error:
-        raise SystemExit(f"error: {error}") from error
+        raise SystemExit(f"error: {' '.join(str(error).split())}") from error
 
 
 if __name__ == "__main__":

@@ -40,6 +40,13 @@ _QUIET = {
 """Ray reads these when it is imported. A death is for the coordinator to report, not for Ray's log."""
 
 
+_ANSWER_S_MAX = 5.0
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_HTTP2_HEADER_BYTES = 9
+_HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+"""A frame of no content: length, type, flags, stream (RFC 9113, section 4.1)."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """A cluster that this process is connected to."""
@@ -116,16 +123,34 @@ def _join(ray: ModuleType, address: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for a minute before it gives up."""
+    """Ray itself tries for a minute before it gives up, and waits for ever where another program has the port."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         return
     try:
-        socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=5).close()
+        with socket.create_connection((host.removeprefix("ray://"), int(port)), _ANSWER_S_MAX) as connection:
+            answers = _answers_like_ray(connection)
     except OSError as error:
         raise ClusterError(
             f"no Ray cluster answers at {address}: {_line(error)}; start one, or leave it out"
         ) from error
+    if not answers:
+        raise ClusterError(
+            f"the port of {address} is taken by a program that is not Ray: give the address that `ray start --head` "
+            "has told, or leave it out"
+        )
+
+
+def _answers_like_ray(connection: socket.socket) -> bool:
+    """Ray speaks HTTP/2, where a server's first word is a SETTINGS frame. Behind TLS it is left to Ray to find out."""
+    if os.environ.get("RAY_USE_TLS") == "1":
+        return True
+    try:
+        connection.sendall(_HTTP2_PREFACE + _HTTP2_SETTINGS)
+        answer = connection.recv(_HTTP2_HEADER_BYTES, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return answer[3:4] == _HTTP2_SETTINGS[3:4]
 
 
 def _prepared(ray: ModuleType) -> bool:

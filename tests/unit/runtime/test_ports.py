@@ -1,0 +1,84 @@
+"""A port that somebody else has: one line that names it and says what to do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from clonos_py.model.errors import ClusterError
+from clonos_py.runtime.ray.cluster import connected
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+@pytest.fixture(params=[b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"], ids=["hangs up", "speaks HTTP/1"])
+def other_program(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Says this to whoever connects, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.recv(10)
+                    connection.sendall(request.param)
+                    connection.close()
+
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join(5)
+
+
+def started(port: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "deploy" / "start_raylets.py"), "--port", str(port)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_raylets_do_not_start_at_a_port_that_is_taken(taken_port: int) -> None:
+    done = started(taken_port)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: port {taken_port} of 127.0.0.1 is taken or cannot be used (")
+    assert line.endswith("): give another --port, or none for a free one")
+
+
+def test_a_number_that_is_no_port_is_one_line_too() -> None:
+    done = started(99_999)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: port 99999 of 127.0.0.1 is taken or cannot be used (")
+
+
+def test_an_address_where_another_program_listens_is_no_cluster(other_program: int) -> None:
+    address = f"127.0.0.1:{other_program}"
+    with pytest.raises(ClusterError) as refused, connected(address):
+        pass
+    assert str(refused.value) == (
+        f"the port of {address} is taken by a program that is not Ray: give the address that `ray start --head` has "
+        "told, or leave it out"
+    )
+
+
+def test_an_address_where_nobody_says_a_word_is_given_up(taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clonos_py.runtime.ray.cluster._ANSWER_S_MAX", 0.2)
+    with (
+        pytest.raises(ClusterError, match="is taken by a program that is not Ray"),
+        connected(f"127.0.0.1:{taken_port}"),
+    ):
+        pass
