@@ -1,5 +1,4 @@
-"""Not of the official suite: the simplest jobs that move rows between tasks, or call Python for each of them, to measure
-what that costs."""
+"""The simplest jobs that move rows between tasks, or call Python for each. The official suite has none like them."""
 
 from __future__ import annotations
 
