@@ -19,14 +19,14 @@ from clonos_py.columns.views import Bools, Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
-from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import Session
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import END_COLUMN, START_COLUMN, merge_intervals
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.windows import LATE_PORT, with_times
+from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_times
 
 
 class SessionCombine(Operator):
@@ -43,9 +43,8 @@ class SessionCombine(Operator):
             self.out.emit(by_session(self._partials, rows, times, self._gap_us)[0])
 
 
-class SessionAggregate(Operator):
-    """One result per key and session. ``schema`` is filled by name from the keys, ``window_start``, ``window_end`` and
-    the aggregates. ``combined``: the input is that of ``SessionCombine``, and so are late rows."""
+class SessionAggregate(WindowOperator):
+    """One result per key and session. ``combined``: the input is that of ``SessionCombine``, and so are late rows."""
 
     def __init__(
         self,
@@ -57,13 +56,8 @@ class SessionAggregate(Operator):
         lateness_us: int = 0,
         combined: bool = False,
     ) -> None:
-        self._partials = Partials(keys, aggregates)
+        super().__init__(keys, window, aggregates, schema, time_column, lateness_us, combined)
         self._gap_us = window.gap_us
-        self._processing_time = window.processing_time
-        self._schema = schema
-        self._time_column = time_column
-        self._lateness_us = lateness_us
-        self._combined = combined
         self._live = KeyedRows(keys)
         self._reached = MIN_TIME
         self._starts, self._ends = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -79,17 +73,6 @@ class SessionAggregate(Operator):
             sessions, groups = by_session(self._partials, rows, times, self._gap_us)
         if sessions.num_rows:
             self._take(sessions, rows, groups)
-
-    def on_watermark(self, watermark: int) -> int:
-        if not self._processing_time:
-            self._advance(watermark)
-        return watermark
-
-    def on_timer(self, at: int) -> None:
-        self._advance(at)
-
-    def on_end(self) -> None:
-        self._advance(MAX_TIME)
 
     def snapshot(self) -> OperatorState:
         return self._live.snapshot({"reached": self._reached})
@@ -107,7 +90,6 @@ class SessionAggregate(Operator):
             now = max(self.ctx.time.now(), self._reached)
             self.ctx.set_timer(now + self._gap_us)
             return rows, np.full(rows.num_rows, now, np.int64)
-        assert self._time_column is not None, "sessions in event time need a time column"
         return with_times(rows, self._time_column, self.ctx)
 
     def _take(self, sessions: pa.RecordBatch, rows: pa.RecordBatch, groups: Groups | None) -> None:

@@ -18,9 +18,9 @@ import pyarrow as pa
 from clonos_py.columns.grouping import group, group_integers
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.partition import split
-from clonos_py.columns.views import Ints, concat, fixed, valid
+from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
-from clonos_py.model.operators import Operator, OperatorContext
+from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Session, Tumbling
@@ -30,8 +30,7 @@ from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
 from clonos_py.operators.progress import Progress
 from clonos_py.operators.sliding import SlidingMerges
-
-LATE_PORT = 1
+from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_times
 
 
 class WindowCombine(Operator):
@@ -54,9 +53,8 @@ class WindowCombine(Operator):
             self.out.emit(by_pane(self._partials, rows, panes))
 
 
-class WindowAggregate(Operator):
-    """One result per key and window. ``schema`` is filled by name from the keys, ``window_start``, ``window_end`` and
-    the aggregates. ``combined``: the input is that of ``WindowCombine``, and so are late rows."""
+class WindowAggregate(WindowOperator):
+    """One result per key and window. ``combined``: the input is that of ``WindowCombine``, and so are late rows."""
 
     def __init__(
         self,
@@ -68,12 +66,7 @@ class WindowAggregate(Operator):
         lateness_us: int = 0,
         combined: bool = False,
     ) -> None:
-        self._partials = Partials(keys, aggregates)
-        self._schema = schema
-        self._time_column = time_column
-        self._lateness_us = lateness_us
-        self._combined = combined
-        self._processing_time = window.processing_time
+        super().__init__(keys, window, aggregates, schema, time_column, lateness_us, combined)
         self._clock = PaneClock(window, lateness_us)
         self._panes = Panes(self._partials)
         self._merges = SlidingMerges(self._panes, self._clock)
@@ -87,21 +80,9 @@ class WindowAggregate(Operator):
             rows, _ = self._in_windows(rows, fixed(rows.column(PANE_COLUMN)))
             self._take(rows)
         else:
-            assert self._time_column is not None, "windows in event time need a time column"
             rows, times = with_times(rows, self._time_column, self.ctx)
             rows, panes = self._in_windows(rows, self._clock.assign(times))
             self._take(by_pane(self._partials, rows, panes))
-
-    def on_watermark(self, watermark: int) -> int:
-        if not self._processing_time:
-            self._advance(watermark)
-        return watermark
-
-    def on_timer(self, at: int) -> None:
-        self._advance(at)
-
-    def on_end(self) -> None:
-        self._advance(MAX_TIME)
 
     def snapshot(self) -> OperatorState:
         values = self._progress.values(self.ctx.groups) | {"window_rows": self._merges.last_rows}
@@ -227,15 +208,6 @@ def combined_schema(
     names = SESSION_COLUMNS if isinstance(window, Session) else (PANE_COLUMN,)
     extra = [pa.field(name, pa.int64()) for name in names]
     return pa.schema(Partials(keys, aggregates).fields(input_schema, extra))
-
-
-def with_times(rows: pa.RecordBatch, column: str, ctx: OperatorContext) -> tuple[pa.RecordBatch, Ints]:
-    """The rows that have an event time, and these times; the others are counted as ``null_event_time``."""
-    mask = valid(rows.column(column))
-    if mask is not None:
-        ctx.count("null_event_time", int((~mask).sum()))
-        rows = rows.filter(pa.array(mask))
-    return rows, fixed(rows.column(column)).astype(np.int64, copy=False)
 
 
 def by_pane(partials: Partials, rows: pa.RecordBatch, panes: Ints) -> pa.RecordBatch:

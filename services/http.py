@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 import msgspec
 
@@ -83,6 +83,20 @@ class Response:
             raise ServiceError(f"{self.url} answered {self.status} and no JSON: {error}") from error
 
 
+class Options(TypedDict, total=False):
+    """What every request takes, by keyword."""
+
+    headers: Mapping[str, str] | None
+    timeout: str | int
+
+
+class ContentOptions(Options, total=False):
+    """And what one with content takes."""
+
+    json: Any
+    content: bytes | str | None
+
+
 class Http:
     """What ``ctx.http`` is. ``key`` gives the next idempotency key's part that names the input."""
 
@@ -90,33 +104,21 @@ class Http:
         self._ctx = ctx
         self._key = key
 
-    def get(self, url: str, *, headers: Mapping[str, str] | None = None, timeout: str | int = "10s") -> Response:
-        return self.request("GET", url, headers=headers, timeout=timeout)
+    def get(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request without content, see ``request`` for its options and errors."""
+        return self.request("GET", url, **options)
 
-    def post(
-        self,
-        url: str,
-        *,
-        json: Any = None,
-        content: bytes | str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: str | int = "10s",
-    ) -> Response:
-        return self.request("POST", url, json=json, content=content, headers=headers, timeout=timeout)
+    def post(self, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """A request with ``json=`` or ``content=``, see ``request``."""
+        return self.request("POST", url, **options)
 
-    def put(
-        self,
-        url: str,
-        *,
-        json: Any = None,
-        content: bytes | str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: str | int = "10s",
-    ) -> Response:
-        return self.request("PUT", url, json=json, content=content, headers=headers, timeout=timeout)
+    def put(self, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """A request with ``json=`` or ``content=``, see ``request``."""
+        return self.request("PUT", url, **options)
 
-    def delete(self, url: str, *, headers: Mapping[str, str] | None = None, timeout: str | int = "10s") -> Response:
-        return self.request("DELETE", url, headers=headers, timeout=timeout)
+    def delete(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request without content, see ``request``."""
+        return self.request("DELETE", url, **options)
 
     def request(
         self,

@@ -19,7 +19,8 @@ from clonos_py.operators import keyed_rows
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import merge_intervals
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
-from clonos_py.operators.windows import LATE_PORT, combined_schema
+from clonos_py.operators.window_operator import LATE_PORT
+from clonos_py.operators.windows import combined_schema
 from tests.unit.operators.scripted import ScriptedContext, advance, opened, stored
 
 GAP = 5

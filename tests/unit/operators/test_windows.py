@@ -18,7 +18,8 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators import panes
 from clonos_py.operators.panes import PANE_COLUMN
-from clonos_py.operators.windows import LATE_PORT, WindowAggregate, WindowCombine, combined_schema
+from clonos_py.operators.window_operator import LATE_PORT
+from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
 from tests.unit.operators.scripted import ScriptedContext, advance, opened, stored
 
 AGGREGATES = (

@@ -1,0 +1,66 @@
+"""What aggregates over windows of every kind have in common: their parameters, and when windows are due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.views import Ints, fixed, valid
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import Operator, OperatorContext
+from clonos_py.model.times import MAX_TIME
+from clonos_py.model.windows import Window
+from clonos_py.operators.aggregation import Partials
+
+LATE_PORT = 1
+
+
+class WindowOperator(Operator):
+    """Time passes with the watermark or, in processing time, with timers. ``schema`` is filled by name from the keys,
+    ``window_start``, ``window_end`` and the aggregates. ``combined``: rows of each batch are combined already."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        window: Window,
+        aggregates: Sequence[Aggregate],
+        schema: pa.Schema,
+        time_column: str | None = None,
+        lateness_us: int = 0,
+        combined: bool = False,
+    ) -> None:
+        if not (combined or window.processing_time or time_column):
+            raise GraphError("windows in event time need a time column; give the source one or use processing_time")
+        self._partials = Partials(keys, aggregates)
+        self._schema = schema
+        self._processing_time = window.processing_time
+        self._time_column = time_column or ""
+        self._lateness_us = lateness_us
+        self._combined = combined
+
+    def on_watermark(self, watermark: int) -> int:
+        if not self._processing_time:
+            self._advance(watermark)
+        return watermark
+
+    def on_timer(self, at: int) -> None:
+        self._advance(at)
+
+    def on_end(self) -> None:
+        self._advance(MAX_TIME)
+
+    def _advance(self, reached: int) -> None:
+        """Lets out what is due when time has reached this moment."""
+        raise NotImplementedError
+
+
+def with_times(rows: pa.RecordBatch, column: str, ctx: OperatorContext) -> tuple[pa.RecordBatch, Ints]:
+    """The rows that have an event time, and these times; the others are counted as ``null_event_time``."""
+    mask = valid(rows.column(column))
+    if mask is not None:
+        ctx.count("null_event_time", int((~mask).sum()))
+        rows = rows.filter(pa.array(mask))
+    return rows, fixed(rows.column(column)).astype(np.int64, copy=False)
