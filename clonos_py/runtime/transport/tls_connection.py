@@ -32,7 +32,6 @@ class TlsConnection(Connection):
         self._context = tls.acceptor if self.accepted else tls.connector
         self._secured: ssl.SSLSocket | None = None
         self._established = False
-        self._unfinished: memoryview | None = None
 
     def _ready(self) -> bool:
         if not self._established:
@@ -53,15 +52,12 @@ class TlsConnection(Connection):
             self._established = True
 
     def _send(self, pieces: list[memoryview]) -> int:
-        """What OpenSSL could not finish must be given to it again as it was."""
+        """What OpenSSL could not finish must be given to it again: it is, as the queue changes at its end only."""
         assert self._secured is not None
-        self._unfinished = self._unfinished or _gathered(pieces)
         try:
-            count = self._secured.send(self._unfinished)
+            return self._secured.send(_gathered(pieces))
         except OSError as error:
             raise self._plain_error(error) from error
-        self._unfinished = None
-        return count
 
     def _fill(self, targets: list[memoryview]) -> int:
         if not self._ready():

@@ -7,36 +7,24 @@ import logging
 import random
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import trustme
 
+from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import SettingError
+from clonos_py.observe.events import unheard
+from clonos_py.runtime.ray.run import run
+from clonos_py.runtime.transport import tls_connection
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.events import Closed, Drained, Received
 from clonos_py.runtime.transport.tls import Tls, TlsFiles
+from tests.unit.runtime.certificates import Authority
 from tests.unit.runtime.network import LOCALHOST, Network, a_network, garbage
-
-
-class Authority:
-    """Signs certificates and writes the files of the settings."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._folder = folder
-        self._ca = trustme.CA()
-        self._ca.cert_pem.write_to_path(folder / "ca.pem")
-
-    def files(self, name: str = "node", not_after: datetime.datetime | None = None) -> TlsFiles:
-        certificate = self._ca.issue_cert("node.example", not_after=not_after)
-        folder = self._folder
-        files = TlsFiles(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
-        certificate.cert_chain_pems[0].write_to_path(files.certificate)
-        certificate.private_key_pem.write_to_path(files.key)
-        return files
+from tests.unit.task.plans import three
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +95,31 @@ def test_frames_of_all_sizes_arrive_in_their_order(network: Network, tls: Tls, s
     assert [event.header for event in network.of(right, Received)] == [b"%d" % number for number in range(100)]
     bodies = [bytes(event.body or b"") for event in network.of(right, Received)]
     assert bodies == [bytes([number]) * size for number, size in enumerate(sizes)]
+
+
+def test_what_is_left_of_a_record_is_read_though_nothing_follows(
+    network: Network, tls: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second frame comes in the record that ends the first, and the limit of one read falls between them."""
+    monkeypatch.setattr(tls_connection, "READ_BYTES_MAX", 16 << 10)
+    left, right = network.add(tls=tls), network.add(node="elsewhere", tls=tls)
+    mine, _ = network.connected(left, right)
+    left.send(mine, b"first", [b"x" * 10_000, b"x" * 10_000])
+    left.send(mine, b"second", [b"y" * 1_000])
+    network.poll_until(lambda: len(network.of(right, Received)) == 2)
+
+
+def test_frames_queued_while_the_system_takes_no_more_follow_in_their_order(network: Network, tls: Tls) -> None:
+    left, right = network.add(tls=tls), network.add(node="elsewhere", tls=tls)
+    mine, _ = network.connected(left, right)
+    for number in range(12_000):
+        left.send(mine, b"%d" % number, [b"%d" % number * 300])
+        if number % 100 == 0:
+            left.poll(0)
+    assert left.unsent_bytes(mine)
+    network.poll_until(lambda: len(network.of(right, Received)) == 12_000)
+    arrived = [(event.header, bytes(event.body or b"")) for event in network.of(right, Received)]
+    assert arrived == [(b"%d" % number, b"%d" % number * 300) for number in range(12_000)]
 
 
 def test_between_nodes_nothing_can_be_read_on_the_way_and_on_one_node_the_socket_stays_plain(
@@ -333,3 +346,11 @@ def test_a_key_with_a_password_is_refused_without_asking_for_it(files: TlsFiles,
     locked.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, with_password))
     with pytest.raises(SettingError, match="its own key without a password"):
         replace(files, key=locked).load()
+
+
+def test_a_run_whose_files_cannot_serve_ends_before_anything_starts(files: TlsFiles, tmp_path: Path) -> None:
+    paths = {"tls_certificate": files.certificate, "tls_key": files.key, "tls_ca": tmp_path / "absent.pem"}
+    settings = resolve({key: str(path) for key, path in paths.items()})
+    with pytest.raises(SettingError, match=r"tls_ca: .*absent\.pem cannot be read"):
+        run(three(), settings, unheard)
+    assert "ray" not in sys.modules or not sys.modules["ray"].is_initialized()
