@@ -183,7 +183,8 @@ def event_timer() -> Timer:
 
 
 def processing_timer() -> Timer:
-    """A timer per key that fires when the wall clock reaches it."""
+    """A timer per key that fires when the wall clock reaches it; never, if the input ends before. Event timers that are
+    set at the end of the input fire then."""
     return Timer(processing_time=True)
 
 

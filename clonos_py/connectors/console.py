@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
-import sys
 
 import polars as pl
 import pyarrow as pa
 
 from clonos_py.connectors.row_files import check_columns
+from clonos_py.connectors.terminal import terminal
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.operators import Sink
 
 
 class PrintSink(SinkDefinition):
-    """Prints each row as one line of JSON, as soon as it comes: after a failure some may be printed again."""
+    """Prints each row as one line of JSON on the standard output of the run, as soon as it comes.
+
+    Lines of one task keep their order, wherever it runs. None is lost; after a failure those since the last checkpoint
+    may be printed again, since what has been shown cannot be taken back.
+    """
 
     def create(self, schema: pa.Schema) -> Sink:
         check_columns("PrintSink", "jsonl", schema)
@@ -25,6 +29,12 @@ class _Printer(Sink):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         text = io.BytesIO()
         pl.DataFrame(pl.from_arrow(rows)).write_ndjson(text)
-        sys.stdout.write(text.getvalue().decode())
-        sys.stdout.flush()
+        terminal().write(text.getvalue().decode())
         self.ctx.count("rows_out", rows.num_rows)
+
+    def prepare(self, checkpoint: int) -> None:
+        """A completed checkpoint is not replayed: what it covers must have been carried to the terminal."""
+        terminal().flush()
+
+    def on_end(self) -> None:
+        terminal().flush()

@@ -101,6 +101,7 @@ class Happening(Enum):
     CHECKPOINT_ABORTED = "checkpoint aborted"
     TASK_FAILED = "task failed"
     STANDBY_LOST = "standby lost"
+    STANDBY_UNREADY = "standby unready"
     STANDBY_PROMOTED = "standby promoted"
     REPLAY_STARTED = "replay started"
     REPLAYED = "replayed"

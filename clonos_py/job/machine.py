@@ -152,6 +152,14 @@ class JobMachine:
     def _on_prepared(self, message: messages.Prepared) -> None:
         self._fleet.processes[message.process].prepared = message.checkpoint
 
+    def _on_not_prepared(self, message: messages.NotPrepared) -> None:
+        """Another process would read the same storage: this one tries again with the next checkpoint, or when it is
+        promoted. One that was merely too slow, its checkpoint reclaimed, has been sent the next already."""
+        if message.checkpoint == self._checkpoints.completed:
+            task = self._fleet.processes[message.process].task
+            detail = {"checkpoint": message.checkpoint, "reason": message.reason}
+            self._desk.report(Happening.STANDBY_UNREADY, task, **detail)
+
     def _on_died(self, event: ProcessDied) -> None:
         process = self._fleet.remove(event.process)
         if process is None:
@@ -295,6 +303,7 @@ class JobMachine:
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         messages.Started: _on_started,
         messages.Prepared: _on_prepared,
+        messages.NotPrepared: _on_not_prepared,
         messages.Holdings: _on_holdings,
         messages.Snapshotted: _on_snapshotted,
         messages.SnapshotFailed: _on_snapshot_failed,

@@ -125,6 +125,14 @@ class Prepared(msgspec.Struct, frozen=True, tag=True):
     checkpoint: int
 
 
+class NotPrepared(msgspec.Struct, frozen=True, tag=True):
+    """The state of ``checkpoint`` cannot be read here; the process stands by all the same."""
+
+    process: int
+    checkpoint: int
+    reason: str
+
+
 class Holdings(msgspec.Struct, frozen=True, tag=True):
     """The answer to Sever."""
 
@@ -205,6 +213,7 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 ToCoordinator = (
     Started
     | Prepared
+    | NotPrepared
     | Holdings
     | Snapshotted
     | SnapshotFailed

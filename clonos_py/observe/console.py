@@ -6,7 +6,8 @@ rates, lag, checkpoints and recoveries is drawn four times a second; into a pipe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 from rich.console import Console, Group, RenderableType
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clonos_py.observe.events import Listener, VertexProgress
-from clonos_py.observe.status import RunStatus
+from clonos_py.observe.status import RunStatus, missed_text, unready_text
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
@@ -37,8 +38,13 @@ def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
 
 
 def _live(job: str, status: RunStatus, console: Console) -> Live:
+    """Printed rows go above the view where they are seen on the same terminal, else where they were sent."""
     return Live(
-        get_renderable=lambda: view(job, status), console=console, refresh_per_second=REFRESHES_PER_S, transient=True
+        get_renderable=lambda: view(job, status),
+        console=console,
+        refresh_per_second=REFRESHES_PER_S,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
     )
 
 
@@ -82,7 +88,7 @@ def _vertex_row(vertex: VertexProgress, status: RunStatus) -> tuple[str, ...]:
         f"{status.rows_in[vertex.vertex].per_second:,.0f}",
         f"{status.rows_out[vertex.vertex].per_second:,.0f}",
         f"{vertex.rows_in:,}",
-        "" if vertex.lag_us is None else f"{vertex.lag_us / 1000:,.0f} ms",
+        "" if vertex.lag_us is None else duration_text(vertex.lag_us),
     )
 
 
@@ -103,10 +109,32 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield ", ".join(parts)
     if status.code_changed:
         yield f"  the code has changed since checkpoint {status.code_changed.checkpoint}, from which this run went on"
+    if counted := counts_text(status.progress.counts if status.progress else {}):
+        yield f"  counted: {counted}"
     yield from (f"  {recovery}" for recovery in status.recoveries)
     yield from (
         f"  rolled back to checkpoint {rollback.checkpoint}: {rollback.reason}" for rollback in status.rollbacks
     )
+    yield from (f"  {unready_text(event)}" for event in status.standbys_unready)
+    yield from (f"  {missed_text(event)}" for event in status.kills_missed)
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """What operators counted of rows that went no further, such as ``7 late rows in window``. Results are no news."""
+    told = ((amount, *name.rpartition(".")[::2]) for name, amount in sorted(counts.items()) if amount)
+    return ", ".join(
+        f"{amount:,} {counter.replace('_', ' ')} in {operator}"
+        for amount, operator, counter in told
+        if counter != "rows_out"
+    )
+
+
+def duration_text(duration_us: int) -> str:
+    """``14000`` as ``14 ms``, in the largest unit that leaves three digits or so; what is negative is none."""
+    for unit_us, unit in ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s")):
+        if duration_us >= 10 * unit_us:
+            return f"{duration_us / unit_us:,.0f} {unit}"
+    return f"{max(duration_us, 0) / 1000:,.0f} ms"
 
 
 def bytes_text(size: int) -> str:

@@ -6,8 +6,8 @@ soon and never raise. ``at_us`` counts microseconds since the run began, on a cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from clonos_py.model.ids import Attempt, TaskId
 
@@ -42,7 +42,8 @@ class VertexProgress:
     """Rows received, or input events read by a source."""
     rows_out: int
     lag_us: int | None = None
-    """How far the watermark is behind the time at which the rows were read; None before any is known."""
+    """How far the watermark is behind the time at which rows were read, in the task where it is farthest; None before
+    any is known. Of data from the past, as old as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,9 @@ class Progress(Event):
     """Rows sent between tasks since the run began."""
     cpu_us: int = 0
     """Processor time of all task processes so far, where each task has a process of its own."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What operators have counted since the job's first run, all tasks together, by ``operator.counter``: late rows,
+    dead letters and the like. Rows that a recovery replayed count once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,24 @@ class CheckpointCompleted(Event):
 class CheckpointAborted(Event):
     checkpoint: int
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandbyUnready(Event):
+    """A standby of ``task`` could not load a checkpoint's state. It tries again with the next one, or when it is
+    promoted."""
+
+    task: TaskId
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KillMissed(Event):
+    """A failure on order, ``after_us`` after deployment, that never happened: the job had ended."""
+
+    task: TaskId
+    after_us: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,13 @@ from clonos_py.observe.events import (
     Event,
     Finished,
     FirstNewEffect,
+    KillMissed,
     Progress,
     Recovered,
     Replayed,
     RolledBack,
     StandbyActivated,
+    StandbyUnready,
     TaskEvent,
     TaskFailed,
 )
@@ -67,6 +69,14 @@ class Recovery:
         return f"{self.task} failed ({self.how})" + (f": {told}" if told else "")
 
 
+def unready_text(event: StandbyUnready) -> str:
+    return f"the standby of {event.task} could not load checkpoint {event.checkpoint}: {event.reason}"
+
+
+def missed_text(event: KillMissed) -> str:
+    return f"kill of {event.task} at {event.after_us / 1e6:g}s never happened: the job had ended"
+
+
 @dataclass
 class RunStatus:
     """Folds events; ``rows_in`` and ``rows_out`` meter rates by vertex."""
@@ -81,6 +91,8 @@ class RunStatus:
     aborted: list[CheckpointAborted] = field(default_factory=list)
     rollbacks: list[RolledBack] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
+    kills_missed: list[KillMissed] = field(default_factory=list)
+    standbys_unready: list[StandbyUnready] = field(default_factory=list)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional things, in words."""
     code_changed: CodeChanged | None = None
@@ -104,6 +116,11 @@ class RunStatus:
             case RolledBack():
                 self.rollbacks.append(event)
                 self.news.append(f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
+            case StandbyUnready():
+                self.standbys_unready.append(event)
+                self.news.append(unready_text(event))
+            case KillMissed():
+                self.kills_missed.append(event)
             case TaskFailed(task=task, how=how):
                 self.recoveries.append(Recovery(task, how, event.at_us))
             case TaskEvent():

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from clonos_py.model.times import MIN_TIME
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.task.events import Observed
 
 
 class Counters:
-    """Totals since the process began. Used by one thread only. Time is told, so that virtual time serves as well."""
+    """Totals since the process began; what operators count is in the task's snapshots, so a replay counts it once.
+
+    Used by one thread only. Time is told, so that virtual time serves as well."""
 
     def __init__(self) -> None:
         self._events = 0
         self._rows_out = 0
         self._counts: dict[str, int] = {}
+        self._lag_us: int | None = None
         self._latency = LatencyHistogram()
 
     def observe(self, event: Observed, now_us: int) -> None:
         self._events += event.events
         self._rows_out += event.rows_out
-        for name, amount in event.counts.items():
-            self._counts[name] = self._counts.get(name, 0) + amount
+        if event.watermark != MIN_TIME:
+            self._lag_us = now_us - event.watermark
+        if event.counts:
+            self._counts = dict(event.counts)
         if event.marker_us:
             self._latency.record(now_us - event.marker_us)
 
@@ -29,6 +35,7 @@ class Counters:
         return {
             "events": self._events,
             "rows_out": self._rows_out,
+            "lag_us": self._lag_us,
             "counts": dict(self._counts),
             "latency": self._latency.counts,
         }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clonos_py.dsl.settings import Guarantee, Settings
+from clonos_py.dsl.settings import Guarantee, Settings, Spill
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model import errors
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.task.pressure import LinkLimits
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,19 @@ def policy(settings: Settings) -> JobPolicy:
         deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
         replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
     )
+
+
+def limits(settings: Settings) -> LinkLimits:
+    """How much a link may retain, and from where on it spills if it may."""
+    budget = settings.in_flight_budget_bytes
+    if spills(settings):
+        return LinkLimits(budget_bytes=budget, spill_at=settings.spill_threshold_bytes / budget)
+    return LinkLimits(budget_bytes=budget)
+
+
+def spills(settings: Settings) -> bool:
+    """Whether retained frames go to disk when there are many."""
+    return settings.spill is Spill.THRESHOLD
 
 
 def kills(plan: PhysicalPlan, settings: Settings) -> list[tuple[int, TaskId]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,14 @@ from clonos_py.observe.events import (
     Event,
     Finished,
     FirstNewEffect,
+    KillMissed,
     Listener,
     Progress,
     Recovered,
     Replayed,
     RolledBack,
     StandbyActivated,
+    StandbyUnready,
     TaskFailed,
     VertexProgress,
 )
@@ -45,13 +48,19 @@ class News:
     """Failures on order."""
     reports: list[tuple[int, Report]] = field(default_factory=list)
     counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = field(default_factory=dict)
+    printed: list[str] = field(default_factory=list)
+    """Lines of print sinks in other processes, for the terminal of the run."""
 
 
 class Teller:
     """Tells one listener. Times come in as wall-clock microseconds and go out as microseconds since ``began_us``."""
 
-    def __init__(self, plan: PhysicalPlan, began_us: int, listener: Listener) -> None:
+    def __init__(
+        self, plan: PhysicalPlan, began_us: int, listener: Listener, kills: Sequence[tuple[int, TaskId]] = ()
+    ) -> None:
+        """``kills``: the failures on order, each so many microseconds after deployment."""
         self.began_us = began_us
+        self._kills = sorted(kills)
         self._plan, self._listener = plan, listener
         self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
         self._crashed: set[TaskId] = set()
@@ -75,18 +84,35 @@ class Teller:
         self._heard_us.update(dict.fromkeys(news.counters, now_us))
         for at_us, task in news.crashes:
             self._crashed.add(task)
+            self._carried_out(task)
             self._listener(self._failure(at_us - self.began_us, task, "killed on order"))
         for at_us, report in news.reports:
             for event in self._events(at_us - self.began_us, report):
                 if isinstance(event, Finished):
-                    self._finished = True
-                    self._listener(self._progress(event.at_us))
-                self._listener(event)
+                    self._finish(event)
+                else:
+                    self._listener(event)
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._listener(self._progress(now_us - self.began_us))
             for task in self._normality.read(self.latency.counts):
                 self._listener(Recovered(at_us=now_us - self.began_us, task=task))
+
+    def stop(self, now_us: int) -> None:
+        """The run was interrupted, in order."""
+        self._finish(Finished(at_us=now_us - self.began_us, stopped=True))
+
+    def _finish(self, event: Finished) -> None:
+        self._finished = True
+        self._listener(self._progress(event.at_us))
+        for after_us, task in self._kills:
+            self._listener(KillMissed(at_us=event.at_us, task=task, after_us=after_us))
+        self._listener(event)
+
+    def _carried_out(self, task: TaskId) -> None:
+        done = next((order for order in self._kills if order[1] == task), None)
+        if done is not None:
+            self._kills.remove(done)
 
     def _failure(self, at_us: int, task: TaskId, how: str) -> TaskFailed:
         known = [number for number, (owner, found) in self._counters.items() if owner == task and found.get("active")]
@@ -101,6 +127,7 @@ class Teller:
                 parallelism=vertex.parallelism,
                 rows_in=self._sum("events", vertex.name),
                 rows_out=self._sum("rows_out", vertex.name),
+                lag_us=max(self._lags(vertex.name, at_us), default=None),
             )
             for vertex in self._plan.vertices
         )
@@ -110,12 +137,29 @@ class Teller:
             in_flight_bytes=sum(
                 counters["in_flight_bytes"]
                 for number, (_, counters) in self._counters.items()
-                if self._heard_us[number] > at_us + self.began_us - _SILENT_US
+                if self._lately_heard(number, at_us)
             ),
             determinant_bytes=self._sum("delta_bytes"),
             data_bytes=self._sum("data_bytes"),
             cpu_us=sum(counters.get("cpu_us", 0) for _, counters in self._counters.values()),
+            counts=self._counts(),
         )
+
+    def _lately_heard(self, number: int, at_us: int) -> bool:
+        return self._heard_us[number] > at_us + self.began_us - _SILENT_US
+
+    def _lags(self, vertex: str, at_us: int) -> Iterator[int]:
+        for number, (task, counters) in self._counters.items():
+            if task.vertex == vertex and counters["lag_us"] is not None and self._lately_heard(number, at_us):
+                yield counters["lag_us"]
+
+    def _counts(self) -> Mapping[str, int]:
+        """Each task's newest process that has told any knows what its predecessors had counted."""
+        newest = {task: c["counts"] for _, (task, c) in sorted(self._counters.items()) if c["counts"]}
+        totals: Counter[str] = Counter()
+        for counts in newest.values():
+            totals.update(counts)
+        return dict(totals)
 
     def _sum(self, counter: str, vertex: str | None = None) -> int:
         return sum(c[counter] for task, c in self._counters.values() if vertex is None or task.vertex == vertex)
@@ -146,6 +190,8 @@ class Teller:
     def _task_events(self, at_us: int, task: TaskId, report: Report) -> Iterator[Event]:
         detail = report.detail
         match report.what:
+            case Happening.STANDBY_UNREADY:
+                yield StandbyUnready(at_us=at_us, task=task, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.TASK_FAILED:
                 if task not in self._crashed:
                     yield self._failure(at_us, task, detail["reason"])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from clonos_py.channel.frames import Frame, PassThrough
+from clonos_py.channel.inflight import Spill
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import (
     EndJob,
@@ -67,6 +68,8 @@ class Settings:
     code_digest: str = ""
     events_max: int | None = None
     """Give up after so many actions: a job that hangs is a defect."""
+    spill: Callable[[int], Spill | None] = lambda number: None
+    """Where a process, by its number, may put retained frames that memory has no room for."""
 
 
 class LocalProcess:
@@ -207,12 +210,12 @@ class World:
     # ---- processes
 
     def _start(self, number: int, task: TaskId) -> None:
-        link = LinkMachine(
-            self.plan, task, number, self._codec, self._settings.limits, retain=self._settings.policy.replay
-        )
+        world = self._settings
+        spill, retain = world.spill(number), world.policy.replay
+        link = LinkMachine(self.plan, task, number, self._codec, world.limits, spill, retain)
         try:
-            merged = self._settings.limits.frames_merged
-            machine = TaskMachine(self.plan, task, self._ports(task), self._settings.linger_us, merged)
+            merged = world.limits.frames_merged
+            machine = TaskMachine(self.plan, task, self._ports(task), world.linger_us, merged)
         except ClonosError as problem:
             self.ended = EndJob(type(problem).__name__, str(problem))
             return

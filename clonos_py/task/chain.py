@@ -153,6 +153,11 @@ class Chain:
         return states
 
     @property
+    def watermark(self) -> int:
+        """Of the task's input."""
+        return self._watermarks[SOURCE]
+
+    @property
     def watermarks(self) -> list[int]:
         """Of the task's input, then what each operator holds to."""
         return [self._watermarks[number] for number in range(SOURCE, len(self._stages))]

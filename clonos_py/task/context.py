@@ -39,6 +39,8 @@ class Shared:
         self.timers = Timers()
         self.frame: tuple[int, int] = (-1, 0)
         self.counts: dict[str, int] = {}
+        self.counted = False
+        """Whether the counts have changed since somebody looked."""
         self._random: random.Random | None = None
 
     def open_epoch(self) -> None:
@@ -53,6 +55,7 @@ class Shared:
 
     def count(self, metric: str, amount: int) -> None:
         self.counts[metric] = self.counts.get(metric, 0) + amount
+        self.counted = True
 
 
 class _Clock:

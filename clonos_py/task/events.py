@@ -77,6 +77,8 @@ class Progress(msgspec.Struct):
     others: int = 0
     """Events so far that were no frames; they number what idempotency keys are made of (D16)."""
     finished: bool = False
+    counts: dict[str, int] = {}
+    """Counters of the operators: what is replayed counts once."""
 
 
 # ---- link to task
@@ -184,7 +186,10 @@ class Observed:
     marker_us: int = 0
     input: int = -1
     seq: int = -1
+    watermark: int = MIN_TIME
+    """That of the task's input when ``events`` came."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    """All counters of the task's operators, as they are now; empty if none has changed."""
 
 
 FromTask = Produced | Took | Snapped | Entered | Observed

@@ -128,9 +128,13 @@ class LinkMachine:
             self._start()
 
     def _on_load_failed(self, event: io.LoadFailed) -> None:
-        """A slow standby may find its checkpoint reclaimed: it waits for the next one, or for its promotion."""
-        if self._restoring.failed(event.restore) and self.state is not TaskState.STANDBY:
+        """A slow standby may find its checkpoint reclaimed: it says so, and waits for the next one or its promotion."""
+        if not self._restoring.failed(event.restore):
+            return
+        if self.state is not TaskState.STANDBY:
             raise event.problem
+        failed = control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem))
+        self._out.append(io.Tell(failed))
 
     def _restore_channels(self, progress: Progress | None) -> None:
         for channel in self.inputs:

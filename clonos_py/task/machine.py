@@ -181,9 +181,9 @@ class TaskMachine:
             self._events.append(Produced(segment, frames))
             rows_out = sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None)
             self._events.append(Observed(rows_out=rows_out))
-        if self._shared.counts:
-            self._events.append(Observed(counts=self._shared.counts))
-            self._shared.counts = {}
+        if self._shared.counted:
+            self._events.append(Observed(counts=dict(self._shared.counts)))
+            self._shared.counted = False
 
     def _arm_linger(self, now_us: int) -> None:
         if not self._outputs.waiting:
@@ -330,7 +330,7 @@ class TaskMachine:
     def _count_rows(self, rows: int) -> None:
         if self.state is TaskState.REPLAYING:
             self._rows_replayed += rows
-        self._events.append(Observed(events=rows))
+        self._events.append(Observed(events=rows, watermark=self._chain.watermark))
 
     def _pass_marker(self, marker_us: int, channel: int = -1, seq: int = -1) -> None:
         if marker_us:
@@ -357,6 +357,7 @@ class TaskMachine:
     def _finish(self) -> None:
         self._outputs.idle = False
         self._chain.end()
+        self._shared.timers.clear()
         self._outputs.close_with(FrameKind.END)
         self._ended = True
 

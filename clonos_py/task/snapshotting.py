@@ -36,6 +36,8 @@ class Snapshotting:
         progress = item.progress
         self._shared.timers.clear()
         self._shared.open_epoch()
+        self._shared.counts = dict(progress.counts) if progress else {}
+        self._shared.counted = bool(self._shared.counts)
         self._outputs.restore(item.checkpoint, progress)
         self._inputs.restore(progress.inputs if progress else None)
         offset = progress.log_offset if progress else 0
@@ -80,4 +82,5 @@ class Snapshotting:
             partitions=self._reader.partitions if self._reader else {},
             others=others,
             finished=ended,
+            counts=dict(self._shared.counts),
         )

@@ -18,8 +18,10 @@ from clonos_py.model.messages import ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.ray.job_loop import Ears, JobLoop
 from clonos_py.runtime.ray.process import Deployment, Process
+from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.task.pressure import LinkLimits
 from tests.ray.counting_job import counting, expected_digest
+from tests.unit.runtime.certificates import Authority
 
 
 class Threads:
@@ -53,7 +55,11 @@ class Threads:
 
 
 def run(
-    plan: PhysicalPlan, folder: Path, kills: list[tuple[int, TaskId]], spill_at: float | None = None
+    plan: PhysicalPlan,
+    folder: Path,
+    kills: list[tuple[int, TaskId]],
+    spill_at: float | None = None,
+    tls: TlsFiles | None = None,
 ) -> tuple[EndJob | None, list[Report]]:
     """``spill_at``: the share of 1 MiB beyond which retained frames go to disk; None: they stay in memory."""
     reports: list[Report] = []
@@ -72,7 +78,9 @@ def run(
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
         limits = LinkLimits() if spill_at is None else LinkLimits(budget_bytes=1 << 20, spill_at=spill_at)
-        deployment = Deployment(plan, open_store, b"secret", limits, 10_000, True, spill_at is not None, Path(sockets))
+        deployment = Deployment(
+            plan, open_store, b"secret", limits, 10_000, True, spill_at is not None, Path(sockets), tls
+        )
         end = loop.run(Threads(deployment, loop))
     return end, reports
 
@@ -104,6 +112,16 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
 def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path) -> None:
     kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("audit", 1))]
     end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, spill_at=0.001)
+    assert end == EndJob()
+    assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 2
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_tasks_die_and_nothing_is_lost_or_doubled_over_tls(tmp_path: Path) -> None:
+    kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("numbers", 1))]
+    tls = Authority(tmp_path / "authority").files()
+    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, tls=tls)
     assert end == EndJob()
     assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 2
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)

@@ -10,26 +10,28 @@ import secrets
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+from clonos_py.channel.inflight import Spill
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.dsl.settings import Settings
-from clonos_py.job.events import Happening, Report
+from clonos_py.job.events import EndJob, Happening, Report
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import Finished, Listener
+from clonos_py.observe.events import Listener
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.local.clock import RealTime
-from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
+from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for, spills
+from clonos_py.runtime.spill import FileSpill
 from clonos_py.runtime.telling import News, Teller
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world import Settings as WorldSettings
 from clonos_py.runtime.world import World
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.events import Observed
-from clonos_py.task.pressure import LinkLimits
 
 _TELL_US = 50_000
 
@@ -99,30 +101,45 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     """Runs to the end of the sources. Ctrl-C ends the run, its last checkpoint intact, and is raised again. Raises the
     ClonosError that ended the job."""
     clock = RealTime()
-    teller = Teller(plan, clock.now_us(), listener)
-    monitor = Monitor(teller, kills(plan, settings), clock)
+    orders = kills(plan, settings)
+    teller = Teller(plan, clock.now_us(), listener, orders)
+    monitor = Monitor(teller, orders, clock)
     with ExitStack() as stack:
         store = _open_store(plan, settings, stack)
-        limits = LinkLimits(budget_bytes=settings.in_flight_budget_bytes)
         world = World(
             plan,
             store,
             clock,
             _ports(clock),
-            WorldSettings(policy(settings), limits, settings.linger_us, code_digest()),
+            WorldSettings(
+                policy(settings), limits(settings), settings.linger_us, code_digest(), spill=_spill(settings, stack)
+            ),
             monitor.report,
             monitor.observe,
             monitor,
         )
         try:
-            end = world.run()
+            end = _run_to_the_end(world, monitor)
         except KeyboardInterrupt:
-            listener(Finished(at_us=clock.now_us() - teller.began_us, stopped=True))
+            teller.stop(clock.now_us())
             raise
-        finally:
-            monitor.tell(world)
     raise_for(end)
     return RunResult(plan, teller.latency)
+
+
+def _run_to_the_end(world: World, monitor: Monitor) -> EndJob:
+    try:
+        return world.run()
+    finally:
+        monitor.tell(world)
+
+
+def _spill(settings: Settings, stack: ExitStack) -> Callable[[int], Spill | None]:
+    """By process number: where its retained frames go when there are many; the folder is gone after the run."""
+    if not spills(settings):
+        return lambda number: None
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-spilled-")))
+    return lambda number: FileSpill(folder / f"spilled-{number}")
 
 
 def _ports(clock: RealTime) -> Callable[[TaskId], LocalPorts]:

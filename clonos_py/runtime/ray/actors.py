@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.connectors.terminal import CarriedLines, print_on
 from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, Report
 from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
@@ -34,6 +35,8 @@ PROCESS_THREADS = 4
 COORDINATOR_THREADS = 8
 """One runs the job, one is asked for news, the others are told."""
 _NEWS_S_MAX = 0.25
+_PRINTED_CHARACTERS_MAX = 1 << 20
+"""So many printed characters wait for the driver; whoever prints more is sent away until they are fetched."""
 
 
 class ProcessActor:
@@ -54,6 +57,7 @@ class ProcessActor:
         tune_interpreter()
         node, host = context.get_node_id(), ray.util.get_node_ip_address()
         self._coordinator.introduce.remote(self._number, os.getpid(), node)
+        print_on(CarriedLines(lambda lines: bool(ray.get(self._coordinator.printed.remote(lines)))))
         try:
             deployment: Deployment = unpack(self._packed)
             self._process = Process(deployment, self._number, self._task, node, host, self._tell)
@@ -170,6 +174,15 @@ class CoordinatorActor:
             self._fresh.clear()
             news, self._news = self._news, News()
         return news
+
+    def printed(self, lines: str) -> bool:
+        """Lines of a print sink, for the terminal of the run. Whether there is room for them."""
+        with self._lock:
+            if sum(map(len, self._news.printed)) > _PRINTED_CHARACTERS_MAX:
+                return False
+            self._news.printed.append(lines)
+        self._fresh.set()
+        return True
 
     def interrupt(self) -> None:
         """Stops the job as it is, its last checkpoint intact."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.dsl.settings import Guarantee, Settings, Spill
+from clonos_py.connectors.terminal import terminal
+from clonos_py.dsl.settings import Guarantee, Settings
 from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import Finished, Listener
-from clonos_py.runtime.orders import RunResult, kills, policy, raise_for
+from clonos_py.observe.events import Listener
+from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for, spills
 from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, CoordinatorActor, JobOrder
 from clonos_py.runtime.ray.cluster import connected, import_ray, machines
 from clonos_py.runtime.ray.folders import folders
@@ -25,7 +26,6 @@ from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.runtime.telling import News, Teller
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
-from clonos_py.task.pressure import LinkLimits
 
 _SECRET_BYTES = 32
 
@@ -35,7 +35,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     raised again. Raises the ClonosError that ended the job."""
     orders = kills(plan, settings)
     tls = _tls_files(settings)
-    teller = Teller(plan, now_us(), listener)
+    teller = Teller(plan, now_us(), listener, orders)
     with (
         connected(settings.address) as cluster,
         folders(settings.checkpoints, machines()) as (scratch, checkpoints),
@@ -51,7 +51,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         )
         end = _coordinate(plan.job, order, packed, teller)
     if end is None:
-        listener(Finished(at_us=now_us() - teller.began_us, stopped=True))
+        teller.stop(now_us())
         raise KeyboardInterrupt
     raise_for(end)
     return RunResult(plan, teller.latency)
@@ -93,6 +93,8 @@ def _listen(ray: Any, coordinator: Any, teller: Teller) -> EndJob | None:
         try:
             finished, _ = ray.wait([done], timeout=0)
             news: News = ray.get(coordinator.news.remote())
+            for lines in news.printed:
+                terminal().write(lines)
             teller.tell(news, now_us())
             if finished:
                 end: EndJob | None = ray.get(done)
@@ -112,10 +114,10 @@ def _deployment(
         plan=plan,
         open_store=open_store,
         secret=secrets.token_bytes(_SECRET_BYTES),
-        limits=_limits(settings),
+        limits=limits(settings),
         linger_us=settings.linger_us,
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
-        spills=settings.spill is Spill.THRESHOLD,
+        spills=spills(settings),
         scratch=scratch,
         tls=tls,
     )
@@ -129,10 +131,3 @@ def _tls_files(settings: Settings) -> TlsFiles | None:
     files = TlsFiles(*(Path(path).absolute() for path in paths))
     files.load()
     return files
-
-
-def _limits(settings: Settings) -> LinkLimits:
-    budget = settings.in_flight_budget_bytes
-    if settings.spill is Spill.THRESHOLD:
-        return LinkLimits(budget_bytes=budget, spill_at=settings.spill_threshold_bytes / budget)
-    return LinkLimits(budget_bytes=budget)

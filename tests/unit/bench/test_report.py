@@ -17,6 +17,7 @@ from clonos_py.observe.events import (
     Deployed,
     Detected,
     FirstNewEffect,
+    KillMissed,
     Progress,
     Recovered,
     Replayed,
@@ -77,6 +78,8 @@ def test_a_report_is_plain_data_of_everything_that_happened() -> None:
     assert made["attempts_changed"] == ["join[1]"]
     assert made["checkpoints"]["median_ms"] == 12.5
     assert made["bytes"] == {"data": 9_000, "determinants": 90, "retained": 100}
+    assert made["counts"] == {"join.late_rows": 3}
+    assert made["kills_missed"] == [{"task": "join[1]", "at_s": 60.0}]
     assert made["plan"]["shuffles"] == [{"from": "events", "to": "join", "by": ["id"], "columns": ["id"]}]
     assert made["throughput"]["events"] == 6_000
     assert next(iter(lines(made))) == "6,000 events, 1,000 events/s over 3.0 s"
@@ -95,6 +98,7 @@ def _recorded() -> Recorder:
                 in_flight_bytes=100,
                 determinant_bytes=90,
                 data_bytes=9_000,
+                counts={"join.late_rows": 3},
             )
         )
     recorder(CheckpointCompleted(at_us=3_000_000, checkpoint=1, duration_ms=12.5, bytes=4))
@@ -104,6 +108,7 @@ def _recorded() -> Recorder:
     recorder(Replayed(at_us=4_300_000, task=JOIN, rows=777))
     recorder(FirstNewEffect(at_us=4_310_000, task=JOIN))
     recorder(Recovered(at_us=4_900_000, task=JOIN))
+    recorder(KillMissed(at_us=7_000_000, task=JOIN, after_us=60_000_000))
     return recorder
 
 

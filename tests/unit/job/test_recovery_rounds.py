@@ -2,10 +2,32 @@ from __future__ import annotations
 
 import pytest
 
-from clonos_py.job.events import EndJob, Happening, JobPolicy, KillProcess, OpenGeneration, ProcessDied, StartProcess
+from clonos_py.job.events import (
+    EndJob,
+    Happening,
+    JobPolicy,
+    KillProcess,
+    ManifestWritten,
+    OpenGeneration,
+    ProcessDied,
+    Report,
+    StartProcess,
+)
 from clonos_py.job.machine import JobState
 from clonos_py.model.ids import Attempt
-from clonos_py.model.messages import Failed, Holdings, NewEffect, Ping, Pong, Promote, Replay, Running, Sever, Suspect
+from clonos_py.model.messages import (
+    Failed,
+    Holdings,
+    NewEffect,
+    NotPrepared,
+    Ping,
+    Pong,
+    Promote,
+    Replay,
+    Running,
+    Sever,
+    Suspect,
+)
 from tests.unit.job.stage import (
     MIDDLE,
     SECOND_US,
@@ -54,6 +76,24 @@ def test_only_receivers_of_the_failed_task_subscribe_anew() -> None:
     assert severs[stage.process(SOURCE)].replacements == []
     (peer,) = severs[stage.process(SINK)].replacements
     assert (peer.address, peer.attempt) == (f"host:{stage.process(MIDDLE)}", Attempt(1, 2))
+
+
+def test_a_standby_that_cannot_load_the_newest_checkpoint_is_told_of_and_goes_on_standing_by() -> None:
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US))
+    stage.wait(SECOND_US)
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    stage.say(ManifestWritten(1))
+    standby = stage.standby(MIDDLE)
+    (report,) = stage.say(NotPrepared(standby, 1, "a chunk is damaged"))
+    told = Report(Happening.STANDBY_UNREADY, MIDDLE, {"checkpoint": 1, "reason": "a chunk is damaged"})
+    assert report == told
+    promoted = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Promote)
+    assert [process for process, _ in promoted] == [standby]
+
+
+def test_a_standby_that_was_too_slow_for_a_checkpoint_is_no_news() -> None:
+    stage = deployed()
+    assert stage.say(NotPrepared(stage.standby(MIDDLE), 7, "reclaimed")) == []
 
 
 def test_a_used_standby_is_replaced() -> None:

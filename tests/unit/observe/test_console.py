@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.observe.console import bytes_text, view, watch
+from clonos_py.observe.console import bytes_text, duration_text, view, watch
 from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -18,11 +18,13 @@ from clonos_py.observe.events import (
     Event,
     Finished,
     FirstNewEffect,
+    KillMissed,
     Progress,
     Recovered,
     Replayed,
     RolledBack,
     StandbyActivated,
+    StandbyUnready,
     TaskFailed,
     VertexProgress,
 )
@@ -106,6 +108,41 @@ def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
     )
     assert "checkpoint 2 aborted: timed out after 10s" in text
     assert "rolled back to checkpoint 1: determinants of join[0] are lost" in text
+
+
+def test_what_was_not_as_ordered_remains_in_the_sum() -> None:
+    lines = watched(
+        False,
+        *STORY[:4],
+        StandbyUnready(at_us=1_200_000, task=JOIN, checkpoint=1, reason="a chunk is damaged"),
+        KillMissed(at_us=5_000_000, task=JOIN, after_us=60_000_000),
+        Finished(at_us=5_000_000),
+    ).splitlines()
+    assert lines[1:] == [
+        "  the standby of join[0] could not load checkpoint 1: a chunk is damaged",
+        "  kill of join[0] at 60s never happened: the job had ended",
+    ]
+
+
+def test_rows_that_went_no_further_remain_in_the_sum() -> None:
+    counts = {"window-2.late_rows": 1_234, "files.rows_out": 99, "parse.dead_letters": 7, "parse.late_rows": 0}
+    last = Progress(at_us=5_000_000, vertices=(), in_flight_bytes=0, counts=counts)
+    lines = watched(False, last, Finished(at_us=5_000_000)).splitlines()
+    assert lines[1:] == ["  counted: 7 dead letters in parse, 1,234 late rows in window-2"]
+
+
+@pytest.mark.parametrize(
+    ("duration_us", "text"),
+    [
+        (-5, "0 ms"),
+        (14_000, "14 ms"),
+        (9_999_000, "9,999 ms"),
+        (12_000_000, "12 s"),
+        (86_400_000_000 * 4_000, "4,000 d"),
+    ],
+)
+def test_durations_are_told_in_the_unit_that_fits(duration_us: int, text: str) -> None:
+    assert duration_text(duration_us) == text
 
 
 def watched(terminal: bool, *events: Event) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pytest
+
 from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.status import RunStatus
+from clonos_py.runtime.spill import FileSpill, Place
 
 
-def busy_run(**settings: object) -> RunStatus:
+def busy_run(events: int = 3_000_000, **settings: object) -> RunStatus:
     status = RunStatus()
-    order = Order("q8", 3_000_000, sink=SinkKind.DIGEST)
+    order = Order("q8", events, sink=SinkKind.DIGEST)
     run_query(order, resolve({"runtime": "local", **settings}), status.on)
     return status
 
@@ -23,6 +27,31 @@ def test_a_job_that_never_waits_takes_its_checkpoints_and_its_kills_in_time() ->
     assert recovery.first_new_effect_ms is not None
     assert len(status.checkpoints) >= 2
     assert not status.rollbacks
+
+
+def test_a_kill_that_comes_too_late_is_told() -> None:
+    (missed,) = busy_run(100_000, kills=["join[0]@60s"]).kills_missed
+    assert (str(missed.task), missed.after_us) == ("join[0]", 60_000_000)
+
+
+def test_retained_frames_go_to_disk_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    spilled: list[Place] = []
+
+    class Watched(FileSpill):
+        def write(self, body: pa.Buffer | pa.RecordBatch) -> Place:
+            spilled.append(super().write(body))
+            return spilled[-1]
+
+    monkeypatch.setattr("clonos_py.runtime.local.run.FileSpill", Watched)
+    order = Order("q8", 2_000_000, sink=SinkKind.DIGEST)
+    settings = {"runtime": "local", "checkpoint_interval": "60s"}
+    in_memory = run_query(order, resolve(settings))["output"]
+    assert spilled == []
+    spill = {"spill": "spill-threshold", "spill_threshold": "64KiB", "kills": ["join[0]@60ms"]}
+    made = run_query(order, resolve({**settings, **spill}))
+    assert sum(place.size_bytes for place in spilled) > 100_000
+    assert len(made["failures"]) == 1
+    assert made["output"] == in_memory, "what a replacement is sent again comes from disk"
 
 
 def test_the_last_progress_told_counts_every_row() -> None:

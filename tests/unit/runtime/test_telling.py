@@ -1,24 +1,94 @@
+"""From reports and counters to what listeners hear."""
+
 from __future__ import annotations
 
 from typing import Any
 
+from clonos_py.job.events import Happening, Report
 from clonos_py.model.ids import TaskId
-from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.observe.events import Event, Finished, KillMissed, Progress, StandbyUnready, TaskFailed
+from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.telling import News, Teller
-from tests.unit.task.plans import three
+from clonos_py.task.events import Observed
+from tests.unit.task.plans import DOWN, MIDDLE, UP, three
 
-MIDDLE = TaskId("middle", 0)
+BEGAN_US = 1_000_000_000
+NOT_COUNTED = {"in_flight_bytes": 0, "data_bytes": 0, "delta_bytes": 0, "active": 1}
 
 
-def counters(active: int, at_stake: int) -> dict[str, Any]:
-    counted = dict.fromkeys(("events", "rows_out", "in_flight_bytes", "log_bytes", "data_bytes", "delta_bytes"), 0)
-    return {**counted, "latency": {}, "counts": {}, "active": active, "frames_at_stake": at_stake}
+def counters(*observed: Observed, now_us: int = BEGAN_US) -> dict[str, Any]:
+    found = Counters()
+    for event in observed:
+        found.observe(event, now_us)
+    return found.report() | NOT_COUNTED
+
+
+def at_stake(active: int, frames: int) -> dict[str, Any]:
+    return {**counters(), "active": active, "frames_at_stake": frames}
+
+
+def told(teller: Teller, heard: list[Event], news: News, now_us: int = BEGAN_US) -> list[Event]:
+    heard.clear()
+    teller.tell(news, now_us)
+    return list(heard)
+
+
+def finished(at_us: int = BEGAN_US + 5_000_000) -> tuple[int, Report]:
+    return at_us, Report(Happening.FINISHED)
+
+
+def test_a_kill_that_never_came_is_told_at_the_end() -> None:
+    heard: list[Event] = []
+    teller = Teller(three(), BEGAN_US, heard.append, [(9_000_000, MIDDLE), (1_000_000, MIDDLE), (2_000_000, UP)])
+    told(teller, heard, News(crashes=[(BEGAN_US + 1_000_000, MIDDLE)]))
+    events = told(teller, heard, News(crashes=[(BEGAN_US + 2_000_000, UP)], reports=[finished()]))
+    missed = [event for event in events if isinstance(event, KillMissed)]
+    assert [(kill.task, kill.after_us) for kill in missed] == [(MIDDLE, 9_000_000)]
+    assert isinstance(events[-1], Finished)
+
+
+def test_kills_that_an_interrupted_run_never_saw_are_told_too() -> None:
+    heard: list[Event] = []
+    Teller(three(), BEGAN_US, heard.append, [(9_000_000, DOWN)]).stop(BEGAN_US + 1)
+    assert [type(event) for event in heard] == [Progress, KillMissed, Finished]
+    assert heard[-1] == Finished(at_us=1, stopped=True)
+
+
+def test_a_standby_that_is_not_ready_is_told_with_its_reason() -> None:
+    heard: list[Event] = []
+    report = Report(Happening.STANDBY_UNREADY, MIDDLE, {"checkpoint": 3, "reason": "a chunk is damaged"})
+    events = told(Teller(three(), BEGAN_US, heard.append), heard, News(reports=[(BEGAN_US + 7, report)]))
+    assert events[0] == StandbyUnready(at_us=7, task=MIDDLE, checkpoint=3, reason="a chunk is damaged")
+
+
+def last_progress(found: dict[int, tuple[TaskId, dict[str, Any]]]) -> Progress:
+    heard: list[Event] = []
+    events = told(Teller(three(), BEGAN_US, heard.append), heard, News(counters={**found}), BEGAN_US)
+    progress = events[-1]
+    assert isinstance(progress, Progress)
+    return progress
+
+
+def test_the_newest_process_of_each_task_knows_what_was_counted() -> None:
+    dead = counters(Observed(counts={"seen.late_rows": 5}))
+    replacement = counters(Observed(counts={"seen.late_rows": 4}), Observed(counts={"seen.late_rows": 7}))
+    standby = counters()
+    other = counters(Observed(counts={"seen.late_rows": 100, "seen.dead_letters": 1}))
+    found = {2: (MIDDLE, dead), 11: (MIDDLE, replacement), 12: (MIDDLE, standby), 4: (TaskId("middle", 1), other)}
+    assert last_progress(found).counts == {"seen.late_rows": 107, "seen.dead_letters": 1}
+
+
+def test_a_vertex_lags_as_far_as_the_task_whose_watermark_is_farthest_behind() -> None:
+    near = counters(Observed(events=1, watermark=BEGAN_US - 20), Observed(events=1, watermark=BEGAN_US - 10))
+    far = counters(Observed(events=1, watermark=BEGAN_US - 3_000_000))
+    found = {1: (UP, counters(Observed(events=1))), 2: (MIDDLE, near), 3: (TaskId("middle", 1), far)}
+    assert [vertex.lag_us for vertex in last_progress(found).vertices] == [None, 3_000_000, None]
 
 
 def test_what_a_failure_puts_at_stake_is_told_by_the_task_and_not_by_its_standby() -> None:
-    told: list[Event] = []
-    teller = Teller(three(), 0, told.append)
-    teller.tell(News(counters={1: (MIDDLE, counters(1, 70))}), 10)
-    teller.tell(News(counters={2: (MIDDLE, counters(0, 0))}), 20)
+    heard: list[Event] = []
+    teller = Teller(three(), 0, heard.append)
+    teller.tell(News(counters={1: (MIDDLE, at_stake(1, 70))}), 10)
+    teller.tell(News(counters={2: (MIDDLE, at_stake(0, 0))}), 20)
     teller.tell(News(crashes=[(30, MIDDLE)]), 30)
-    assert [event.frames_at_stake for event in told if isinstance(event, TaskFailed)] == [70]
+    assert [event.frames_at_stake for event in heard if isinstance(event, TaskFailed)] == [70]

@@ -50,6 +50,7 @@ class Seen(Operator):
             self._keys.append(key)
             if key < 0:
                 self.ctx.set_timer(-key)
+        self.ctx.count("keys", rows.num_rows)
         self.out.emit(rows)
 
     def on_timer(self, at: int) -> None:

@@ -136,7 +136,8 @@ def test_state_that_is_not_wanted_any_more_is_dropped() -> None:
 def test_a_standby_survives_that_its_checkpoint_was_reclaimed() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(1)))
-    assert link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed"))) == []
+    (told,) = link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed")))
+    assert told == io.Tell(control.NotPrepared(5, 1, "reclaimed"))
     assert of(link.handle(promote(restore=Restore(3))), io.Load) == [io.Load(Restore(3))]
     with pytest.raises(CheckpointError, match="disk gone"):
         link.handle(io.LoadFailed(Restore(3), CheckpointError("disk gone")))

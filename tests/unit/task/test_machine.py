@@ -22,13 +22,14 @@ from clonos_py.model.errors import ProtocolError, SourceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Segment
-from clonos_py.model.times import MAX_TIME
+from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.task.events import (
     AbortCall,
     Begin,
     Deliver,
     Entered,
     MayProduce,
+    Observed,
     Produced,
     Snapped,
     TakeState,
@@ -185,6 +186,14 @@ def test_timers_fire_when_due_and_at_the_same_place_of_a_replay() -> None:
     assert after.keys == before.keys == [[-50, 1, 2], [50]]
 
 
+def test_a_timer_that_is_set_when_the_input_ends_never_fires() -> None:
+    run = Run(plan=three()).offer(Deliver(0, data(0, -50, 1)), Deliver(0, end(1)))
+    assert run.go(now_us=10) == MAX_TIME, "nothing is waited for"
+    run.go(now_us=60)
+    assert [frame.kind for frame in run.frames] == [FrameKind.DATA, FrameKind.END]
+    assert TimerFired(0, 50) not in run.log
+
+
 def test_a_task_held_back_takes_nothing() -> None:
     run = Run().offer(MayProduce(False), Deliver(0, data(0, 1, 2, 3)))
     run.go()
@@ -254,6 +263,31 @@ def test_a_task_goes_on_from_its_snapshot() -> None:
     assert produced.log is not None
     assert (produced.log.start, produced.log.epoch) == (snapped.progress.log_offset, 1)
     assert machine.step(0).wake_us == 500, "timers come back"
+
+
+def counted(events: Sequence[Any]) -> dict[str, int]:
+    """What the task has told last of its operators' counters."""
+    return dict([event.counts for event in events if isinstance(event, Observed) and event.counts][-1])
+
+
+def test_what_a_replacement_replays_counts_once() -> None:
+    plan = three()
+    before = Run(plan=plan).offer(Deliver(0, data(0, 1, 2)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 3)))
+    before.go()
+    (snapped,) = before.of(Snapped)
+    assert counted(before.events) == {"seen.keys": 3}
+    after = TaskMachine(plan, MIDDLE, Outside())
+    after.offer(TakeState(1, {}, snapped.progress))
+    after.offer(Begin(Attempt(1, 2), before.segments[-1:], []))
+    assert counted(after.step(0).events) == {"seen.keys": 2}
+    after.offer(Deliver(0, data(2, 3)))
+    assert counted(after.step(0).events) == {"seen.keys": 3}
+
+
+def test_rows_are_told_with_the_watermark_at_which_they_came() -> None:
+    run = Run(plan=three()).offer(Deliver(0, data(0, 1, watermark=70)), Deliver(0, data(1, 2, watermark=80)))
+    run.go()
+    assert [event.watermark for event in run.of(Observed) if event.events] == [MIN_TIME, 70]
 
 
 def test_state_cannot_be_replaced_once_the_task_has_begun() -> None:

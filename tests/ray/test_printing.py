@@ -1,0 +1,36 @@
+"""Rows printed by workers are read on the terminal of the run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clonos_py.bench.nexmark.jobs import build
+from clonos_py.bench.nexmark.oracle import expected
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.connectors import PrintSink
+from clonos_py.dsl.settings import resolve
+from clonos_py.observe.events import CheckpointCompleted, Event, StandbyActivated
+from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.ray.cluster import Cluster
+
+pytestmark = pytest.mark.ray
+
+EVENTS = 8_000
+
+
+def test_printed_rows_reach_the_terminal_though_their_task_is_killed(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = NexmarkSource(events=EVENTS, rate=2_000, event_rate=500_000, partitions=2)
+    heard: list[Event] = []
+    settings = resolve({"kills": ["source-nexmark[0]@2s"], "checkpoint_interval": "500ms", "parallelism": 2})
+    run_job(build("q2", source, PrintSink()), settings, heard.append)
+    lines = capsys.readouterr().out.splitlines()
+    wanted = sorted(expected("q2", source))
+    assert sorted({tuple(json.loads(line).values()) for line in lines}) == wanted
+    assert [type(event) for event in heard].count(StandbyActivated) == 1
+    assert any(isinstance(event, CheckpointCompleted) for event in heard)
+    assert len(wanted) > 20
+    assert len(lines) < 2 * len(wanted), "what a checkpoint covered is not printed again"
