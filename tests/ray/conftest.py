@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from clonos_py.runtime.ray.cluster import Cluster, connected
+from clonos_py.runtime.ray.cluster import Cluster, connected, import_ray
+
+import_ray()  # before any test imports it: it is made quiet only once
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""Every Nexmark query on real actors, with and without a SIGKILL in the middle, at parallelism 1 and 2.
+"""Every Nexmark query on real actors, with a SIGKILL in the middle.
 
-The rows are those of the independent computation, and, sorted, the same bytes as those of a run in one process.
+The rows are those of the independent computation, and, sorted, the same bytes as those of an undisturbed run in one
+process. ``python -m clonos_py.bench digests`` runs every combination.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from functools import lru_cache
 
 import pytest
 
-from clonos_py.bench.digests import PARALLELISMS, Case, Finding, find
+from clonos_py.bench.digests import Case, Finding, find
 from clonos_py.bench.nexmark.jobs import QUERIES
 from clonos_py.dsl.settings import Runtime
 from clonos_py.runtime.ray.cluster import Cluster
@@ -17,15 +18,18 @@ from clonos_py.runtime.ray.cluster import Cluster
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.parametrize("parallelism", PARALLELISMS)
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_answers_alike_when_a_task_is_killed(cluster: Cluster, query: str, parallelism: int) -> None:
-    assert_as_in_one_process(find(Case(query, parallelism, Runtime.RAY, killed=True)), query)
+def test_a_query_answers_alike_when_one_of_its_tasks_is_killed(cluster: Cluster, query: str) -> None:
+    assert_as_in_one_process(find(Case(query, 2, Runtime.RAY, killed=True)), query)
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_a_query_answers_alike_when_nobody_is_killed(cluster: Cluster, query: str) -> None:
-    assert_as_in_one_process(find(Case(query, 1, Runtime.RAY)), query)
+@pytest.mark.parametrize("query", ["q3", "q7"])
+def test_a_query_answers_alike_when_its_only_task_is_killed(cluster: Cluster, query: str) -> None:
+    assert_as_in_one_process(find(Case(query, 1, Runtime.RAY, killed=True)), query)
+
+
+def test_a_query_answers_alike_when_nobody_is_killed(cluster: Cluster) -> None:
+    assert_as_in_one_process(find(Case("q5", 2, Runtime.RAY)), "q5")
 
 
 def assert_as_in_one_process(found: Finding, query: str) -> None:

@@ -111,7 +111,7 @@ class Killer:
 
 
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, oracle: str, tmp_path: Path) -> None:
-    total, rate = 5_600, 100
+    total, rate = 7_200, 100
     killer = Killer()
     settings = resolve(command_line={"checkpoint_interval": "2s", "parallelism": 2})
     run_job(witnesses(oracle, str(tmp_path), total, rate), settings, killer)

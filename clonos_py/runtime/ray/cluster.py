@@ -34,10 +34,11 @@ _OBJECT_STORE_BYTES = 80 << 20
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|worker processes have been started",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
-"""Ray reads these when it is imported. A death is for the coordinator to report, not for Ray's log."""
+"""Ray reads these when imported. Its messages would stand among printed rows on standard output: a death is for the
+coordinator to report, and a process for each task is the plan."""
 
 
 _ANSWER_S_MAX = 5.0
