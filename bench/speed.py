@@ -23,8 +23,8 @@ _ALL = (*QUERIES, "row_function", "q0/digest", "rebalanced/digest")
 
 
 def measure(query: str, seconds: float, settings: Settings, sink: SinkKind = SinkKind.BLACKHOLE) -> dict[str, Any]:
-    """The report of a run with a steady state of about so many seconds. Shorter runs before it tell how many events that
-    takes: a very short one is seldom as fast."""
+    """The report of a run with a steady state of about so many seconds. Shorter runs before it tell how many events
+    that takes: a very short one is seldom as fast."""
     made = run_query(Order(query, _PROBE_EVENTS, sink=sink), settings)
     for _ in range(_LONGER):
         found = made["throughput"]
