@@ -88,6 +88,14 @@ def check_not_fenced(manifest: Manifest, generations: Sequence[Generation]) -> N
         )
 
 
+def check_newest(generation: int | None, newest: int, job: str) -> None:
+    """Whoever wants to go on after ``generation`` must not have been replaced; None: it has nothing to go on after."""
+    if generation is not None and generation != newest:
+        raise CheckpointError(
+            f"job {job!r} cannot go on after generation {generation}: generation {newest} has taken over; stop this run"
+        )
+
+
 def referenced_files(manifest: Manifest) -> frozenset[str]:
     """The chunk files that a checkpoint needs."""
     tables = (

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.checkpoint.layout import checkpoint_of
-from clonos_py.checkpoint.manifest import Generation, check_not_fenced, collectable, is_void
+from clonos_py.checkpoint.manifest import Generation, check_newest, check_not_fenced, collectable, is_void
 from clonos_py.checkpoint.storage import chunks_of, encode_values
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
@@ -78,8 +78,9 @@ class MemoryStore:
         self._check_present(location)
         return Chunk(self._chunks[location], location)
 
-    def open_generation(self) -> int:
+    def open_generation(self, after: int | None = None) -> int:
         self._fail_if_planned("open_generation")
+        check_newest(after, len(self._generations), self.job)
         newest = self.latest()
         number = len(self._generations) + 1
         self._generations.append(Generation(number, newest.checkpoint if newest else None))

@@ -108,9 +108,10 @@ class CheckpointStore:
 
     # Generations
 
-    def open_generation(self) -> int:
+    def open_generation(self, after: int | None = None) -> int:
         while True:
             number = max((generation.number for generation in self._generations()), default=0) + 1
+            manifests.check_newest(after, number - 1, self.job)
             newest = self.latest()
             record = Generation(number, newest.checkpoint if newest else None)
             path = f"{layout.GENERATIONS}/{layout.generation_name(number)}"

@@ -169,3 +169,25 @@ def test_a_planned_failure_changes_nothing_and_happens_once() -> None:
     assert store.latest() is None
     store.write_manifest(manifest(1, handle))
     assert store.latest() is not None
+
+
+def test_a_coordinator_that_was_replaced_opens_no_generation_any_more(store: SnapshotStore) -> None:
+    first = store.open_generation()
+    assert store.open_generation(after=first) == first + 1
+    with pytest.raises(CheckpointError, match=f"generation {first + 1} has taken over"):
+        store.open_generation(after=first)
+    assert store.open_generation() == first + 2
+
+
+def test_what_was_adopted_stays_the_last_checkpoint_whatever_a_replaced_coordinator_still_writes(
+    store: SnapshotStore,
+) -> None:
+    first = store.open_generation()
+    complete(store, 1, [chunk(0)], generation=first)
+    late = store.write(snapshot(2, [chunk(4)]), FIRST)
+    store.open_generation()
+    with pytest.raises(CheckpointError, match="is refused"):
+        store.write_manifest(manifest(2, late, generation=first))
+    latest = store.latest()
+    assert latest is not None
+    assert latest.checkpoint == 1
