@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from urllib.parse import quote
 
 import msgspec
@@ -18,6 +19,9 @@ from clonos_py.model.operators import OperatorContext, Output, Sink
 from clonos_py.model.state import OperatorState
 
 
+_SUFFIX = ".digest.json"
+
+
 class DigestResult(msgspec.Struct, frozen=True):
     """What one task of a digest sink got up to a checkpoint."""
 
@@ -30,7 +34,8 @@ class DigestResult(msgspec.Struct, frozen=True):
 
 class DigestSink(SinkDefinition):
     """Sums the 64-bit hashes of whole rows. The result is what ``prepare`` gives (``decode_result``); with a folder,
-    it is also written to ``OPERATOR-INDEX.digest.json`` there at each commit (``read_digest``)."""
+    it is also written to ``OPERATOR-INDEX-CHECKPOINT.digest.json`` there at each commit, instead of the one before
+    (``read_digest``): a late commit of an earlier checkpoint overwrites nothing."""
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = None if folder is None else os.path.abspath(folder)
@@ -49,14 +54,18 @@ def decode_result(committable: bytes) -> DigestResult:
 
 def read_digest(folder: str) -> tuple[int, int]:
     """Digest and number of rows over all tasks of the sink that wrote to this folder."""
-    found: list[DigestResult] = []
+    latest: dict[str, DigestResult] = {}
     with named_errors(folder):
         for name in sorted(os.listdir(folder)):
-            if name.endswith(".digest.json"):
+            if name.endswith(_SUFFIX):
                 with open(os.path.join(folder, name), "rb") as file:
-                    found.append(msgspec.json.decode(file.read(), type=DigestResult))
-    newest = max(found, key=lambda result: result.checkpoint, default=None)
-    counted = [r for r in found if newest is not None and r.index < newest.parallelism == r.parallelism]
+                    result = msgspec.json.decode(file.read(), type=DigestResult)
+                owner = name.rpartition("-")[0]
+                latest[owner] = max(result, latest.get(owner, result), key=lambda result: result.checkpoint)
+    newest = max(latest.values(), key=lambda result: result.checkpoint, default=None)
+    counted = [
+        r for r in latest.values() if newest is not None and r.index < newest.parallelism == r.parallelism
+    ]
     return sum(r.digest for r in counted) % MODULUS, sum(r.rows for r in counted)
 
 
@@ -100,11 +109,23 @@ class _Digester(Sink):
     def commit(self, committable: bytes) -> None:
         result = decode_result(committable)
         if self._folder is not None:
-            name = f"{quote(self.ctx.operator, safe=' ')}-{result.index}.digest.json"
-            _replace(os.path.join(self._folder, name), msgspec.json.encode(result))
+            owner = f"{quote(self.ctx.operator, safe=' ')}-{result.index}-"
+            name = f"{owner}{result.checkpoint}{_SUFFIX}"
+            _write_whole(os.path.join(self._folder, name), msgspec.json.encode(result))
+            _remove_before(self._folder, owner, result.checkpoint)
 
 
-def _replace(path: str, content: bytes) -> None:
+def _remove_before(folder: str, owner: str, checkpoint: int) -> None:
+    """Deletes the results of earlier checkpoints."""
+    with named_errors(folder):
+        for name in os.listdir(folder):
+            number = name.removeprefix(owner).removesuffix(_SUFFIX)
+            if name == f"{owner}{number}{_SUFFIX}" and number.isdigit() and int(number) < checkpoint:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
+
+
+def _write_whole(path: str, content: bytes) -> None:
     """Writes a file whole or not at all."""
     with named_errors(path):
         with open(f"{path}.{os.getpid()}.incomplete", "wb") as file:

@@ -73,14 +73,16 @@ class FileWriter(StagedSink):
     def _publish(self, piece: StagedPiece) -> None:
         staged, final = self._staged_path(piece.staged), os.path.join(self._folder, piece.final)
         with named_errors(final):
-            if os.path.exists(staged):
+            if os.path.exists(final) and os.path.exists(staged):
                 self._check_new(final)
+            try:
                 os.rename(staged, final)
-                flush_folder(self._folder)
-            elif not os.path.exists(final):
-                raise SinkError(
-                    f"{staged} is missing, and {final} was not written: restore it, or start anew with --fresh"
-                )
+            except FileNotFoundError:  # this process has renamed it before, or another attempt of this task just now
+                if not os.path.exists(final):
+                    raise SinkError(
+                        f"{staged} is missing, and {final} was not written: restore it, or start anew with --fresh"
+                    ) from None
+            flush_folder(self._folder)
 
     def _check_first(self) -> None:
         """Before the first checkpoint of a run no file of its own can be there: none of its checkpoints is complete."""

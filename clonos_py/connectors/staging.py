@@ -10,7 +10,7 @@ complete, and not named by it or an earlier one, which are visible by then.
 from __future__ import annotations
 
 import itertools
-import os
+import secrets
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +19,8 @@ from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import Sink
 from clonos_py.model.state import OperatorState
 
+_process = secrets.token_hex(4)
+"""Of all processes that stage pieces in one place, on whatever machine, no two have the same."""
 _numbers = itertools.count()
 
 
@@ -63,7 +65,7 @@ class StagedSink(Sink):
 
     def _new_staged_name(self) -> str:
         """Never the same twice, and it tells after which checkpoint the piece was begun."""
-        return f"{self._owner}.after-{self._checkpoint}.{os.getpid()}-{next(_numbers)}"
+        return f"{self._owner}.after-{self._checkpoint}.{_process}-{next(_numbers)}"
 
     def _final_name(self, checkpoint: int) -> str:
         return f"{self._owner}-{checkpoint}"

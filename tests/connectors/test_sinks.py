@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Callable
 from decimal import Decimal
@@ -166,6 +167,42 @@ def test_what_the_dead_left_behind_is_cleared_away(tmp_path: Path) -> None:
     other.commit(of_other)
     assert sorted(row["auction"] for row in read_results(str(tmp_path))) == [1, 2, 7]
     assert list((tmp_path / ".staged").iterdir()) == []
+
+
+def test_two_attempts_of_a_task_may_commit_the_same_piece_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that hung wakes up in the middle of a commit that its replacement has done, too."""
+    hung = start(FileSink(str(tmp_path)))
+    hung.on_rows(hot(1), 0)
+    committable = prepared(hung, 1)
+    replacement = start(FileSink(str(tmp_path)))
+    rename = os.rename
+
+    def overtaken(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        replacement.commit(committable)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", overtaken)
+    hung.commit(committable)
+    hung.commit(committable)
+    assert [row["auction"] for row in read_results(str(tmp_path))] == [1]
+
+
+def test_a_late_commit_of_a_hung_task_does_not_undo_a_later_one(tmp_path: Path) -> None:
+    definition = DigestSink(str(tmp_path))
+    hung, replacement = start(definition), start(definition)
+    for sink in (hung, replacement):
+        sink.on_rows(hot(1), 0)
+    first = prepared(hung, 1)
+    replacement.commit(first)
+    replacement.on_rows(hot(2), 0)
+    replacement.commit(prepared(replacement, 2))
+    result = read_digest(str(tmp_path))
+    hung.commit(first)
+    assert read_digest(str(tmp_path)) == result
+    assert result[1] == 2
 
 
 def test_closing_discards_what_is_not_prepared(tmp_path: Path) -> None:
