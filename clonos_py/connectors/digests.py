@@ -18,7 +18,6 @@ from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import OperatorContext, Output, Sink
 from clonos_py.model.state import OperatorState
 
-
 _SUFFIX = ".digest.json"
 
 
@@ -63,9 +62,7 @@ def read_digest(folder: str) -> tuple[int, int]:
                 owner = name.rpartition("-")[0]
                 latest[owner] = max(result, latest.get(owner, result), key=lambda result: result.checkpoint)
     newest = max(latest.values(), key=lambda result: result.checkpoint, default=None)
-    counted = [
-        r for r in latest.values() if newest is not None and r.index < newest.parallelism == r.parallelism
-    ]
+    counted = [r for r in latest.values() if newest is not None and r.index < newest.parallelism == r.parallelism]
     return sum(r.digest for r in counted) % MODULUS, sum(r.rows for r in counted)
 
 

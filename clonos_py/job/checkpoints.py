@@ -8,6 +8,10 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
 
+_UNHEARD_MAX = 2
+"""So many checkpoints that a lost coordinator triggered may nobody alive have heard of: one is under way at a time, and
+whoever hears of the next has heard of the one before."""
+
 
 @dataclass
 class Pending:
@@ -80,6 +84,12 @@ class Checkpoints:
         assert pending.checkpoint == manifest.checkpoint
         self.manifest, self.pending, self.aborted = manifest, None, []
         return pending
+
+    def resume(self, heard_of: int) -> None:
+        """Goes on after a coordinator that was lost: whatever it triggered beyond the last completed is void.
+        ``heard_of``: the highest number that any process knows."""
+        self._last = max(heard_of, self.completed) + _UNHEARD_MAX
+        self.aborted = list(range(self.completed + 1, self._last + 1))
 
     def abort(self) -> int | None:
         """Gives the pending checkpoint up; its number, None if there is none."""

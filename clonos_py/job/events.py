@@ -107,6 +107,7 @@ class Happening(Enum):
     REPLAYED = "replayed"
     NEW_EFFECT = "first new effect"
     ROLLED_BACK = "rolled back"
+    COORDINATOR_REPLACED = "coordinator replaced"
     DRAINED = "drained"
     FINISHED = "finished"
 

@@ -42,6 +42,12 @@ class Fleet:
         self.processes[process.number] = process
         return process
 
+    def adopt(self, number: int, task: TaskId, now_us: int) -> Process:
+        """A process that another coordinator has started."""
+        self._next = max(self._next, number)
+        process = self.processes[number] = Process(number, task, heard_us=now_us)
+        return process
+
     def remove(self, number: int) -> Process | None:
         return self.processes.pop(number, None)
 

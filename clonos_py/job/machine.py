@@ -2,6 +2,7 @@
 
     STARTING --all processes up--> RUNNING <--> RECOVERING (one or more rounds)
     RUNNING --all tasks drained, final checkpoint committed--> ENDED
+    TAKING_OVER --all processes have answered the roll call--> STARTING, RUNNING or RECOVERING
     any --orphans, divergence--> STARTING of the next generation (global rollback);  any --error--> ENDED
 
 Invariants:
@@ -13,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import ClassVar
 
@@ -35,6 +36,7 @@ from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
+from clonos_py.job.takeover import Takeover
 from clonos_py.model import errors, messages
 from clonos_py.model.errors import ProtocolError, Remedy
 from clonos_py.model.ids import TaskId
@@ -44,6 +46,7 @@ from clonos_py.model.snapshots import Manifest
 
 
 class JobState(Enum):
+    TAKING_OVER = "taking over"
     STARTING = "starting"
     RUNNING = "running"
     RECOVERING = "recovering"
@@ -70,6 +73,8 @@ class JobMachine:
         self._heartbeat = Heartbeat(self._desk)
         self._starts = Starts(self._desk)
         self._course = CheckpointCourse(self._desk)
+        self._takeover = Takeover(self._desk)
+        self._early: list[ToCoordinator | JobEvent] = []
         self._drained: set[TaskId] = set()
         self._committed: set[TaskId] = set()
         self._final: int | None = None
@@ -89,22 +94,41 @@ class JobMachine:
         self._deploy()
         return self._desk.take()
 
+    def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]:
+        """Goes on in the place of a coordinator that was lost. ``roster``: every process that may be alive, by number;
+        the driver tells of those that are not."""
+        self._desk.now_us = now_us
+        self.state = JobState.TAKING_OVER
+        self._takeover.call(roster)
+        self._settle()
+        return self._desk.take()
+
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
         """One message or event in, instructions out."""
         self._desk.now_us = now_us
+        if self.state is JobState.TAKING_OVER:
+            self._hear_roll_call(event)
+        else:
+            self._handle(event)
+        return self._desk.take()
+
+    def _handle(self, event: ToCoordinator | JobEvent) -> None:
         if self.state is not JobState.ENDED:
             process = getattr(event, "process", None)
             known = self._fleet.get(process) if process is not None else None
             if known is not None:
-                known.heard_us = now_us
+                known.heard_us = self._desk.now_us
             if known is not None or process is None:
                 self._HANDLERS[type(event)](self, event)
-        return self._desk.take()
 
     def tick(self, now_us: int) -> list[JobInstruction]:
         """Time has passed: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
         self._desk.now_us = now_us
-        if self.state is not JobState.ENDED:
+        if self.state is JobState.TAKING_OVER:
+            if self._takeover.until_us <= now_us:
+                self._takeover.give_up()
+                self._settle()
+        elif self.state is not JobState.ENDED:
             for process in self._heartbeat.beat():
                 self._replace(process.number, "silent for the heartbeat timeout")
             self._time_checkpoints()
@@ -114,7 +138,16 @@ class JobMachine:
     @property
     def wake_us(self) -> int:
         """When ``tick`` is due next."""
-        return min(self._heartbeat.next_us, self._course.wake_us)
+        return min(self._heartbeat.next_us, self._course.wake_us, self._takeover.until_us)
+
+    @property
+    def generation(self) -> int:
+        return self._desk.generation
+
+    @property
+    def owners(self) -> dict[TaskId, int]:
+        """By task: the process that is it."""
+        return {process.task: process.number for process in self._fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
 
     def _end(self, error: str | None = None, message: str = "") -> None:
         self.state = JobState.ENDED
@@ -123,6 +156,37 @@ class JobMachine:
         if error is None:
             self._desk.report(Happening.FINISHED)
         self._desk.out.append(EndJob(error, message))
+
+    # ---- in the place of a lost coordinator
+
+    def _hear_roll_call(self, event: ToCoordinator | JobEvent) -> None:
+        """What is said besides waits until it is known who is who."""
+        match event:
+            case messages.Present():
+                self._takeover.answer(event)
+            case messages.Started() if process := self._fleet.get(event.process):
+                process.address = event.address
+            case ProcessDied(number):
+                self._takeover.gone(number)
+            case _:
+                self._early.append(event)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Once all have answered: the job goes on from what is true."""
+        if not self._takeover.complete:
+            return
+        self._heartbeat.start()
+        self._drained = self._takeover.settle(self._rounds)
+        self._desk.report(Happening.COORDINATOR_REPLACED, generation=self._desk.generation)
+        self.state = JobState.STARTING if self._rounds.deploying else JobState.RECOVERING
+        if self._rounds.over:
+            self._go_on()
+        else:
+            self._advance(self._rounds.advance)
+        early, self._early = self._early, []
+        for event in [*self._takeover.failures(), *early]:
+            self._handle(event)
 
     # ---- deployment and rounds
 
@@ -188,9 +252,12 @@ class JobMachine:
             self._roll_back(str(problem))
             return
         if ended:
-            self.state = JobState.RUNNING
-            self._course.schedule()
-            self._maybe_final()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self.state = JobState.RUNNING
+        self._course.schedule()
+        self._maybe_final()
 
     def _on_running(self, message: messages.Running) -> None:
         self._rounds.replayed(self._fleet.processes[message.process].task, message.rows_replayed)
@@ -300,6 +367,9 @@ class JobMachine:
     def _on_pong(self, message: messages.Pong) -> None:
         """Being heard is all that counts."""
 
+    def _on_present(self, message: messages.Present) -> None:
+        """It was silent for too long, or answers twice."""
+
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         messages.Started: _on_started,
         messages.Prepared: _on_prepared,
@@ -315,6 +385,7 @@ class JobMachine:
         messages.Suspect: _on_suspect,
         messages.Failed: _on_failed,
         messages.Pong: _on_pong,
+        messages.Present: _on_present,
         ProcessDied: _on_died,
         ManifestWritten: _on_manifest_written,
         ManifestFailed: _on_manifest_failed,

@@ -8,6 +8,8 @@ The first deployment is a round, too: all tasks are "failed" and nobody survives
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from clonos_py.job.desk import Desk
 from clonos_py.job.events import Happening
 from clonos_py.job.fleet import Process, Role
@@ -23,14 +25,15 @@ class Rounds:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._round = Round(0, set())
-        self._deploying = True
+        self.deploying = True
+        """Whether nobody has run yet in this generation."""
         self._counters: dict[TaskId, int] = {}
         self._failed_us: dict[TaskId, int] = {}
 
     def deploy(self) -> None:
         """Starts processes and standbys of all tasks, which are the first attempts of the desk's generation."""
         desk = self._desk
-        self._deploying = True
+        self.deploying = True
         self._counters, self._failed_us = dict.fromkeys(desk.plan.tasks, 0), {}
         self._round = Round(self._round.number + 1, set(desk.plan.tasks))
         for task in desk.plan.tasks:
@@ -39,10 +42,25 @@ class Rounds:
             for _ in range(desk.plan.by_name[task.vertex].standbys):
                 desk.start_process(task)
 
+    def resume(self, number: int, attempts: Mapping[TaskId, Attempt], failed: Collection[TaskId]) -> None:
+        """Goes on for a coordinator that was lost, after its round ``number``. ``attempts`` are the newest known of;
+        ``failed`` has the tasks that no process is, and those that a process has merely been told to be."""
+        desk, fleet = self._desk, self._desk.fleet
+        self.deploying = not fleet.with_role(Role.ACTIVE)
+        self._counters = {task: attempts[task].counter if task in attempts else 1 for task in desk.plan.tasks}
+        if not attempts:
+            self._counters = dict.fromkeys(desk.plan.tasks, 0)
+        self._failed_us = {} if self.deploying else dict.fromkeys(failed, desk.now_us)
+        for task in sorted(failed):
+            if not self.deploying and fleet.owner(task) is None:
+                desk.report(Happening.TASK_FAILED, task, reason="it died while there was no coordinator")
+        self._round = Round(number + 1, set(failed))
+        self._refill_standbys(set(desk.plan.tasks).difference(failed))
+
     def fail(self, process: Process, reason: str) -> None:
         """The process of a task is gone: a new round for it and for those whose round had not ended."""
         task = process.task
-        if not self._deploying:
+        if not self.deploying:
             self._failed_us[task] = self._desk.now_us
             self._desk.report(Happening.TASK_FAILED, task, reason=reason, attempt=str(process.attempt))
         self._round = Round(self._round.number + 1, self._round.failed | {task})
@@ -55,7 +73,7 @@ class Rounds:
         chosen = {task: self._candidate(task) for task in sorted(round_.failed)}
         if any(process is None or process.address is None for process in chosen.values()):
             return False
-        if desk.policy.deduplicate and not self._deploying:
+        if desk.policy.deduplicate and not self.deploying:
             check_orphans(desk.plan, round_.failed)
         round_.started = True
         promoted = [p for p in chosen.values() if p is not None and p.role is Role.STANDBY]
@@ -64,6 +82,11 @@ class Rounds:
             process.role, process.attempt = Role.PROMOTED, Attempt(desk.generation, self._counters[process.task])
         self._tell_everybody(round_, promoted)
         return self._finish()
+
+    @property
+    def over(self) -> bool:
+        """Whether no task has failed, or its replacement has its log."""
+        return not self._round.failed
 
     @property
     def missing(self) -> list[TaskId]:
@@ -86,8 +109,8 @@ class Rounds:
         """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
         received and hold something."""
         desk, owners = self._desk, self._owners()
-        reset = set() if desk.policy.deduplicate or self._deploying else round_.failed
-        all_reset = set(desk.plan.tasks) if not desk.policy.replay and not self._deploying else reset
+        reset = set() if desk.policy.deduplicate or self.deploying else round_.failed
+        all_reset = set(desk.plan.tasks) if not desk.policy.replay and not self.deploying else reset
         attempts = [(task, owners[task][1]) for task in sorted(round_.failed)]
         for process in desk.fleet.with_role(Role.PROMOTED, Role.ACTIVE):
             if process in promoted:
@@ -136,9 +159,9 @@ class Rounds:
             self._report(Happening.REPLAY_STARTED, task, attempt=str(owner.attempt))
         self._refill_standbys(round_.failed)
         round_.failed = set()
-        if self._deploying:
+        if self.deploying:
             desk.report(Happening.DEPLOYED, tasks=len(desk.plan.tasks), generation=desk.generation)
-        self._deploying = False
+        self.deploying = False
         return True
 
     def _refill_standbys(self, tasks: set[TaskId]) -> None:

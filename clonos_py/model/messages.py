@@ -107,7 +107,11 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-ToProcess = Prepare | Promote | Replay | Sever | Trigger | AbortCheckpoint | Complete | Stop | Ping
+class RollCall(msgspec.Struct, frozen=True, tag=True):
+    """A coordinator has taken the place of a lost one: say who you are. Nothing of the lost one comes after this."""
+
+
+ToProcess = Prepare | Promote | Replay | Sever | Trigger | AbortCheckpoint | Complete | Stop | Ping | RollCall
 
 
 # ---- process to coordinator
@@ -210,6 +214,26 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
     counters: dict[str, Any] = {}
 
 
+class Present(msgspec.Struct, frozen=True, tag=True):
+    """The answer to RollCall. Of a process that is still starting only the number: it says Started when it is up."""
+
+    process: int
+    attempt: Attempt | None = None
+    """None: it stands by."""
+    restore: int = 0
+    """The checkpoint whose state it was last asked to start from."""
+    begun: bool = False
+    """Whether it has got its log: it is the task, not only told to be."""
+    drained: bool = False
+    round: int = 0
+    """The last recovery round that it has taken part in."""
+    checkpoint: int = 0
+    """The highest number of a checkpoint, complete or not, that it has heard of."""
+    peers: list[tuple[TaskId, Attempt]] = []
+    """Whom it listens to and whom it serves."""
+    failure: Failed | None = None
+
+
 ToCoordinator = (
     Started
     | Prepared
@@ -225,6 +249,7 @@ ToCoordinator = (
     | Suspect
     | Failed
     | Pong
+    | Present
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -16,26 +16,12 @@ from typing import Any, Protocol
 from clonos_py.channel.frames import Frame, PassThrough
 from clonos_py.channel.inflight import Spill
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import (
-    EndJob,
-    JobInstruction,
-    JobPolicy,
-    KillProcess,
-    ManifestFailed,
-    ManifestWritten,
-    OpenGeneration,
-    ProcessDied,
-    Report,
-    Send,
-    StartProcess,
-    WriteManifest,
-)
-from clonos_py.job.machine import JobMachine
+from clonos_py.job.events import EndJob, JobPolicy, Report
 from clonos_py.model.errors import CheckpointError, ClonosError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Started
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime.coordination import Coordination
 from clonos_py.task import instructions as io
 from clonos_py.task.context import Ports
 from clonos_py.task.events import Observed, TaskState
@@ -94,7 +80,7 @@ class Connection:
         return self.sender if process is self.receiver else self.receiver
 
 
-class World:
+class World(Coordination):
     """Runs one job to its end. ``hook`` is called before every action: fault injection, progress, interruption."""
 
     def __init__(
@@ -111,7 +97,7 @@ class World:
         self.plan, self.store, self.scheduler = plan, store, scheduler
         self.processes: dict[int, LocalProcess] = {}
         self._ports, self._settings = ports, settings
-        self._listener, self._observer, self._hook = listener, observer, hook
+        self._observer, self._hook = observer, hook
         self._codec = PassThrough()
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
@@ -120,8 +106,7 @@ class World:
         self.actions_done = 0
         self.ended: EndJob | None = None
         self.now_us = scheduler.now_us()
-        self.job = JobMachine(plan, settings.policy, store.latest(), store.open_generation(), settings.code_digest)
-        self._tick_at = MAX_TIME
+        super().__init__(settings.policy, settings.code_digest, listener)
 
     # ---- scheduling
 
@@ -160,53 +145,6 @@ class World:
             self._hook(self)
         action()
 
-    # ---- the coordinator
-
-    def tell(self, queue: Hashable, event: Any) -> None:
-        """A message or event is on its way to the coordinator."""
-        self.after("control", (queue, "to coordinator"), lambda: self._coordinate(self.job.handle(event, self.now_us)))
-
-    def _coordinate(self, instructions: list[JobInstruction]) -> None:
-        for instruction in instructions:
-            self._obey_coordinator(instruction)
-        if self.ended is None and self.job.wake_us != self._tick_at:
-            self._tick_at = self.job.wake_us
-            at_us = self._tick_at
-            self.at(at_us, lambda: self._tick(at_us))
-
-    def _tick(self, at_us: int) -> None:
-        if at_us == self._tick_at:
-            self._tick_at = MAX_TIME
-            self._coordinate(self.job.tick(self.now_us))
-
-    def _obey_coordinator(self, instruction: JobInstruction) -> None:
-        match instruction:
-            case StartProcess(number, task):
-                self.after("start", ("start", number), lambda: self._start(number, task))
-            case KillProcess(number):
-                self._end_process(number)
-            case Send(number, message):
-                self.after("control", (number, "from coordinator"), lambda: self._link_event(number, message))
-            case WriteManifest():
-                self.after("disk", "manifest", lambda: self._write_manifest(instruction))
-            case OpenGeneration():
-                self.store.open_generation()
-            case Report():
-                self._listener(self.now_us, instruction)
-            case EndJob():
-                self.ended = instruction
-
-    def _write_manifest(self, instruction: WriteManifest) -> None:
-        checkpoint = instruction.manifest.checkpoint
-        event: ManifestWritten | ManifestFailed
-        try:
-            self.store.write_manifest(instruction.manifest)
-            self.store.retire()
-            event = ManifestWritten(checkpoint)
-        except CheckpointError as problem:
-            event = ManifestFailed(checkpoint, str(problem))
-        self._coordinate(self.job.handle(event, self.now_us))
-
     # ---- processes
 
     def _start(self, number: int, task: TaskId) -> None:
@@ -220,13 +158,12 @@ class World:
             self.ended = EndJob(type(problem).__name__, str(problem))
             return
         self.processes[number] = LocalProcess(number, task, link, machine)
-        self.tell(number, Started(number, str(number)))
+        self._started(number)
 
     def kill(self, number: int) -> None:
         """The process dies now, as by SIGKILL: its connections break, and the platform notices after a while."""
         if self._end_process(number):
-            died = ProcessDied(number, "killed")
-            self.after("detect", ("detect", number), lambda: self._coordinate(self.job.handle(died, self.now_us)))
+            self.notice_death(number, "killed")
 
     def _end_process(self, number: int) -> bool:
         process = self.processes.pop(number, None)

@@ -7,11 +7,12 @@ holds determinants (a task without receivers has no holders) this is all there i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from clonos_py.channel.frames import FrameHeader
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import NewEffect, Running
-from clonos_py.task.events import Took
+from clonos_py.task.events import Observed, Took
 from clonos_py.task.instructions import Instruction, Tell
 
 
@@ -54,6 +55,12 @@ class CatchingUp:
         """Whether no predecessor was ever sent this frame."""
         before = self._sent_before[input_]
         return before is not None and seq >= before
+
+    def observed(self, event: Observed, replaying: bool) -> Observed:
+        """What counts of it: a latency marker that a predecessor was given, too, has the age of the failure."""
+        if event.marker_us and (replaying if event.input < 0 else not self.is_new(event.input, event.seq)):
+            return replace(event, marker_us=0)
+        return event
 
     @property
     def done(self) -> bool:

@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
@@ -36,6 +35,7 @@ from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import OutputChannel, shared_logs
+from clonos_py.task.standing import Standing
 
 
 class LinkMachine:
@@ -68,6 +68,7 @@ class LinkMachine:
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._round = 0
         self._restoring = Restoring(self._out)
+        self._standing = Standing(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._may_produce = True
@@ -92,7 +93,8 @@ class LinkMachine:
         self.state = TaskState.FAILED
         kind = type(problem).__name__ if isinstance(problem, ClonosError) else "ClonosError"
         message = str(problem) if isinstance(problem, ClonosError) else f"{type(problem).__name__}: {problem}"
-        return [io.Tell(control.Failed(self.process, kind, f"{self.task_id}: {message}"))]
+        self._standing.failure = control.Failed(self.process, kind, f"{self.task_id}: {message}")
+        return [io.Tell(self._standing.failure)]
 
     def _enter(self, state: TaskState) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -218,6 +220,7 @@ class LinkMachine:
                 self._out.append(io.Hand(task.Renumber(channel.index, header.seq)))
         else:
             channel.receive(header)
+            self._standing.heard_of(header.checkpoint)
             self._catching_up.received(channel.index, header)
         for segment in header.delta:
             self.store.append(segment, header.stable)
@@ -284,9 +287,11 @@ class LinkMachine:
     # ---- checkpoints
 
     def _on_trigger(self, message: control.Trigger) -> None:
+        self._standing.heard_of(message.checkpoint)
         self._out.append(io.Hand(task.TriggerCall(message.checkpoint)))
 
     def _on_abort(self, message: control.AbortCheckpoint) -> None:
+        self._standing.heard_of(message.checkpoint)
         self._out.append(io.Hand(task.AbortCall(message.checkpoint)))
 
     def _on_snapped(self, event: task.Snapped) -> None:
@@ -334,18 +339,13 @@ class LinkMachine:
             self._out.append(io.Tell(control.Drained(self.process)))
 
     def observed(self, event: task.Observed) -> task.Observed:
-        """What counts of it: a latency marker that a predecessor was given, too, has the age of the failure."""
-        replaying = self.state is TaskState.REPLAYING
-        if event.marker_us and (replaying if event.input < 0 else not self._catching_up.is_new(event.input, event.seq)):
-            return replace(event, marker_us=0)
-        return event
+        """What counts of it."""
+        return self._catching_up.observed(event, self.state is TaskState.REPLAYING)
 
     @property
     def frames_at_stake(self) -> int:
         """Frames sent since the restart point; of a task that sends none, frames received."""
-        if self.outputs:
-            return sum(output.log.cursor - output.log.first for output in self.outputs)
-        return sum(len(channel.expectation.checksums) for channel in self.inputs)
+        return self._standing.frames_at_stake
 
     @property
     def counters(self) -> dict[str, int]:
@@ -362,6 +362,12 @@ class LinkMachine:
     def _on_ping(self, message: control.Ping) -> None:
         self._out.append(io.Tell(control.Pong(self.process, message.number, self.counters)))
 
+    def _on_roll_call(self, message: control.RollCall) -> None:
+        """Whatever was asked of the former coordinator may have been lost with it."""
+        self._out.append(io.Tell(self._standing.present(self.state, self.attempt, self._round)))
+        self._checkpoint_requested = False
+        self._weigh()
+
     def _on_stop(self, message: control.Stop) -> None:
         self._out.append(io.Shutdown(message.reason))
 
@@ -375,6 +381,7 @@ class LinkMachine:
         control.Complete: _on_complete,
         control.Stop: _on_stop,
         control.Ping: _on_ping,
+        control.RollCall: _on_roll_call,
         io.Subscribed: _on_subscribed,
         io.Connected: _on_connected,
         io.Arrived: _on_arrived,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clonos_py.model.messages import Drained, Ping, Pong, Stop, ToCoordinator, ToProcess
+from clonos_py.model.messages import Drained, Ping, Pong, RollCall, Stop, ToCoordinator, ToProcess
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.task_loop import now_us
@@ -103,7 +103,7 @@ class LinkLoop:
     def _handle(self, event: ToProcess | LinkEvent | FromTask) -> None:
         if isinstance(event, Observed):
             self._counters.observe(self._machine.observed(event), now_us())
-        elif self._machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping):
+        elif self._machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping | RollCall):
             try:
                 self._perform(self._machine.handle(event))
             except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know

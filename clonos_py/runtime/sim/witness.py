@@ -11,7 +11,7 @@ rows of a key as they arrive and forgets the number at a timer: its state depend
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -209,6 +209,7 @@ class WitnessJob:
     """How late a timer may fire: not at all in virtual time."""
     frame_rows: int = 8
     sharing_depth: int = -1
+    standbys: int = 1
 
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         p = self.parallelism
@@ -216,7 +217,7 @@ class WitnessJob:
         source = SourcePlan(
             "numbers", partial(Numbers, self.total, self.partitions, self.batch, self.pause_us), (NUMBERS,), no_times
         )
-        vertices = (
+        vertices: tuple[Vertex, ...] = (
             Vertex("numbers", p, source, (), ()),
             Vertex(
                 "enrich",
@@ -245,6 +246,7 @@ class WitnessJob:
             Edge(1, "enrich", 0, 0, "left", 0, 0, Partitioning.FORWARD, (), ENRICHED, n, n),
             Edge(2, "enrich", 0, 0, "rank", 0, 0, Partitioning.HASH, ("key",), ENRICHED, n, n),
         )
+        vertices = tuple(replace(vertex, standbys=self.standbys) for vertex in vertices)
         return PhysicalPlan("witness", vertices, edges, key_groups=16, sharing_depth=self.sharing_depth)
 
 

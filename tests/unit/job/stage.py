@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from clonos_py.job.events import Happening, JobInstruction, JobPolicy, Report, Send, StartProcess
@@ -52,17 +52,21 @@ class Stage:
         policy: JobPolicy | None = None,
         manifest: Manifest | None = None,
         code_digest: str = "",
+        generation: int = 1,
+        roster: Mapping[int, TaskId] | None = None,
     ) -> None:
-        self.machine = JobMachine(plan or chain(), policy or JobPolicy(), manifest, code_digest=code_digest)
+        """With a ``roster`` the coordinator takes the place of a lost one."""
+        self.machine = JobMachine(plan or chain(), policy or JobPolicy(), manifest, generation, code_digest)
         self.now_us = 0
         self.told: list[JobInstruction] = []
         self.attempts: dict[TaskId, tuple[int, Attempt]] = {}
         self._up: set[int] = set()
-        self._note(self.machine.start(0))
+        self._roster = dict(roster or {})
+        self._note(self.machine.start(0) if roster is None else self.machine.take_over(roster, 0))
 
     def _note(self, instructions: list[JobInstruction]) -> list[JobInstruction]:
         self.told += instructions
-        tasks = {i.process: i.task for i in self.told if isinstance(i, StartProcess)}
+        tasks = {**self._roster, **{i.process: i.task for i in self.told if isinstance(i, StartProcess)}}
         for process, promote in sent(instructions, Promote):
             self.attempts[tasks[process]] = (process, promote.attempt)
         return instructions

@@ -1,0 +1,119 @@
+"""A coordinator in the place of a lost one: it calls the roll and learns from tasks and storage what is true (D9, D11).
+
+    roll call --all have answered, died, or kept silent for the heartbeat timeout--> settled
+
+Nothing of what the lost one knew is needed. Which checkpoint is the last, storage says; every other that it triggered
+is void. Who is which task, the processes say; of two that say the same, the newer attempt is, and so it is if only
+the neighbours know of a newer one. A round that was half-way is begun anew: who has been told to be a task but has no
+log yet counts as failed, and is told again. Meanwhile tasks go on: they need a coordinator for nothing but checkpoints
+and failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from clonos_py.job.desk import Desk
+from clonos_py.job.fleet import Process, Role
+from clonos_py.job.rounds import Rounds
+from clonos_py.model import messages
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Present
+from clonos_py.model.times import MAX_TIME
+
+
+class Takeover:
+    """The roll call, and what follows from the answers."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._awaited: set[int] = set()
+        self._answers: dict[int, Present] = {}
+        self.until_us = MAX_TIME
+        """Who has not answered by then has failed."""
+
+    def call(self, roster: Mapping[int, TaskId]) -> None:
+        """``roster``: every process that may be alive, by number."""
+        desk = self._desk
+        self._awaited = set(roster)
+        self.until_us = desk.now_us + desk.policy.heartbeat_timeout_us
+        for number, task in sorted(roster.items()):
+            desk.send(desk.fleet.adopt(number, task, desk.now_us), messages.RollCall())
+
+    @property
+    def complete(self) -> bool:
+        return not self._awaited
+
+    def answer(self, message: Present) -> None:
+        """The first answer of a process counts."""
+        if message.process in self._awaited:
+            self._awaited.remove(message.process)
+            self._answers[message.process] = message
+
+    def gone(self, number: int) -> None:
+        """The process has died."""
+        self._desk.fleet.remove(number)
+        self._awaited.discard(number)
+        self._answers.pop(number, None)
+
+    def give_up(self) -> None:
+        """Time is up: the silent ones are replaced."""
+        for number in sorted(self._awaited):
+            self._dismiss(number)
+
+    def settle(self, rounds: Rounds) -> set[TaskId]:
+        """All have answered: fills fleet, checkpoints and rounds in, and tells everybody what is true. Gives the tasks
+        that have nothing more to do."""
+        desk = self._desk
+        self.until_us = MAX_TIME
+        desk.checkpoints.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
+        attempts, round_ = self._newest_attempts(), max((a.round for a in self._answers.values()), default=0)
+        for number in sorted(self._answers):
+            self._assign(desk.fleet.processes[number], attempts)
+        owners = {process.task: process for process in desk.fleet.with_role(Role.ACTIVE)}
+        self._tell_what_is_true(owners.values())
+        rounds.resume(round_, attempts, set(desk.plan.tasks).difference(owners))
+        return {task for task, process in owners.items() if self._answers[process.number].drained}
+
+    def _tell_what_is_true(self, owners: Iterable[Process]) -> None:
+        """Which checkpoint is the last, and which are void."""
+        desk = self._desk
+        for process in owners:
+            if desk.checkpoints.manifest is not None:
+                desk.send(process, messages.Complete(desk.checkpoints.completed))
+            for checkpoint in desk.checkpoints.aborted:
+                desk.send(process, messages.AbortCheckpoint(checkpoint))
+        for process in desk.fleet.with_role(Role.STANDBY):
+            if process.address is not None and desk.checkpoints.manifest is not None:
+                desk.prepare(process)
+
+    def failures(self) -> list[messages.Failed]:
+        """What processes could tell nobody."""
+        return [a.failure for _, a in sorted(self._answers.items()) if a.failure is not None]
+
+    def _newest_attempts(self) -> dict[TaskId, Attempt]:
+        """Of every task of which anybody knows one."""
+        newest: dict[TaskId, Attempt] = {}
+        for number, answer in self._answers.items():
+            own = [(self._desk.fleet.processes[number].task, answer.attempt)] if answer.attempt is not None else []
+            for task, attempt in [*own, *answer.peers]:
+                newest[task] = max(attempt, newest.get(task, attempt))
+        return newest
+
+    def _assign(self, process: Process, attempts: Mapping[TaskId, Attempt]) -> None:
+        """Gives a process its role, or ends it: a newer attempt of its task is known, or it was to start from a
+        checkpoint that is not the last."""
+        answer = self._answers[process.number]
+        if answer.attempt is None:
+            process.prepared = answer.restore
+            return
+        stale = not answer.begun and answer.restore != self._desk.checkpoints.completed
+        if stale or answer.attempt < attempts[process.task]:
+            self._dismiss(process.number)
+            return
+        process.attempt = answer.attempt
+        process.role = Role.ACTIVE if answer.begun else Role.PROMOTED
+
+    def _dismiss(self, number: int) -> None:
+        self._desk.kill_process(number)
+        self.gone(number)

@@ -1,0 +1,181 @@
+"""The coordinator of a world: feeds the job's machine and carries out what it asks. It can be lost, and replaced.
+
+What a lost coordinator had sent arrives as long as it has no successor; what it was told is lost. Processes that it has
+asked for come up all the same. A manifest that it was writing may still be written: if that is too late, storage
+refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import (
+    EndJob,
+    JobInstruction,
+    JobPolicy,
+    KillProcess,
+    ManifestFailed,
+    ManifestWritten,
+    OpenGeneration,
+    ProcessDied,
+    Report,
+    Send,
+    StartProcess,
+    WriteManifest,
+)
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Present, Started, ToProcess
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.times import MAX_TIME
+
+
+class Coordination:
+    """The part of a world that is its coordinator, one after the other. What it does to processes is for the rest."""
+
+    plan: PhysicalPlan
+    store: SnapshotStore
+    now_us: int
+    ended: EndJob | None
+    processes: dict[int, Any]
+
+    def __init__(self, policy: JobPolicy, code_digest: str, listener: Callable[[int, Report], None]) -> None:
+        self._policy, self._code_digest, self._listener = policy, code_digest, listener
+        self._incarnation = 0
+        self._lost = False
+        self._roster: dict[int, TaskId] = {}
+        self._starting: set[int] = set()
+        self._tick_at = MAX_TIME
+        self.job = self._machine()
+
+    def _machine(self) -> JobMachine:
+        """The generation is opened first: what is the last checkpoint then stays the last."""
+        generation = self.store.open_generation()
+        return JobMachine(self.plan, self._policy, self.store.latest(), generation, self._code_digest)
+
+    # ---- what the rest of the world does
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def after(self, kind: str, queue: Hashable, action: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def _start(self, number: int, task: TaskId) -> None:
+        raise NotImplementedError
+
+    def _end_process(self, number: int) -> bool:
+        raise NotImplementedError
+
+    def _link_event(self, number: int, event: Any) -> None:
+        raise NotImplementedError
+
+    # ---- loss
+
+    def lose_coordinator(self) -> None:
+        """The coordinator dies now, as by SIGKILL. Another takes its place after a while."""
+        if not self._lost:
+            self._lost = True
+            self.after("start", "coordinator", self._replace_coordinator)
+
+    def _replace_coordinator(self) -> None:
+        self._lost, self._tick_at = False, MAX_TIME
+        self._incarnation += 1
+        self.job = self._machine()
+        self._coordinate(self.job.take_over(dict(self._roster), self.now_us))
+        for number in sorted(self._roster):
+            if number in self._starting:
+                self.tell(number, Present(number))
+            elif number in self.processes:
+                self.tell(number, Started(number, str(number)))
+            else:
+                self.notice_death(number, "it is gone")
+
+    # ---- what the coordinator hears
+
+    def tell(self, queue: Hashable, event: Any) -> None:
+        """A message or event is on its way to the coordinator."""
+        self._tell_after("control", (queue, "to coordinator"), event)
+
+    def notice_death(self, number: int, reason: str) -> None:
+        """The platform will notice that a process has ended, or takes it for dead."""
+        self._tell_after("detect", ("detect", number), ProcessDied(number, reason))
+
+    def _started(self, number: int) -> None:
+        """A process has come up."""
+        self._starting.discard(number)
+        self.tell(number, Started(number, str(number)))
+
+    def _tell_after(self, kind: str, queue: Hashable, event: Any) -> None:
+        """For the coordinator that there is now, if it is still there then."""
+        incarnation = self._incarnation
+
+        def hear() -> None:
+            if incarnation == self._incarnation and not self._lost:
+                self._coordinate(self.job.handle(event, self.now_us))
+
+        self.after(kind, queue, hear)
+
+    # ---- what the coordinator asks for
+
+    def _coordinate(self, instructions: list[JobInstruction]) -> None:
+        for instruction in instructions:
+            self._obey_coordinator(instruction)
+        if self.ended is None and self.job.wake_us != self._tick_at:
+            at_us, incarnation = self.job.wake_us, self._incarnation
+            self._tick_at = at_us
+            self.at(at_us, lambda: self._tick(at_us, incarnation))
+
+    def _tick(self, at_us: int, incarnation: int) -> None:
+        if at_us == self._tick_at and incarnation == self._incarnation and not self._lost:
+            self._tick_at = MAX_TIME
+            self._coordinate(self.job.tick(self.now_us))
+
+    def _obey_coordinator(self, instruction: JobInstruction) -> None:
+        match instruction:
+            case StartProcess(number, task):
+                self._roster[number] = task
+                self._starting.add(number)
+                self.after("start", ("start", number), lambda: self._start_wanted(number, task))
+            case KillProcess(number):
+                self._roster.pop(number, None)
+                self._end_process(number)
+            case Send(number, message):
+                self._send(number, message)
+            case WriteManifest():
+                self.after("disk", "manifest", lambda: self._write_manifest(instruction))
+            case OpenGeneration(generation):
+                self.store.open_generation(generation - 1)
+            case Report():
+                self._listener(self.now_us, instruction)
+            case EndJob():
+                self.ended = instruction
+
+    def _start_wanted(self, number: int, task: TaskId) -> None:
+        """Comes up, unless it was killed before."""
+        if number in self._roster:
+            self._start(number, task)
+
+    def _send(self, number: int, message: ToProcess) -> None:
+        incarnation = self._incarnation
+
+        def deliver() -> None:
+            if incarnation == self._incarnation:
+                self._link_event(number, message)
+
+        self.after("control", (number, "from coordinator"), deliver)
+
+    def _write_manifest(self, instruction: WriteManifest) -> None:
+        checkpoint = instruction.manifest.checkpoint
+        event: ManifestWritten | ManifestFailed
+        try:
+            self.store.write_manifest(instruction.manifest)
+            self.store.retire()
+            event = ManifestWritten(checkpoint)
+        except CheckpointError as problem:
+            event = ManifestFailed(checkpoint, str(problem))
+        if not self._lost and instruction.manifest.generation == self.job.generation:
+            self._coordinate(self.job.handle(event, self.now_us))

@@ -1,0 +1,55 @@
+"""What a process can say of itself to a coordinator that knows nothing of it: the answer to a roll call (D9, D11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Failed, Present
+from clonos_py.task.events import BEFORE_BEGIN, TaskState
+from clonos_py.task.receiving import InputChannel
+from clonos_py.task.restoring import Restoring
+from clonos_py.task.sending import NO_ATTEMPT, OutputChannel
+
+
+class Standing:
+    """Remembers what nothing else in a link does, and asks the other parts for the rest."""
+
+    def __init__(
+        self, process: int, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel], restoring: Restoring
+    ) -> None:
+        self._process, self._inputs, self._outputs, self._restoring = process, inputs, outputs, restoring
+        self._checkpoint = 0
+        self.failure: Failed | None = None
+
+    def heard_of(self, checkpoint: int) -> None:
+        """A checkpoint, complete or not, that somebody has spoken of."""
+        self._checkpoint = max(self._checkpoint, checkpoint)
+
+    @property
+    def frames_at_stake(self) -> int:
+        """Frames sent since the restart point; of a task that sends none, frames received."""
+        if self._outputs:
+            return sum(output.log.cursor - output.log.first for output in self._outputs)
+        return sum(len(channel.expectation.checksums) for channel in self._inputs)
+
+    def present(self, state: TaskState, attempt: Attempt | None, round_: int) -> Present:
+        return Present(
+            process=self._process,
+            attempt=attempt,
+            restore=self._restoring.wanted.checkpoint if self._restoring.wanted else 0,
+            begun=state not in BEFORE_BEGIN and attempt is not None,
+            drained=state is TaskState.FINISHED,
+            round=round_,
+            checkpoint=self._checkpoint,
+            peers=list(self._peers()),
+            failure=self.failure,
+        )
+
+    def _peers(self) -> Iterator[tuple[TaskId, Attempt]]:
+        for channel in self._inputs:
+            if channel.peer is not None:
+                yield channel.sender, channel.peer.attempt
+        for output in self._outputs:
+            if output.attempt != NO_ATTEMPT:
+                yield output.receiver, output.attempt

@@ -1,0 +1,168 @@
+"""Failures at chosen points of a simulated run: a hook looks at every process before every action."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.job.events import Happening, JobPolicy, Report
+from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from clonos_py.runtime.world import LocalProcess, Settings, World
+from clonos_py.task import instructions as io
+from clonos_py.task.events import TaskState
+from clonos_py.task.pressure import LinkLimits
+
+Point = Callable[[World, LocalProcess], bool]
+"""Whether a process is where it is to be hit."""
+Harm = Callable[[World, LocalProcess], None]
+
+
+def aligning(world: World, process: LocalProcess) -> bool:
+    """Some barriers of a checkpoint have come, others not."""
+    return process.machine._inputs.aligning != 0
+
+
+def snapshotting(world: World, process: LocalProcess) -> bool:
+    """It has taken a snapshot of a checkpoint that is not complete."""
+    return bool(process.link._epochs._progress)
+
+
+def loading(world: World, process: LocalProcess) -> bool:
+    """A standby to which the state of a checkpoint is on its way."""
+    restoring = process.link._restoring
+    return standing_by(world, process) and restoring.wanted is not None and not restoring.here
+
+
+def with_loading_standby(world: World, process: LocalProcess) -> bool:
+    """The task itself, just then."""
+    return not standing_by(world, process) and any(
+        loading(world, other) for other in world.processes.values() if other.task == process.task
+    )
+
+
+def connecting(world: World, process: LocalProcess) -> bool:
+    return process.link.state in (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
+
+
+def replaying(world: World, process: LocalProcess) -> bool:
+    attempt = process.link.attempt
+    return process.link.state is TaskState.REPLAYING and attempt is not None and attempt.counter > 1
+
+
+def beside_recovering(world: World, process: LocalProcess) -> bool:
+    """A task that runs while another recovers."""
+    return process.link.state is TaskState.RUNNING and any(
+        replaying(world, other) or connecting(world, other) for other in world.processes.values()
+    )
+
+
+def running(world: World, process: LocalProcess) -> bool:
+    return process.link.state is TaskState.RUNNING
+
+
+def deployed(world: World, process: LocalProcess) -> bool:
+    """Everybody runs."""
+    return sum(running(world, other) for other in world.processes.values()) == len(world.plan.tasks)
+
+
+def finished(world: World, process: LocalProcess) -> bool:
+    return process.link.state is TaskState.FINISHED
+
+
+def standing_by(world: World, process: LocalProcess) -> bool:
+    return process.link.attempt is None
+
+
+def kill(world: World, process: LocalProcess) -> None:
+    world.kill(process.number)
+
+
+def forsake(world: World, process: LocalProcess) -> None:
+    """It is taken for dead, and lives on."""
+    world.notice_death(process.number, "silent for the heartbeat timeout")
+
+
+def cut_off(world: World, process: LocalProcess) -> None:
+    """All its connections break, with what is on the way; both ends hear of it."""
+    for number in sorted(process.connections):
+        connection = world._connections.pop(number)
+        connection.closed = True
+        for end in (connection.receiver, connection.sender):
+            end.connections.discard(number)
+            world.after("network", (number, "cut", end.number), partial(world._link_event, end.number, io.Lost(number)))
+
+
+def lose_coordinator(world: World, process: LocalProcess) -> None:
+    world.lose_coordinator()
+
+
+def kill_and_lose_coordinator(world: World, process: LocalProcess) -> None:
+    world.kill(process.number)
+    world.lose_coordinator()
+
+
+@dataclass
+class Run:
+    """What a run showed."""
+
+    harmed: int = 0
+    problems: list[str] = field(default_factory=list)
+    happened: list[Happening] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+
+
+class Harmer:
+    """Does harm at a point, so many times, now and then when there is somebody to be hit."""
+
+    def __init__(self, random_: random.Random, point: Point, harm: Harm, times: int, run: Run) -> None:
+        self._random, self._point, self._harm, self._times, self._run = random_, point, harm, times, run
+        self._pause = 0
+
+    def __call__(self, world: World) -> None:
+        self._pause -= 1
+        if self._run.harmed >= self._times or self._pause > 0 or world.ended is not None:
+            return
+        victims = [p for _, p in sorted(world.processes.items()) if self._point(world, p)]
+        if victims and self._random.random() < 0.2:
+            victim = self._random.choice(victims)
+            self._run.harmed += 1
+            self._run.story.append(f"{world.now_us}: harmed {victim.number}, {victim.task}, {victim.link.state.value}")
+            self._harm(world, victim)
+            self._pause = self._random.choice([1, 20, 300])
+
+
+def run(seed: int, point: Point, harm: Harm, times: int = 3, job: WitnessJob = WitnessJob()) -> Run:  # noqa: B008
+    """The two-witness job under one seed. Rollbacks are problems: none is ever needed."""
+    random_, found, ledger = random.Random(seed), Run(), Ledger()
+    time = VirtualTime(random_)
+
+    def listen(time_us: int, report: Report) -> None:
+        found.story.append(f"{time_us}: {report.what.value} {report.task or ''} {dict(report.detail)}")
+        found.happened.append(report.what)
+
+    ports = SimulatedPorts(time.now_us, random_)
+    policy = JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000]), checkpoint_timeout_us=2_000_000)
+    settings = Settings(policy, LinkLimits(window=random_.choice([2, 16])), linger_us=2_000, events_max=200_000)
+    harmer = Harmer(random_, point, harm, times, found)
+    store = MemoryStore("witness")
+    world = World(job.plan(ledger), store, time, lambda task: ports, settings, listen, hook=harmer)
+    found.problems.extend(_problems(world))
+    found.problems.extend(disagreements(ledger, job.total))
+    if Happening.ROLLED_BACK in found.happened:
+        found.problems.append("rolled back")
+    return found
+
+
+def _problems(world: World) -> Iterator[str]:
+    try:
+        end = world.run()
+    except AssertionError as problem:
+        yield str(problem)
+    else:
+        if end.error is not None:
+            yield f"ended with {end.error}: {end.message}"

@@ -1,0 +1,181 @@
+"""A task, a standby or the coordinator fails at every point at which something is under way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from weakref import WeakSet
+
+import pytest
+from msgspec.structs import replace
+
+from clonos_py.job.events import Happening
+from clonos_py.job.rounds import Rounds
+from clonos_py.job.takeover import Takeover
+from clonos_py.model.ids import Attempt
+from clonos_py.runtime.sim.witness import WitnessJob
+from clonos_py.runtime.world import LocalProcess, World
+from clonos_py.task.standing import Standing
+from tests.sim import points
+from tests.sim.points import Harm, Point, Run, run
+
+SEEDS = max(2, int(os.environ.get("CLONOS_TEST_SEEDS", "0")) // 100)
+SEEDS_MAX = 250
+
+POINTS = [
+    points.running,
+    points.aligning,
+    points.snapshotting,
+    points.loading,
+    points.with_loading_standby,
+    points.connecting,
+    points.replaying,
+    points.beside_recovering,
+    points.finished,
+    points.standing_by,
+]
+
+
+def told(seed: int, found: Run) -> str:
+    return f"seed {seed}: {'; '.join(found.problems)}\n  " + "\n  ".join(found.story)
+
+
+def harmed(point: Point, harm: Harm, seeds: range, times: int = 4, job: WitnessJob = WitnessJob()) -> list[Run]:  # noqa: B008
+    """The runs, in none of which anything is wrong."""
+    runs = []
+    for seed in seeds:
+        found = run(seed, point, harm, times, job)
+        assert not found.problems, told(seed, found)
+        runs.append(found)
+    return runs
+
+
+def harm_first_then_again(then: Point, harm: Harm = points.kill) -> tuple[Point, Harm]:
+    """Points that are met only while something recovers need a first failure: whoever runs."""
+    begun: WeakSet[World] = WeakSet()
+
+    def point(world: World, process: LocalProcess) -> bool:
+        return then(world, process) if world in begun else points.running(world, process)
+
+    def hit(world: World, process: LocalProcess) -> None:
+        if world in begun:
+            harm(world, process)
+        else:
+            begun.add(world)
+            points.kill(world, process)
+
+    return point, hit
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_whoever_is_killed_at_this_point_is_replaced_and_the_witnesses_agree(point: Point) -> None:
+    runs = harmed(*harm_first_then_again(point), range(SEEDS), times=5)
+    assert sum(found.harmed - 1 for found in runs) >= SEEDS // 2, "the point is hardly ever met"
+
+
+def test_the_same_task_dies_again_and_again() -> None:
+    def the_task(world: World, process: LocalProcess) -> bool:
+        return str(process.task) == "enrich[0]" and process.link.attempt is not None
+
+    runs = harmed(the_task, points.kill, range(SEEDS), times=8)
+    assert all(found.harmed == 8 for found in runs)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_task_that_is_taken_for_dead_at_this_point_lives_on_and_does_no_harm(point: Point) -> None:
+    """The zombie sends, persists, commits and answers as long as the job lasts, and nobody listens."""
+    runs = harmed(*harm_first_then_again(point, points.forsake), range(SEEDS), times=4)
+    assert sum(found.harmed - 1 for found in runs) > 0
+
+
+def test_connections_break_and_nothing_is_lost_and_nobody_replaced() -> None:
+    runs = harmed(points.running, points.cut_off, range(2 * SEEDS), times=6)
+    assert all(found.harmed == 6 for found in runs)
+    assert not any(Happening.TASK_FAILED in found.happened for found in runs)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_coordinator_is_lost_at_this_point_and_another_goes_on(point: Point) -> None:
+    runs = harmed(*harm_first_then_again(point, points.lose_coordinator), range(SEEDS), times=4)
+    assert sum(Happening.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_coordinator_is_lost_together_with_a_process_at_this_point(point: Point) -> None:
+    runs = harmed(*harm_first_then_again(point, points.kill_and_lose_coordinator), range(SEEDS), times=4)
+    assert sum(Happening.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+
+
+def test_the_coordinator_is_lost_before_anybody_runs() -> None:
+    def starting(world: World, process: LocalProcess) -> bool:
+        return world.actions_done < 60
+
+    runs = harmed(starting, points.lose_coordinator, range(2 * SEEDS), times=2)
+    assert all(Happening.COORDINATOR_REPLACED in found.happened for found in runs)
+
+
+def test_without_failures_a_lost_coordinator_changes_no_attempt() -> None:
+    """Data does not stop meanwhile: nobody is replaced, and nobody replays."""
+    runs = harmed(points.deployed, points.lose_coordinator, range(2 * SEEDS), times=3)
+    assert all(Happening.COORDINATOR_REPLACED in found.happened for found in runs)
+    assert not any(Happening.STANDBY_PROMOTED in found.happened for found in runs)
+
+
+@pytest.mark.parametrize("standbys", [0, 2])
+def test_any_number_of_standbys(standbys: int) -> None:
+    """Without any, a process is started when it is needed."""
+    job = WitnessJob(standbys=standbys)
+    runs = harmed(*harm_first_then_again(points.beside_recovering), range(SEEDS), times=4, job=job)
+    assert sum(found.harmed for found in runs) > SEEDS
+
+
+def test_zombies_and_lost_coordinators_together() -> None:
+    """A successor learns from the neighbours which of two is the task."""
+    runs = harmed(*zombies_and_losses(), range(4 * SEEDS), times=6)
+    assert sum(Happening.COORDINATOR_REPLACED in found.happened for found in runs) > 2 * SEEDS
+
+
+def zombies_and_losses() -> tuple[Point, Harm]:
+    def hit(world: World, process: LocalProcess) -> None:
+        (points.forsake if world.actions_done % 2 else points.lose_coordinator)(world, process)
+
+    return points.running, hit
+
+
+def half_way_is_all_the_way(patch: pytest.MonkeyPatch) -> None:
+    """Who has been told to be a task is taken for it, though it has no log."""
+    present = Standing.present
+    patch.setattr(
+        Standing, "present", lambda *known: replace(present(*known), begun=present(*known).attempt is not None)
+    )
+
+
+def whoever_says_so_is_the_task(patch: pytest.MonkeyPatch) -> None:
+    """Zombies among them."""
+    patch.setattr(Takeover, "_newest_attempts", lambda self: {task: Attempt(0, 0) for task in self._desk.plan.tasks})
+
+
+def who_died_meanwhile_is_not_missed(patch: pytest.MonkeyPatch) -> None:
+    resume = Rounds.resume
+    patch.setattr(Rounds, "resume", lambda self, number, attempts, failed: resume(self, number, attempts, set()))
+
+
+@pytest.mark.parametrize(
+    ("bug", "harm"),
+    [
+        (half_way_is_all_the_way, harm_first_then_again(points.connecting, points.lose_coordinator)),
+        (whoever_says_so_is_the_task, zombies_and_losses()),
+        (who_died_meanwhile_is_not_missed, (points.running, points.kill_and_lose_coordinator)),
+    ],
+)
+def test_a_planted_bug_of_the_takeover_is_found(
+    bug: Callable[[pytest.MonkeyPatch], None], harm: tuple[Point, Harm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug(monkeypatch)
+    for seed in range(SEEDS_MAX):
+        try:
+            if run(seed, *harm, times=6).problems:
+                return
+        except Exception:  # noqa: BLE001 - a machine that trips over its own invariant has found the bug
+            return
+    pytest.fail(f"{SEEDS_MAX} seeds did not find it")

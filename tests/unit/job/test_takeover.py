@@ -1,0 +1,243 @@
+"""A coordinator in the place of a lost one: what it asks, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos_py.job.events import (
+    EndJob,
+    Happening,
+    JobInstruction,
+    JobPolicy,
+    KillProcess,
+    ManifestWritten,
+    ProcessDied,
+    StartProcess,
+    WriteManifest,
+)
+from clonos_py.job.machine import JobState
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import (
+    AbortCheckpoint,
+    Complete,
+    Drained,
+    Failed,
+    Holdings,
+    Prepare,
+    Present,
+    Promote,
+    Replay,
+    RollCall,
+    Sever,
+    Snapshotted,
+    Started,
+    Trigger,
+)
+from clonos_py.model.snapshots import Manifest, TaskHandle
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, sent
+
+ROSTER = {1: SOURCE, 2: MIDDLE, 3: SINK, 4: SOURCE, 5: MIDDLE, 6: SINK}
+"""1 to 3 are the tasks, 4 to 6 their standbys."""
+FIRST = Attempt(1, 1)
+
+
+def manifest(checkpoint: int) -> Manifest:
+    handles = [TaskHandle(task, checkpoint, {}, b"", {}) for task in (SOURCE, MIDDLE, SINK)]
+    return Manifest("stage", checkpoint, 1, 128, {"source": 1, "middle": 1, "sink": 1}, handles)
+
+
+def taking_over(roster: dict[int, TaskId] | None = None, checkpoint: int = 0, policy: JobPolicy | None = None) -> Stage:
+    roster = ROSTER if roster is None else roster
+    return Stage(None, policy, manifest(checkpoint) if checkpoint else None, generation=2, roster=roster)
+
+
+def answer(stage: Stage, *answers: Present) -> list[JobInstruction]:
+    """Says that each is up, and who it is; everything that this leads to."""
+    since = len(stage.told)
+    for present in answers:
+        stage.say(Started(present.process, f"host:{present.process}"))
+        stage.say(present)
+    return stage.told[since:]
+
+
+def task(number: int, attempt: Attempt = FIRST, **more: Any) -> Present:
+    return Present(number, attempt, begun=True, **more)
+
+
+def all_well(**more: Any) -> list[Present]:
+    return [task(n, **more) for n in (1, 2, 3)] + [Present(n) for n in (4, 5, 6)]
+
+
+def test_everybody_is_asked_and_nothing_happens_before_all_have_answered() -> None:
+    stage = taking_over()
+    assert receivers(stage.told, RollCall) == set(ROSTER)
+    answer(stage, *all_well()[:5])
+    assert len(stage.told) == len(ROSTER)
+    assert stage.machine.state is JobState.TAKING_OVER
+
+
+def test_a_healthy_job_goes_on_as_it_is() -> None:
+    stage = taking_over()
+    instructions = answer(stage, *all_well())
+    assert happened(instructions) == [Happening.COORDINATOR_REPLACED]
+    assert stage.machine.state is JobState.RUNNING
+    for kind in (Promote, Sever, Replay, Prepare):
+        assert sent(instructions, kind) == []
+    assert of(instructions, StartProcess) == []
+
+
+def test_checkpoints_that_the_lost_one_triggered_are_void_and_their_numbers_not_used_again() -> None:
+    policy = JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=100 * SECOND_US)
+    stage = taking_over(checkpoint=4, policy=policy)
+    instructions = answer(stage, *all_well(checkpoint=5, restore=3))
+    told = sent(instructions, AbortCheckpoint)
+    void = {message.checkpoint for _, message in told}
+    assert {process for process, _ in told} == {1, 2, 3}
+    assert 5 in void
+    assert receivers(instructions, Complete) == {1, 2, 3}
+    assert {m.restore.checkpoint for _, m in sent(instructions, Prepare)} == {4}
+    assert stage.say(Snapshotted(1, TaskHandle(SOURCE, 5, {}, b"", {}))) == [], "too late to count"
+    ((_, trigger),) = sent(stage.wait(SECOND_US), Trigger)
+    assert trigger.checkpoint > max(void)
+
+
+def test_a_manifest_of_the_new_coordinator_is_of_its_generation() -> None:
+    policy = JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=100 * SECOND_US)
+    stage = taking_over(policy=policy)
+    answer(stage, *all_well())
+    ((_, trigger),) = sent(stage.wait(SECOND_US), Trigger)
+    for number in (1, 2, 3):
+        told = stage.say(Snapshotted(number, TaskHandle(ROSTER[number], trigger.checkpoint, {}, b"", {})))
+    (write,) = of(told, WriteManifest)
+    assert write.manifest.generation == 2
+    assert Happening.CHECKPOINT_COMPLETED in happened(stage.say(ManifestWritten(trigger.checkpoint)))
+
+
+def test_a_task_that_died_meanwhile_is_replaced() -> None:
+    stage = taking_over()
+    stage.say(ProcessDied(2, "killed"))
+    instructions = answer(stage, *[present for present in all_well() if present.process != 2])
+    ((process, promote),) = sent(instructions, Promote)
+    assert process == 5
+    assert promote.attempt > FIRST
+    assert promote.attempt.counter > 1, "it is no first attempt"
+    assert receivers(instructions, Sever) == {1, 3}
+    assert Happening.TASK_FAILED in happened(instructions)
+
+
+def test_without_a_standby_a_process_is_started_for_a_task_that_died_meanwhile() -> None:
+    stage = taking_over({1: SOURCE, 2: MIDDLE, 3: SINK})
+    stage.say(ProcessDied(2, "killed"))
+    answer(stage, task(1), task(3))
+    wanted = [i for i in of(stage.told, StartProcess) if i.task == MIDDLE]
+    assert wanted
+    assert min(i.process for i in wanted) > 3, "numbers are never used twice"
+
+
+def test_a_round_that_was_half_way_is_begun_anew() -> None:
+    """Process 5 was told to be the task, and has no log yet."""
+    stage = taking_over()
+    stage.say(ProcessDied(2, "killed"))
+    second = Attempt(1, 2)
+    half_way = Present(5, second, round=7)
+    instructions = answer(stage, task(1, round=7), task(3), Present(4), half_way, Present(6))
+    severs = sent(instructions, Sever)
+    assert sent(instructions, Promote) == []
+    assert {process for process, _ in severs} == {1, 3, 5}
+    assert {message.round for _, message in severs} == {8}
+    assert {tuple(message.attempts) for _, message in severs} == {((MIDDLE, second),)}
+    assert stage.say(Holdings(1, 7, [], [])) == [], "an answer to the lost coordinator"
+    assert receivers(stage.answer(severs), Replay) == {5}
+
+
+def test_a_replacement_that_was_to_start_from_another_checkpoint_is_ended() -> None:
+    stage = taking_over(checkpoint=4)
+    stage.say(ProcessDied(2, "killed"))
+    stale = Present(5, Attempt(1, 2), restore=3)
+    instructions = answer(stage, task(1), task(3), Present(4), stale, Present(6))
+    assert of(instructions, KillProcess) == [KillProcess(5)]
+    assert {i.task for i in of(instructions, StartProcess)} == {MIDDLE}
+
+
+def test_of_two_that_say_they_are_the_task_the_newer_attempt_is() -> None:
+    stage = taking_over()
+    instructions = answer(stage, task(1), task(2), task(3), Present(4), task(5, Attempt(1, 2)), Present(6))
+    assert of(instructions, KillProcess) == [KillProcess(2)]
+    assert stage.machine.owners[MIDDLE] == 5
+
+
+def test_a_zombie_is_known_by_its_neighbours_even_if_its_replacement_is_dead() -> None:
+    stage = taking_over()
+    stage.say(ProcessDied(5, "killed"))
+    newer = Attempt(1, 2)
+    instructions = answer(stage, task(1, peers=[(MIDDLE, newer)]), task(2), task(3), Present(4), Present(6))
+    assert of(instructions, KillProcess) == [KillProcess(2)]
+    stage.start_up()
+    assert stage.attempts[MIDDLE][1] > newer
+
+
+def test_who_does_not_answer_within_the_heartbeat_timeout_is_replaced() -> None:
+    stage = taking_over(policy=JobPolicy(heartbeat_timeout_us=2 * SECOND_US))
+    answer(stage, *[present for present in all_well() if present.process != 3])
+    assert stage.machine.wake_us == 2 * SECOND_US
+    instructions = stage.wait(2 * SECOND_US)
+    assert of(instructions, KillProcess) == [KillProcess(3)]
+    assert receivers(instructions, Promote) == {6}
+
+
+def test_who_is_still_starting_is_not_waited_for() -> None:
+    stage = taking_over()
+    answer(stage, *all_well()[:5])
+    assert Happening.COORDINATOR_REPLACED in happened(stage.say(Present(6)))
+    assert receivers(stage.say(Started(6, "host:6")), Prepare) == set(), "there is no checkpoint yet"
+    assert receivers(stage.say(ProcessDied(3, "killed")), Promote) == {6}
+
+
+def test_what_is_said_before_all_have_answered_counts_afterwards() -> None:
+    stage = taking_over()
+    answer(stage, *all_well()[:5])
+    for number in (1, 2, 3):
+        assert stage.say(Drained(number)) == []
+    instructions = answer(stage, Present(6))
+    assert receivers(instructions, Trigger) == {1}
+
+
+def test_a_drained_job_commits_by_a_final_checkpoint_of_its_own() -> None:
+    stage = taking_over(checkpoint=4)
+    instructions = answer(stage, *all_well(drained=True, checkpoint=4))
+    assert receivers(instructions, Trigger) == {1}
+
+
+def test_a_failure_that_could_be_told_to_nobody_is_acted_upon() -> None:
+    stage = taking_over()
+    failed = task(2, failure=Failed(2, "UserCodeError", "division by zero"))
+    instructions = answer(stage, task(1), failed, task(3), Present(4), Present(5), Present(6))
+    assert of(instructions, EndJob) == [EndJob("UserCodeError", "division by zero")]
+
+
+@pytest.mark.parametrize("roster", [{}, {1: SOURCE, 2: MIDDLE}])
+def test_a_job_that_was_never_deployed_is_deployed(roster: dict[int, TaskId]) -> None:
+    stage = taking_over(roster)
+    answer(stage, *[Present(number) for number in roster])
+    instructions = stage.start_up()
+    promoted = {promote.attempt for _, promote in sent(stage.told, Promote)}
+    assert promoted == {Attempt(2, 1)}
+    assert Happening.DEPLOYED in happened(instructions)
+    started = [i.task for i in of(stage.told, StartProcess)] + list(roster.values())
+    assert sorted(started) == sorted([SOURCE, MIDDLE, SINK] * 2)
+
+
+def test_missing_standbys_are_started() -> None:
+    stage = taking_over({1: SOURCE, 2: MIDDLE, 3: SINK, 4: SOURCE})
+    instructions = answer(stage, task(1), task(2), task(3), Present(4))
+    assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE, SINK]
+
+
+def test_orphans_of_failures_that_nobody_saw_are_rolled_back() -> None:
+    stage = Stage(chain(sharing_depth=1), generation=2, roster=ROSTER)
+    stage.say(ProcessDied(1, "killed"))
+    stage.say(ProcessDied(2, "killed"))
+    answer(stage, task(3), Present(4), Present(5), Present(6))
+    assert Happening.ROLLED_BACK in happened(stage.told)

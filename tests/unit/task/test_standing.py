@@ -1,0 +1,97 @@
+"""What a process answers to a coordinator that knows nothing of it."""
+
+from __future__ import annotations
+
+from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
+from clonos_py.model import messages as control
+from clonos_py.model.errors import UserCodeError
+from clonos_py.model.messages import Present, Restore
+from clonos_py.task import events as task
+from clonos_py.task import instructions as io
+from clonos_py.task.events import TaskState
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.pressure import LinkLimits
+from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data
+from tests.unit.task.test_link import (
+    FIRST,
+    FROM_UP,
+    PLAN,
+    SECOND,
+    connected,
+    opening,
+    promote,
+    running,
+    standby,
+    subscribe,
+    told,
+)
+
+
+def present(link: LinkMachine) -> Present:
+    (answer, *_) = told(link.handle(control.RollCall()))
+    assert isinstance(answer, Present)
+    return answer
+
+
+def test_a_standby_says_which_state_it_was_given() -> None:
+    link = standby()
+    assert present(link) == Present(5)
+    link.handle(control.Prepare(Restore(3)))
+    assert present(link) == Present(5, restore=3)
+
+
+def test_who_was_told_to_be_a_task_and_has_no_log_yet_has_not_begun() -> None:
+    link = connected(SECOND)
+    assert present(link) == Present(5, SECOND, round=1, peers=[(UP, FIRST)])
+
+
+def test_a_task_names_its_attempt_and_those_of_its_neighbours() -> None:
+    link = running()
+    link.handle(subscribe(receiver=SECOND))
+    answer = present(link)
+    assert (answer.attempt, answer.begun) == (FIRST, True)
+    assert answer.peers == [(UP, FIRST), (DOWN, SECOND)]
+
+
+def test_the_newest_attempt_of_a_neighbour_is_known_though_it_has_not_subscribed_yet() -> None:
+    link = running()
+    link.handle(subscribe())
+    link.handle(control.Sever(2, [], [(DOWN, SECOND)], 0))
+    assert (DOWN, SECOND) in present(link).peers
+
+
+def test_checkpoints_are_known_from_whoever_speaks_of_them() -> None:
+    link = running()
+    link.handle(control.Trigger(2))
+    assert present(link).checkpoint == 2
+    link.handle(control.AbortCheckpoint(3))
+    assert present(link).checkpoint == 3
+    header = FrameHeader(0, FrameKind.BARRIER, 0, 0, False, 4, 0, 0, 0, 0, [])
+    link.handle(io.Arrived(FROM_UP, header, barrier(0, 4)))
+    assert present(link).checkpoint == 4
+
+
+def test_a_task_that_has_nothing_more_to_do_says_so() -> None:
+    link = running()
+    link.handle(task.Entered(TaskState.FINISHED))
+    assert present(link).drained
+
+
+def test_a_failure_is_told_again_to_the_next_coordinator() -> None:
+    link = running()
+    failed = told(link.fail(UserCodeError("division by zero")))
+    assert [present(link).failure] == failed
+
+
+def test_a_checkpoint_that_a_lost_coordinator_was_asked_for_is_asked_for_again() -> None:
+    link = LinkMachine(PLAN, MIDDLE, 5, PassThrough(), LinkLimits(budget_bytes=100, reserve=10))
+    (connect,) = [i for i in link.handle(promote()) if isinstance(i, io.Connect)]
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    link.handle(opening())
+    link.handle(control.Replay(1, [], [], []))
+    link.handle(task.Entered(TaskState.RUNNING))
+    wish = control.RequestCheckpoint(5)
+    produced = task.Produced(None, [(0, data(0, *range(10)))])
+    assert wish in told(link.handle(produced))
+    assert wish not in told(link.handle(task.Produced(None, [(0, data(1, 1))])))
+    assert wish in told(link.handle(control.RollCall()))
