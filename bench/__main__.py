@@ -1,18 +1,19 @@
 """``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script.
 
-``digests`` gives no figures: it compares what the queries answer on every driver, and is run by name only.
+``digests`` gives no figures: it compares what the queries answer on every driver. It and ``memory``, which writes
+gigabytes, are run by name only.
 """
 
 from __future__ import annotations
 
 import click
 
-from clonos_py.bench import digests, overhead, recovery, speed
+from clonos_py.bench import digests, memory, overhead, recovery, speed
 
 _SCRIPTS = (speed.command, overhead.command, recovery.command)
 
 
-@click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command))
+@click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command, memory.command))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
     """Throughput, overhead and recovery of the Nexmark queries."""

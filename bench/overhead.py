@@ -26,12 +26,16 @@ _AGAINST = {
     "sharing depth full against 0": _WITHOUT_LOG,
     "exactly-once against at-most-once": _WITHOUT_RETENTION,
 }
+_REGENERATING: dict[str, Any] = {"sharing_depth": "full", "spill": "regenerate"}
 _COMPARISONS = {
     "q5": tuple(_AGAINST),
     "q8": tuple(_AGAINST),
     "chain": tuple(_AGAINST)[:1],
     "wide_chain": tuple(_AGAINST),
+    **dict.fromkeys(("rebalanced", "rebalanced_q1", "rebalanced_q2"), tuple(_AGAINST)[1:]),
 }
+_REGENERATED = ("rebalanced", "rebalanced_q1", "rebalanced_q2")
+"""Measured with sources that make their frames again instead of keeping them."""
 _PROBE_EVENTS = 20_000_000
 
 
@@ -59,7 +63,7 @@ def rows(queries: tuple[str, ...], seconds: float, turns: int, given: dict[str, 
     """A line of the table for each comparison."""
     for query in queries:
         names = _COMPARISONS[query]
-        changes = [_FULL, *(_AGAINST[name] for name in names)]
+        changes = [_REGENERATING if query in _REGENERATED else _FULL, *(_AGAINST[name] for name in names)]
         settings = [
             resolved({"parallelism": 2, "standbys": 0, "checkpoint_interval": "2s"}, {**given, **changed})
             for changed in changes

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.expressions import col as col
     from clonos_py.dsl.expressions import lit as lit
     from clonos_py.dsl.expressions import when as when
+    from clonos_py.dsl.functions import deterministic as deterministic
     from clonos_py.dsl.job import Job as Job
     from clonos_py.dsl.keyed import KeyedStream as KeyedStream
     from clonos_py.dsl.keyed import Table as Table
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
     "clonos_py.dsl.expressions": ("Expr", "col", "lit", "when"),
+    "clonos_py.dsl.functions": ("deterministic",),
     "clonos_py.dsl.job": ("Job",),
     "clonos_py.dsl.keyed": ("KeyedStream", "Table", "WindowedStream"),
     "clonos_py.dsl.stream": ("Stream",),
@@ -101,6 +103,7 @@ __all__ = [
     "between",
     "col",
     "count",
+    "deterministic",
     "event_timer",
     "forever",
     "hopping",

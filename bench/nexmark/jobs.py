@@ -13,7 +13,7 @@ from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import SettingError
 
 QUERIES = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q12")
-CHAINS = ("rebalanced", "chain", "wide_chain", "row_function")
+CHAINS = ("rebalanced", "rebalanced_q1", "rebalanced_q2", "chain", "wide_chain", "row_function")
 """Not Nexmark: what moving rows costs, and a call of Python for each."""
 
 

@@ -105,6 +105,16 @@ class Merged(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
     count: int
 
 
+class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+    """Pending output was cut here, and ``state`` is all there is to know of the task: whoever has it can go on here.
+
+    Only tasks without state of their own have landmarks. ``epoch`` and ``epoch_start`` are those of the log here."""
+
+    epoch: int
+    epoch_start: int
+    state: bytes
+
+
 Determinant = (
     Order
     | Time
@@ -120,6 +130,7 @@ Determinant = (
     | Refusal
     | Completion
     | Merged
+    | Landmark
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from clonos_py.causal.determinants import Answer, Determinant, Order, Refusal, Seed, Time, decode
+from clonos_py.causal.determinants import Answer, Determinant, Landmark, Order, Refusal, Seed, Time, decode, length
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
 from clonos_py.model.segments import Segment
@@ -35,6 +35,17 @@ class Gate:
                 raise ProtocolError(f"the log to replay goes on at {segment.start}, the snapshot ends at {expected}")
             self._replay.extend(decode(segment.payload))
             expected = segment.stop
+
+    def skip(self, wanted: Callable[[Landmark], bool]) -> Landmark | None:
+        """Leaves out of the replay what lies before its last landmark that is ``wanted``, which comes next then. None,
+        and nothing is left out, where there is none."""
+        found = [n for n, d in enumerate(self._replay) if isinstance(d, Landmark) and wanted(d)]
+        if not found:
+            return None
+        self.writer.offset += sum(length(self._replay.popleft()) for _ in range(found[-1]))
+        landmark = self._replay[0]
+        assert isinstance(landmark, Landmark)
+        return landmark
 
     @property
     def replaying(self) -> bool:

@@ -6,50 +6,52 @@
 The task appends; whoever sends asks for the frame at the cursor. Moving the cursor back is replay; a cursor ahead of
 ``next_seq`` is deduplication: what a recovering task rebuilds before it is retained but not sent again.
 
+A body is in memory, or at a place on disk, or both: while it is written it can still be sent, and what is to be sent
+soon is read back ahead of the cursor. Reading and writing are asked of somebody else; this log says what, and takes
+note of the outcome.
+
 Invariants: first <= next_seq; retained sequence numbers are contiguous; nothing above a completed checkpoint's
-barrier is ever dropped.
+barrier is ever dropped; a body leaves memory only when it can be read back.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
 
-
-class Spill(Protocol):
-    """Where bodies live that memory has no room for."""
-
-    def write(self, body: Any) -> Any:
-        """Stores a body and gives its handle. Raises CapacityError when it cannot."""
-        ...
-
-    def read(self, handle: Any, /) -> Any: ...
-
-    def free(self, handle: Any, /) -> None: ...
+AHEAD_BYTES = 8 << 20
+"""So much of a channel is read ahead of its cursor; one frame in any case."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A retained frame. ``frame.rows`` is gone; the body is in memory or behind a spill handle."""
+    """A retained frame. ``frame.rows`` is gone; the body is in memory (``body``) or on disk (``place``) or both.
+
+    ``asked``: it is being written (without a place) or read (with one)."""
 
     frame: Frame
     row_count: int
     body: Any
     size_bytes: int
     checksum: int
-    spilled: bool = False
+    place: Any = None
+    asked: bool = False
+
+    @property
+    def here(self) -> bool:
+        """Whether it can be sent now."""
+        return self.body is not None or not self.size_bytes
 
 
 class InFlightLog:
     """Frames of one channel since the last completed checkpoint, and what of them its receiver has."""
 
-    def __init__(self, next_seq: int, spill: Spill | None = None) -> None:
+    def __init__(self, next_seq: int) -> None:
         self._entries: deque[Entry] = deque()
-        self._spill = spill
         self.first = next_seq
         self.next_seq = next_seq
         self.cursor = next_seq
@@ -58,11 +60,21 @@ class InFlightLog:
         self.acked = next_seq
         self._owed = next_seq
         """Frames below this number were here when the receiver connected."""
+        self.epoch = 0
+        """Of the newest frame."""
         self.connected = False
         self.retain = True
         """False for at-most-once: what was sent is forgotten."""
         self.memory_bytes = 0
+        """Of bodies that are nowhere but in memory."""
+        self.writing_bytes = 0
+        """How much of that is being written."""
+        self.ahead_bytes = 0
+        """Of bodies on disk that are in memory, too, or are being read: at most a little."""
         self.spilled_bytes = 0
+        self._write_from = self._read_from = next_seq
+        self._ahead: dict[int, Entry] = {}
+        self._unused: list[Any] = []
 
     @property
     def unreceived(self) -> int:
@@ -75,29 +87,50 @@ class InFlightLog:
         if entry.frame.seq != self.next_seq:
             raise ProtocolError(f"frame {entry.frame.seq} was cut where {self.next_seq} is next")
         self._entries.append(entry)
+        self.epoch = entry.frame.epoch
         self.next_seq += 1
         self.memory_bytes += entry.size_bytes
         if not self.retain and not self.connected and entry.frame.kind is not FrameKind.END:
             self._forget_sent(self.next_seq)
 
+    # ---- sending
+
     def connect(self, next_seq: int) -> None:
         """A receiver that wants ``next_seq`` next has subscribed. Raises ProtocolError if that is gone."""
         if next_seq < self.first:
             raise ProtocolError(f"frame {next_seq} was asked for, the in-flight log starts at {self.first}")
-        self.cursor = self.acked = next_seq
+        self.disconnect()
+        self.cursor = self.acked = self._read_from = next_seq
         self._owed = self.next_seq
         self.connected = True
 
     def disconnect(self) -> None:
+        """Nothing is sent any more: what was read ahead is on disk all the same."""
         self.connected = False
+        for seq in list(self._ahead):
+            self._let_go(seq)
+
+    def _keep_ahead(self, entry: Entry) -> None:
+        self._ahead[entry.frame.seq] = entry
+
+    def _let_go(self, seq: int) -> None:
+        entry = self._ahead.pop(seq, None)
+        if entry is not None:
+            entry.body = None
+            self.ahead_bytes -= entry.size_bytes
+
+    def _at(self, seq: int) -> Entry:
+        return self._entries[seq - self.first]
 
     def pending(self, window: int) -> Entry | None:
-        """The frame to send now, None if there is none or ``window`` frames are already on their way."""
+        """The frame to send now, None if there is none, it is still on disk, or ``window`` frames are on their way."""
         if not self.connected or self.cursor >= self.next_seq or self.cursor - self.acked >= window:
             return None
-        return self._entries[self.cursor - self.first]
+        entry = self._at(self.cursor)
+        return entry if entry.here else None
 
     def sent(self) -> None:
+        self._let_go(self.cursor)
         self.cursor += 1
         self.sent_before = max(self.sent_before, self.cursor)
         if not self.retain:
@@ -114,12 +147,6 @@ class InFlightLog:
             raise ProtocolError(f"frames below {next_seq} were acknowledged, only those below {self.cursor} were sent")
         self.acked = max(self.acked, next_seq)
 
-    def body(self, entry: Entry) -> Any:
-        if entry.spilled:
-            assert self._spill is not None
-            return self._spill.read(entry.body)
-        return entry.body
-
     def truncate(self, checkpoint: int) -> None:
         """Checkpoint ``checkpoint`` is complete: frames cut before its barrier, and it, are dropped."""
         while self._entries and self._entries[0].frame.epoch < checkpoint:
@@ -128,30 +155,104 @@ class InFlightLog:
         self.acked = max(self.acked, self.first)
 
     def _drop_first(self) -> None:
+        self._let_go(self.first)
         entry = self._entries.popleft()
         self.first += 1
-        if entry.spilled:
-            self.spilled_bytes -= entry.size_bytes
-            assert self._spill is not None
-            self._spill.free(entry.body)
-        else:
+        asked_bytes = entry.size_bytes if entry.asked else 0
+        if entry.place is None:
             self.memory_bytes -= entry.size_bytes
+            self.writing_bytes -= asked_bytes
+        else:
+            self.spilled_bytes -= entry.size_bytes
+            self.ahead_bytes -= asked_bytes
+            self._unused.append(entry.place)
 
-    def spill_oldest(self, bytes_wanted: int) -> int:
-        """Moves the oldest bodies out of memory until ``bytes_wanted`` are free or none is left. What was freed."""
-        freed = 0
-        if self._spill is None:
-            return freed
-        for entry in self._entries:
-            if freed >= bytes_wanted:
+    def take_unused(self) -> list[Any]:
+        """The places that no frame needs any more, each once."""
+        unused, self._unused = self._unused, []
+        return unused
+
+    # ---- writing
+
+    def to_write(self, bytes_wanted: float, before_epoch: float = float("inf")) -> list[Entry]:
+        """The oldest frames that nobody has been asked to write, of epochs before ``before_epoch``, until they have
+        ``bytes_wanted``. They are being written from now on."""
+        found = []
+        self._write_from = max(self._write_from, self.first)
+        while bytes_wanted > 0 and self._write_from < self.next_seq:
+            entry = self._at(self._write_from)
+            if entry.frame.epoch >= before_epoch:
                 break
-            if not entry.spilled and entry.body is not None:
-                entry.body = self._spill.write(entry.body)
-                entry.spilled = True
-                freed += entry.size_bytes
-        self.memory_bytes -= freed
-        self.spilled_bytes += freed
-        return freed
+            self._write_from += 1
+            if entry.size_bytes and entry.place is None and not entry.asked:
+                entry.asked = True
+                self.writing_bytes += entry.size_bytes
+                bytes_wanted -= entry.size_bytes
+                found.append(entry)
+        return found
+
+    def written(self, seq: int, place: Any) -> None:
+        """A frame can be read back from ``place``. Its memory is free, unless it is to be sent next."""
+        if seq < self.first:
+            self._unused.append(place)
+            return
+        entry = self._at(seq)
+        entry.place, entry.asked = place, False
+        self.memory_bytes -= entry.size_bytes
+        self.writing_bytes -= entry.size_bytes
+        self.spilled_bytes += entry.size_bytes
+        if self.connected and self.cursor <= seq <= max(self._read_from, self.cursor) and self._may_read(entry):
+            self.ahead_bytes += entry.size_bytes
+            self._keep_ahead(entry)
+            self._read_from = max(self._read_from, seq + 1)
+        else:
+            entry.body = None
+            self._read_from = max(min(self._read_from, seq), self.cursor)
+
+    def not_written(self, seq: int) -> None:
+        """A frame could not be written: it stays in memory, and may be tried again."""
+        if seq >= self.first:
+            entry = self._at(seq)
+            entry.asked = False
+            self.writing_bytes -= entry.size_bytes
+            self._write_from = min(self._write_from, seq)
+
+    # ---- reading back
+
+    def to_read(self, frames_ahead: int) -> list[Entry]:
+        """Frames on disk that are among the next ``frames_ahead`` to be sent, as far as there is room for them. They
+        are being read from now on."""
+        found: list[Entry] = []
+        if not self.connected:
+            return found
+        self._read_from = max(self._read_from, self.cursor, self.first)
+        while self._read_from < min(self.cursor + frames_ahead, self.next_seq):
+            entry = self._at(self._read_from)
+            if not entry.here and not entry.asked:
+                if not self._may_read(entry):
+                    break
+                entry.asked = True
+                self.ahead_bytes += entry.size_bytes
+                found.append(entry)
+            self._read_from += 1
+        return found
+
+    def _may_read(self, entry: Entry) -> bool:
+        """What is to be sent next always may."""
+        return entry.frame.seq == self.cursor or self.ahead_bytes + entry.size_bytes <= AHEAD_BYTES
+
+    def read(self, seq: int, body: Any) -> None:
+        """What ``to_read`` asked for is here; it is let go where the cursor is elsewhere by now."""
+        if seq < self.first:
+            return
+        entry = self._at(seq)
+        entry.asked = False
+        if self.connected and self.cursor <= seq < self._read_from:
+            entry.body = body
+            self._keep_ahead(entry)
+        else:
+            self.ahead_bytes -= entry.size_bytes
+            self._read_from = max(min(self._read_from, seq), self.cursor)
 
     @property
     def checksums(self) -> list[tuple[int, int]]:

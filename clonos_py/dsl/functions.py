@@ -8,7 +8,7 @@ import typing
 from collections import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -18,8 +18,24 @@ from clonos_py.model.record import Record
 _MANY = (abc.Iterator, abc.Iterable, abc.Generator, abc.Sequence, list, tuple)
 _FIX = "annotate what it returns with a Record class, or give returns="
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DETERMINISTIC = "clonos_deterministic"
+
 Shape = type[Record] | pa.Schema
 """How a schema may be given: by a class or as it is."""
+
+
+def deterministic(function: F) -> F:
+    """Declares that a function of rows depends on nothing but its arguments, gives the same for the same, and does
+    nothing else: with ``spill = regenerate`` it is called again for rows that it was called for before."""
+    setattr(function, _DETERMINISTIC, True)
+    return function
+
+
+def is_deterministic(function: Callable[..., Any]) -> bool:
+    """Whether it was declared so."""
+    return any(getattr(found, _DETERMINISTIC, False) for found in (function, _plain(function)))
 
 
 @dataclass(frozen=True)

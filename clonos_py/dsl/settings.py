@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from clonos_py.dsl.values import DEPTH, DURATION, FILE, FLAG, FOLDER, KILLS, SIZE, TEXT, Kill, Kind, choice, count
 from clonos_py.model.errors import SettingError
+from clonos_py.model.retention import Spill
 
 T = TypeVar("T")
 
@@ -42,13 +43,6 @@ class Runtime(Enum):
     RAY = "ray"
     LOCAL = "local"
     SIM = "sim"
-
-
-class Spill(Enum):
-    """Where the in-flight log keeps its frames."""
-
-    IN_MEMORY = "in-memory"
-    THRESHOLD = "spill-threshold"
 
 
 class Definition(NamedTuple):
@@ -99,7 +93,7 @@ class Settings:
     in_flight_budget_bytes: int = _setting(
         SIZE, "1GiB", "Bytes of sent frames that a task retains for replay.", "in_flight_budget"
     )
-    spill: Spill = _setting(choice(Spill), "in-memory", "Where retained frames live.")
+    spill: Spill = _setting(choice(Spill), "in-memory", "Where frames live that may have to be sent again.")
     spill_threshold_bytes: int = _setting(
         SIZE, "256MiB", "Retained bytes beyond which spill-threshold writes to disk.", "spill_threshold"
     )
@@ -210,10 +204,13 @@ def _consistent(settings: Settings) -> Settings:
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
         if getattr(settings, present) is not None and getattr(settings, absent) is None:
             _refuse(settings, present, absent, "TLS needs certificate, key and authority")
-    if "spill_threshold" in given and settings.spill is not Spill.THRESHOLD:
-        _refuse(settings, "spill_threshold", "spill", "a threshold needs spill = spill-threshold")
-    if settings.spill is Spill.THRESHOLD and settings.spill_threshold_bytes > settings.in_flight_budget_bytes:
+    by_threshold = settings.spill in (Spill.THRESHOLD, Spill.REGENERATE)
+    if "spill_threshold" in given and not by_threshold:
+        _refuse(settings, "spill_threshold", "spill", "a threshold needs spill = spill-threshold or regenerate")
+    if by_threshold and settings.spill_threshold_bytes > settings.in_flight_budget_bytes:
         _refuse(settings, "spill_threshold", "in_flight_budget", "the budget would be spent before the threshold")
+    if settings.spill is Spill.REGENERATE and settings.guarantee is not Guarantee.EXACTLY_ONCE:
+        _refuse(settings, "spill", "guarantee", "frames are made again from the log that exactly-once keeps")
     return settings
 
 

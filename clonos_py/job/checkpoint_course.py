@@ -17,6 +17,8 @@ class CheckpointCourse:
     def __init__(self, desk: Desk) -> None:
         self._desk, self._checkpoints = desk, desk.checkpoints
         self._writing: Manifest | None = None
+        self.wanted = False
+        """Whether somebody has asked for a checkpoint since the last was triggered; it comes as soon as it can."""
 
     # ---- time
 
@@ -55,7 +57,7 @@ class CheckpointCourse:
         return self._checkpoints.pending is not None and self._checkpoints.pending.writing
 
     def trigger(self, final: bool) -> None:
-        desk = self._desk
+        desk, self.wanted = self._desk, False
         checkpoint = self._checkpoints.trigger(desk.now_us, final)
         desk.report(Happening.CHECKPOINT_TRIGGERED, checkpoint=checkpoint)
         for process in desk.fleet.with_role(Role.ACTIVE):

@@ -100,6 +100,7 @@ class Happening(Enum):
     CHECKPOINT_COMPLETED = "checkpoint completed"
     CHECKPOINT_ABORTED = "checkpoint aborted"
     TASK_FAILED = "task failed"
+    SPILL_FAILED = "spill failed"
     STANDBY_LOST = "standby lost"
     STANDBY_UNREADY = "standby unready"
     STANDBY_PROMOTED = "standby promoted"

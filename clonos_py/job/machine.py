@@ -257,6 +257,8 @@ class JobMachine:
     def _go_on(self) -> None:
         self.state = JobState.RUNNING
         self._course.schedule()
+        if self._course.wanted:
+            self._trigger(final=False)
         self._maybe_final()
 
     def _on_running(self, message: messages.Running) -> None:
@@ -325,7 +327,12 @@ class JobMachine:
         self._end("CheckpointError", event.reason)
 
     def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> None:
-        self._trigger(final=False)
+        if self._checkpoints.pending is None:
+            self._course.wanted = True
+            self._trigger(final=False)
+
+    def _on_spill_failed(self, message: messages.SpillFailed) -> None:
+        self._desk.report(Happening.SPILL_FAILED, self._fleet.processes[message.process].task, reason=message.reason)
 
     # ---- the end
 
@@ -382,6 +389,7 @@ class JobMachine:
         messages.Drained: _on_drained,
         messages.Committed: _on_committed,
         messages.RequestCheckpoint: _on_request_checkpoint,
+        messages.SpillFailed: _on_spill_failed,
         messages.Suspect: _on_suspect,
         messages.Failed: _on_failed,
         messages.Pong: _on_pong,

@@ -92,6 +92,12 @@ class CapacityError(ClonosError):
     remedy = Remedy.STOP_JOB
 
 
+class SpillError(ClonosError):
+    """Retained frames that were written to disk cannot be read back; a replacement makes them again."""
+
+    remedy = Remedy.RECOVER_TASK
+
+
 class ClusterError(ClonosError):
     """Ray is absent, cannot be reached or starts nothing, a job's name is in use, or a port is taken."""
 

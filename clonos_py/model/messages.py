@@ -193,6 +193,13 @@ class RequestCheckpoint(msgspec.Struct, frozen=True, tag=True):
     process: int
 
 
+class SpillFailed(msgspec.Struct, frozen=True, tag=True):
+    """Retained frames cannot be written, they stay in memory as long as it lasts: a checkpoint would make room."""
+
+    process: int
+    reason: str
+
+
 class Suspect(msgspec.Struct, frozen=True, tag=True):
     """A connection to this task broke; it may be dead, or merely the connection."""
 
@@ -246,6 +253,7 @@ ToCoordinator = (
     | Drained
     | Committed
     | RequestCheckpoint
+    | SpillFailed
     | Suspect
     | Failed
     | Pong

@@ -94,6 +94,8 @@ class Vertex:
     operators: tuple[OperatorPlan, ...]
     wires: tuple[Wire, ...]
     standbys: int = 1
+    regenerates: bool = False
+    """A replayable source and deterministic operators without state or effect: frames are made again, not kept."""
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,15 @@ class StandbyUnready(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpillFailed(Event):
+    """Retained frames of ``task`` cannot be written. They stay in memory, a checkpoint is asked for, and as long as it
+    lasts the job goes no faster than checkpoints make room; when the reserve is spent it stops."""
+
+    task: TaskId
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class KillMissed(Event):
     """A failure on order, ``after_us`` after deployment, that never happened: the job had ended."""
 

@@ -20,6 +20,7 @@ from clonos_py.observe.events import (
     Recovered,
     Replayed,
     RolledBack,
+    SpillFailed,
     StandbyActivated,
     StandbyUnready,
     TaskEvent,
@@ -73,6 +74,10 @@ def unready_text(event: StandbyUnready) -> str:
     return f"the standby of {event.task} could not load checkpoint {event.checkpoint}: {event.reason}"
 
 
+def unwritten_text(event: SpillFailed) -> str:
+    return f"{event.task} keeps its frames in memory, as {event.reason}"
+
+
 def missed_text(event: KillMissed) -> str:
     return f"kill of {event.task} at {event.after_us / 1e6:g}s never happened: the job had ended"
 
@@ -93,6 +98,7 @@ class RunStatus:
     recoveries: list[Recovery] = field(default_factory=list)
     kills_missed: list[KillMissed] = field(default_factory=list)
     standbys_unready: list[StandbyUnready] = field(default_factory=list)
+    spills_failed: list[SpillFailed] = field(default_factory=list)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional things, in words."""
     code_changed: CodeChanged | None = None
@@ -119,6 +125,9 @@ class RunStatus:
             case StandbyUnready():
                 self.standbys_unready.append(event)
                 self.news.append(unready_text(event))
+            case SpillFailed():
+                self.spills_failed.append(event)
+                self.news.append(unwritten_text(event))
             case KillMissed():
                 self.kills_missed.append(event)
             case TaskFailed(task=task, how=how):

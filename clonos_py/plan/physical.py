@@ -10,11 +10,13 @@ from clonos_py.dsl.settings import Settings, resolve
 from clonos_py.dsl.values import FULL_DEPTH
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
+from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import Chain, Chains, edge, most_telling
 from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import rows_per_frame, rows_read
 from clonos_py.plan.logical import LogicalGraph, WriteSink
 from clonos_py.plan.pickling import check_portable
+from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
 
 
@@ -52,7 +54,12 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         key_groups=chosen.key_groups,
         sharing_depth=chosen.sharing_depth,
         settings={found.name: getattr(chosen, found.name) for found in fields(Settings) if found.metadata},
-        notes=(*graph.notes, *_chain_notes(vertices), _shuffle_note(edges)),
+        notes=(
+            *graph.notes,
+            *_chain_notes(vertices),
+            _shuffle_note(edges),
+            *_regeneration_notes(chains, names, chosen),
+        ),
     )
 
 
@@ -80,7 +87,10 @@ def _vertex(chain: Chain, name: str, settings: Settings) -> Vertex:
         if origin is not None:
             check_portable(operator.factory, operator.name, origin.where)
             _check_constructible(operator, origin.where)
-    return Vertex(name, chain.parallelism, source, tuple(chain.operators), tuple(chain.wires), settings.standbys)
+    regenerates = settings.spill is Spill.REGENERATE and source is not None and not any(obstacles(chain))
+    return Vertex(
+        name, chain.parallelism, source, tuple(chain.operators), tuple(chain.wires), settings.standbys, regenerates
+    )
 
 
 def _check_constructible(operator: OperatorPlan, where: str) -> None:
@@ -109,6 +119,18 @@ def _chain_notes(vertices: tuple[Vertex, ...]) -> list[str]:
 def _members(vertex: Vertex) -> list[str]:
     members: list[SourcePlan | OperatorPlan] = [*([vertex.source] if vertex.source else []), *vertex.operators]
     return [member.name for member in members]
+
+
+def _regeneration_notes(chains: Chains, names: dict[int, str], settings: Settings) -> list[str]:
+    if settings.spill is not Spill.REGENERATE:
+        return []
+    notes = []
+    for chain in chains.chains:
+        if chain.source is not None:
+            why = "; ".join(obstacles(chain))
+            what = f"keeps its frames: {why}" if why else "makes its frames again"
+            notes.append(f"{names[chain.number]!r} {what}")
+    return notes
 
 
 def _shuffle_note(edges: tuple[Edge, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clonos_py.dsl.settings import Guarantee, Settings, Spill
+from clonos_py.dsl.settings import Guarantee, Settings
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model import errors
 from clonos_py.model.errors import SettingError
@@ -36,16 +36,12 @@ def policy(settings: Settings) -> JobPolicy:
 
 
 def limits(settings: Settings) -> LinkLimits:
-    """How much a link may retain, and from where on it spills if it may."""
-    budget = settings.in_flight_budget_bytes
-    if spills(settings):
-        return LinkLimits(budget_bytes=budget, spill_at=settings.spill_threshold_bytes / budget)
-    return LinkLimits(budget_bytes=budget)
-
-
-def spills(settings: Settings) -> bool:
-    """Whether retained frames go to disk when there are many."""
-    return settings.spill is Spill.THRESHOLD
+    """How much a link may retain, and where."""
+    return LinkLimits(
+        budget_bytes=settings.in_flight_budget_bytes,
+        policy=settings.spill,
+        spill_bytes=settings.spill_threshold_bytes,
+    )
 
 
 def kills(plan: PhysicalPlan, settings: Settings) -> list[tuple[int, TaskId]]:

@@ -1,42 +1,126 @@
-"""Retained frames on local disk: what the in-flight log writes when its memory threshold is reached (D3).
+"""Retained frames on local disk, where a spill policy sends them (D3).
 
-Frames go into numbered files of about 64 MiB, one after the other; a file is deleted when its last frame is freed,
-which truncation does in the order of writing. The files serve this process only: a replacement rebuilds its frames.
+Frames go into files of about 128 MiB, one after the other. A file has no name as soon as it is open, so that it ends
+with its last frame, which truncation frees in the order of writing, or with the process, however that ends: a
+replacement makes its frames anew. A frame counts as stored when it can be read back, be it from the system's cache.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from clonos_py.model.errors import CapacityError
+from clonos_py.model.errors import CapacityError, SpillError
+from clonos_py.task.instructions import (
+    FramesNotRead,
+    FramesNotWritten,
+    FramesRead,
+    FramesWritten,
+    FreeFrames,
+    LinkEvent,
+    ReadFrames,
+    Spilling,
+    WriteFrames,
+)
 
-FILE_BYTES = 64 << 20
+FILE_BYTES = 128 << 20
+
+
+class FrameShelf(Protocol):
+    """Where bodies are stored. Used by one thread only."""
+
+    def write(self, body: Any) -> Any:
+        """Stores a body and gives its place. Raises CapacityError when it cannot."""
+        ...
+
+    def read(self, place: Any) -> Any:
+        """Raises SpillError when it cannot."""
+        ...
+
+    def free(self, place: Any) -> None: ...
+
+    def close(self) -> None:
+        """Everything may go."""
+        ...
+
+
+def carry_out(request: Spilling, shelf: FrameShelf) -> Iterator[LinkEvent]:
+    """Does what a link asks for, and says what came of it."""
+    match request:
+        case WriteFrames():
+            yield from _write(request, shelf)
+        case ReadFrames(output, places):
+            try:
+                yield FramesRead(output, [(seq, shelf.read(place)) for seq, place in places])
+            except SpillError as problem:
+                yield FramesNotRead(problem)
+        case FreeFrames(places):
+            for place in places:
+                shelf.free(place)
+
+
+def _write(request: WriteFrames, shelf: FrameShelf) -> Iterator[LinkEvent]:
+    """Of several frames those before the first that cannot be written are stored."""
+    places: list[tuple[int, Any]] = []
+    try:
+        for seq, body in request.bodies:
+            places.append((seq, shelf.write(body)))
+    except CapacityError as problem:
+        seqs = [seq for seq, _ in request.bodies[len(places) :]]
+        yield FramesNotWritten(request.output, seqs, str(problem))
+    if places:
+        yield FramesWritten(request.output, places)
+
+
+class _File:
+    """One file: how much of it is written, and how many of its frames are in use."""
+
+    def __init__(self, folder: Path) -> None:
+        self.descriptor, name = tempfile.mkstemp(dir=folder, suffix=".frames")
+        os.unlink(name)
+        self.size_bytes = 0
+        self.frames = 0
+
+    def append(self, message: memoryview) -> int:
+        """Where the message begins. On an OSError nothing of it is left."""
+        offset = self.size_bytes
+        try:
+            while message:
+                count = os.pwrite(self.descriptor, message, self.size_bytes)
+                self.size_bytes += count
+                message = message[count:]
+        except OSError:
+            self.size_bytes = offset
+            os.ftruncate(self.descriptor, offset)
+            raise
+        self.frames += 1
+        return offset
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a frame lies; ``schema`` if it was a batch and not a message already."""
 
-    file: int
+    file: _File
     offset: int
     size_bytes: int
     schema: pa.Schema | None
 
 
-class FileSpill:
-    """The ``Spill`` of one process, in a folder of its own. Used by the link thread only."""
+class FileShelf:
+    """The shelf of one process, in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._frames_in: dict[int, int] = {}
-        self._writing: IO[bytes] | None = None
-        self._number = 0
-        self._offset = 0
+        self._files: set[_File] = set()
+        self._writing: _File | None = None
 
     def write(self, body: pa.Buffer | pa.RecordBatch) -> Place:
         """Raises CapacityError when the disk takes no more."""
@@ -44,52 +128,72 @@ class FileSpill:
         message = body.serialize() if isinstance(body, pa.RecordBatch) else body
         try:
             file = self._open()
-            file.write(memoryview(message))
-            file.flush()
+            return Place(file, file.append(memoryview(message).cast("B")), message.size, schema)
         except OSError as problem:
-            raise CapacityError(self._explained(problem)) from problem
-        place = Place(self._number, self._offset, message.size, schema)
-        self._frames_in[self._number] += 1
-        self._offset += message.size
-        return place
+            self._finish()
+            full = "is full" if problem.errno == errno.ENOSPC else f"takes none: {problem.strerror}"
+            raise CapacityError(f"the disk for retained frames, {self._folder}, {full}") from problem
 
-    def _open(self) -> IO[bytes]:
-        if self._writing is None or self._offset >= FILE_BYTES:
-            self.close()
-            self._number += 1
-            self._offset = 0
+    def _open(self) -> _File:
+        if self._writing is None or self._writing.size_bytes >= FILE_BYTES:
+            self._finish()
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._writing = self._path(self._number).open("wb")
-            self._frames_in[self._number] = 0
+            self._writing = _File(self._folder)
+            self._files.add(self._writing)
         return self._writing
 
+    def _finish(self) -> None:
+        """The file at work gets no more frames; after a full disk, so that its space is free the sooner."""
+        file, self._writing = self._writing, None
+        if file is not None and not file.frames:
+            self._close(file)
+
+    def _close(self, file: _File) -> None:
+        self._files.discard(file)
+        os.close(file.descriptor)
+
     def read(self, place: Place) -> pa.Buffer | pa.RecordBatch:
-        """What was written there. Raises CapacityError if the disk does not give it back."""
+        """What was written there. Raises SpillError if the disk does not give it back."""
         try:
-            with self._path(place.file).open("rb") as file:
-                file.seek(place.offset)
-                message = pa.py_buffer(file.read(place.size_bytes))
+            message = pa.py_buffer(os.pread(place.file.descriptor, place.size_bytes, place.offset))
         except OSError as problem:
-            raise CapacityError(self._explained(problem)) from problem
+            raise SpillError(f"retained frames cannot be read from {self._folder}: {problem.strerror}") from problem
+        if message.size != place.size_bytes:
+            raise SpillError(f"retained frames in {self._folder} have been cut short by somebody else")
         return message if place.schema is None else pa.ipc.read_record_batch(message, place.schema)
 
     def free(self, place: Place) -> None:
-        self._frames_in[place.file] -= 1
-        if not self._frames_in[place.file] and place.file != self._number:
-            del self._frames_in[place.file]
-            self._path(place.file).unlink(missing_ok=True)
+        place.file.frames -= 1
+        if not place.file.frames and place.file is not self._writing:
+            self._close(place.file)
 
     def close(self) -> None:
-        if self._writing is not None:
-            self._writing.close()
-            self._writing = None
-            if not self._frames_in[self._number]:
-                del self._frames_in[self._number]
-                self._path(self._number).unlink(missing_ok=True)
+        self._writing = None
+        for file in list(self._files):
+            self._close(file)
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:08}.frames"
 
-    def _explained(self, problem: OSError) -> str:
-        full = "the disk is full" if problem.errno == errno.ENOSPC else problem.strerror
-        return f"retained frames cannot be kept in {self._folder}: {full}; free space there or checkpoint more often"
+class MemoryShelf:
+    """The twin for simulated disks. ``frames_max``: more make it full."""
+
+    def __init__(self, frames_max: int | None = None) -> None:
+        self._frames_max = frames_max
+        self._kept: dict[int, Any] = {}
+        self._count = 0
+
+    def write(self, body: Any) -> int:
+        """Raises CapacityError when it is full."""
+        if self._frames_max is not None and len(self._kept) >= self._frames_max:
+            raise CapacityError("the simulated disk is full")
+        self._count += 1
+        self._kept[self._count] = body
+        return self._count
+
+    def read(self, place: int) -> Any:
+        return self._kept[place]
+
+    def free(self, place: int) -> None:
+        del self._kept[place]
+
+    def close(self) -> None:
+        self._kept.clear()

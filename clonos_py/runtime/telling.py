@@ -25,6 +25,7 @@ from clonos_py.observe.events import (
     Recovered,
     Replayed,
     RolledBack,
+    SpillFailed,
     StandbyActivated,
     StandbyUnready,
     TaskFailed,
@@ -190,6 +191,8 @@ class Teller:
     def _task_events(self, at_us: int, task: TaskId, report: Report) -> Iterator[Event]:
         detail = report.detail
         match report.what:
+            case Happening.SPILL_FAILED:
+                yield SpillFailed(at_us=at_us, task=task, reason=detail["reason"])
             case Happening.STANDBY_UNREADY:
                 yield StandbyUnready(at_us=at_us, task=task, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.TASK_FAILED:

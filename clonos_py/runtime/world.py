@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from clonos_py.channel.frames import Frame, PassThrough
-from clonos_py.channel.inflight import Spill
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobPolicy, Report
-from clonos_py.model.errors import CheckpointError, ClonosError
+from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime import disk
 from clonos_py.runtime.coordination import Coordination
+from clonos_py.runtime.spill import FrameShelf, MemoryShelf
 from clonos_py.task import instructions as io
 from clonos_py.task.context import Ports
 from clonos_py.task.events import Observed, TaskState
@@ -54,15 +55,15 @@ class Settings:
     code_digest: str = ""
     events_max: int | None = None
     """Give up after so many actions: a job that hangs is a defect."""
-    spill: Callable[[int], Spill | None] = lambda number: None
-    """Where a process, by its number, may put retained frames that memory has no room for."""
+    shelf: Callable[[int], FrameShelf] = lambda number: MemoryShelf()
+    """Where a process, by its number, puts retained frames that are not to stay in memory."""
 
 
 class LocalProcess:
     """A process of the world: a link and a task, and the connections it takes part in."""
 
-    def __init__(self, number: int, task: TaskId, link: LinkMachine, machine: TaskMachine) -> None:
-        self.number, self.task, self.link, self.machine = number, task, link, machine
+    def __init__(self, number: int, task: TaskId, link: LinkMachine, machine: TaskMachine, shelf: FrameShelf) -> None:
+        self.number, self.task, self.link, self.machine, self.shelf = number, task, link, machine, shelf
         self.alive = True
         self.step_token = 0
         self.connections: set[int] = set()
@@ -128,6 +129,7 @@ class World(Coordination):
         for process in self.processes.values():
             if process.alive:
                 process.machine.close()
+                process.shelf.close()
         return self.ended
 
     def _next(self) -> None:
@@ -149,15 +151,14 @@ class World(Coordination):
 
     def _start(self, number: int, task: TaskId) -> None:
         world = self._settings
-        spill, retain = world.spill(number), world.policy.replay
-        link = LinkMachine(self.plan, task, number, self._codec, world.limits, spill, retain)
+        link = LinkMachine(self.plan, task, number, self._codec, world.limits, world.policy.replay)
         try:
             merged = world.limits.frames_merged
             machine = TaskMachine(self.plan, task, self._ports(task), world.linger_us, merged)
         except ClonosError as problem:
             self.ended = EndJob(type(problem).__name__, str(problem))
             return
-        self.processes[number] = LocalProcess(number, task, link, machine)
+        self.processes[number] = LocalProcess(number, task, link, machine, world.shelf(number))
         self._started(number)
 
     def kill(self, number: int) -> None:
@@ -170,6 +171,7 @@ class World(Coordination):
         if process is None:
             return False
         process.alive = False
+        process.shelf.close()
         for connection in sorted(process.connections):
             self._break(connection, process)
         return True
@@ -214,10 +216,10 @@ class World(Coordination):
                 )
             case io.Disconnect(connection):
                 self._break(connection, process)
-            case io.Load():
-                self.after("disk", (number, "disk"), lambda: self._load(process, instruction))
-            case io.Persist():
-                self.after("disk", (number, "disk"), lambda: self._persist(process, instruction))
+            case io.Load() | io.Persist():
+                self.after("disk", (number, "disk"), lambda: self._use_disk(process, instruction))
+            case io.WriteFrames() | io.ReadFrames() | io.FreeFrames():
+                self.after("disk", (number, "spill"), lambda: self._use_disk(process, instruction))
             case io.Commit():
                 self.after("disk", (number, "disk"), lambda: self._commit(process, instruction))
             case io.Shutdown():
@@ -260,26 +262,10 @@ class World(Coordination):
 
     # ---- storage
 
-    def _load(self, process: LocalProcess, wish: io.Load) -> None:
-        try:
-            operators = {
-                name: [self.store.read(handle) for handle in handles]
-                for name, handles in wish.restore.operators.items()
-            }
-        except CheckpointError as problem:
-            self._link_event(process.number, io.LoadFailed(wish.restore, problem))
-            return
-        self._link_event(process.number, io.Loaded(wish.restore, operators))
-
-    def _persist(self, process: LocalProcess, wish: io.Persist) -> None:
-        if not process.alive:
-            return
-        event: io.Persisted | io.PersistFailed
-        try:
-            event = io.Persisted(self.store.write(wish.snapshot, wish.attempt), 0.0)
-        except CheckpointError as problem:
-            event = io.PersistFailed(wish.snapshot.checkpoint, str(problem))
-        self._link_event(process.number, event)
+    def _use_disk(self, process: LocalProcess, wish: disk.DiskWork) -> None:
+        if process.alive:
+            for event in disk.work(wish, self.store, process.shelf):
+                self._link_event(process.number, event)
 
     def _commit(self, process: LocalProcess, wish: io.Commit) -> None:
         if not process.alive:

@@ -101,6 +101,8 @@ class Begin:
     attempt: Attempt
     log: Sequence[Segment]
     aborted: Sequence[int]
+    before: tuple[int, int] | None = None
+    """(output, frame): begin in the middle of the log, where that frame is still to be cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,28 @@ class MayProduce:
     allowed: bool
 
 
-ToTask = TakeState | Begin | Deliver | Renumber | TriggerCall | AbortCall | MayProduce
+@dataclass(frozen=True, slots=True)
+class Regenerate:
+    """Make the frames [start, stop) of ``output`` again from ``log``, the task's own since the last completed
+    checkpoint; for now only those below ``below``. What an earlier ``run`` was to make is not wanted any more."""
+
+    output: int
+    run: int
+    start: int
+    stop: int
+    below: int
+    log: Sequence[Segment]
+
+
+@dataclass(frozen=True, slots=True)
+class RegenerateBelow:
+    """There is room for frames of this output made again, up to this number."""
+
+    output: int
+    below: int
+
+
+ToTask = TakeState | Begin | Deliver | Renumber | TriggerCall | AbortCall | MayProduce | Regenerate | RegenerateBelow
 
 
 # ---- task to link
@@ -192,4 +215,29 @@ class Observed:
     """All counters of the task's operators, as they are now; empty if none has changed."""
 
 
-FromTask = Produced | Took | Snapped | Entered | Observed
+@dataclass(frozen=True, slots=True)
+class WentOn:
+    """The task goes on where the log has its last landmark: its outputs are at ``next_seqs``, and what its predecessor
+    cut before is made again only where it is asked for."""
+
+    next_seqs: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Regenerated:
+    """Frames that ``run`` was to make again, in their order."""
+
+    output: int
+    run: int
+    frames: Sequence[Frame]
+
+
+FromTask = Produced | Took | Snapped | Entered | Observed | WentOn | Regenerated
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step gave. ``wake_us``: nothing to do before this time or the next offer; None: step again at once."""
+
+    events: Sequence[FromTask]
+    wake_us: int | None

@@ -131,6 +131,38 @@ class CommitDone:
     checkpoint: int
 
 
+@dataclass(frozen=True, slots=True)
+class FramesWritten:
+    """Bodies of output ``output`` can be read back: (sequence number, place)."""
+
+    output: int
+    places: Sequence[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FramesNotWritten:
+    """These could not be stored, as ``reason`` says."""
+
+    output: int
+    seqs: Sequence[int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FramesRead:
+    """Bodies of output ``output`` are back: (sequence number, body)."""
+
+    output: int
+    bodies: Sequence[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FramesNotRead:
+    """What was written cannot be read back."""
+
+    problem: ClonosError
+
+
 LinkEvent = (
     Subscribed
     | Connected
@@ -142,6 +174,10 @@ LinkEvent = (
     | Persisted
     | PersistFailed
     | CommitDone
+    | FramesWritten
+    | FramesNotWritten
+    | FramesRead
+    | FramesNotRead
 )
 
 
@@ -217,10 +253,36 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteFrames:
+    """Store these bodies of output ``output``, in this order, so that they can be read back as long as the process
+    lives: (sequence number, body)."""
+
+    output: int
+    bodies: Sequence[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrames:
+    """Read these bodies back soon, they are to be sent next: (sequence number, place)."""
+
+    output: int
+    places: Sequence[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FreeFrames:
+    """Nobody reads what is stored there any more."""
+
+    places: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """The process is not needed any more."""
 
     reason: str
 
 
-Instruction = Connect | Disconnect | SendFrame | SendAck | Tell | Hand | Load | Persist | Commit | Shutdown
+Spilling = WriteFrames | ReadFrames | FreeFrames
+"""Carried out one after the other, in this order; each of the first two is answered by one event or two."""
+Instruction = Connect | Disconnect | SendFrame | SendAck | Tell | Hand | Load | Persist | Commit | Spilling | Shutdown

@@ -19,8 +19,7 @@ from typing import ClassVar
 import msgspec
 
 from clonos_py.causal.log import CausalStore
-from clonos_py.channel.frames import FrameCodec, FrameHeader, FrameKind
-from clonos_py.channel.inflight import Spill
+from clonos_py.channel.frames import FrameCodec, FrameKind
 from clonos_py.model import messages as control
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import Attempt, TaskId
@@ -31,6 +30,7 @@ from clonos_py.task.catching_up import CatchingUp
 from clonos_py.task.connections import Connections
 from clonos_py.task.epochs import Epochs
 from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, Progress, TaskState
+from clonos_py.task.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
@@ -48,34 +48,35 @@ class LinkMachine:
         process: int,
         codec: FrameCodec,
         limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
-        spill: Spill | None = None,
         retain: bool = True,
     ) -> None:
         self.task_id, self.process, self.state = task_id, process, TaskState.STANDBY
         self.attempt: Attempt | None = None
         self.store = CausalStore()
-        self._plan, self._codec, self._limits = plan, codec, limits
+        self._plan = plan
         self._logs = plan.sharing_depth != 0
         self.inputs = [InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])]
+        vertex = plan.by_name[task_id.vertex]
+        regenerates = vertex.regenerates and self._logs
         self.outputs = [
-            OutputChannel(j, c, plan.receiver(c), shared_logs(plan, task_id, plan.receiver(c)), spill, retain)
+            OutputChannel(j, c, plan.receiver(c), shared_logs(plan, task_id, plan.receiver(c)), retain, regenerates)
             for j, c in enumerate(plan.outputs[task_id])
         ]
-        vertex = plan.by_name[task_id.vertex]
         self._out: list[io.Instruction] = []
         self._connections = Connections(plan.job, process, self.inputs, self.outputs, self._out)
-        self._pressure = Pressure(self.outputs, limits, spill is not None, vertex.source is not None)
+        self._catching_up = CatchingUp(process, len(self.inputs), self._out)
+        self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates)
+        number = plan.tasks.index(task_id)
+        own_log = number if self._logs else None
+        self._outflow = Outflow(
+            process, own_log, self.outputs, self.store, codec, limits, self._pressure, self._catching_up, self._out
+        )
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._round = 0
         self._restoring = Restoring(self._out)
         self._standing = Standing(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
-        self._may_produce = True
-        self._checkpoint_requested = False
-        self._catching_up = CatchingUp(process, len(self.inputs), self._out)
-        self.data_bytes = 0
-        self.delta_bytes = 0
 
     # ---- dispatch
 
@@ -175,7 +176,7 @@ class LinkMachine:
         self._catching_up.begin(self.attempt)
         self._enter(TaskState.REPLAYING)
         self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted)))
-        if not self._may_produce:
+        if not self._outflow.may_produce:
             self._out.append(io.Hand(task.MayProduce(False)))
 
     # ---- connections
@@ -185,15 +186,15 @@ class LinkMachine:
 
     def _on_lost(self, event: io.Lost) -> None:
         self._connections.lost(event)
-        self._weigh()
+        self._outflow.weigh()
 
     def _on_subscribed(self, event: io.Subscribed) -> None:
         output = self._connections.admit(event)
         if output is not None:
             header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self.store)
-            self._send(event.connection, header, None)
-            self._pump(output)
-            self._weigh()
+            self._outflow.send(event.connection, header, None)
+            self._outflow.pump(output)
+            self._outflow.weigh()
 
     def _on_sever(self, message: control.Sever) -> None:
         """Closes first, then answers: nothing may arrive that the answer does not know of."""
@@ -205,7 +206,7 @@ class LinkMachine:
         received = [channel.expectation for channel in self.inputs if channel.sender in failed]
         self._out.append(io.Tell(control.Holdings(self.process, message.round, logs, received)))
         self._connections.replace(message.replacements)
-        self._weigh()
+        self._outflow.weigh()
 
     # ---- frames
 
@@ -238,8 +239,8 @@ class LinkMachine:
         for output in self.outputs:
             if output.connection == event.connection:
                 output.log.acknowledge(event.next_seq)
-                self._pump(output)
-        self._weigh()
+                self._outflow.pump(output)
+        self._outflow.weigh()
 
     def _on_took(self, event: task.Took) -> None:
         channel = self.inputs[event.input]
@@ -255,34 +256,11 @@ class LinkMachine:
     def _on_produced(self, event: task.Produced) -> None:
         if event.log is not None:
             self.store.append(event.log, self.store.stable)
-        for index, frame in event.frames:
-            self.outputs[index].retained(frame, self._codec, self._logs)
-        for index in dict.fromkeys(index for index, _ in event.frames):
-            self._pump(self.outputs[index])
-        self._weigh()
+        self._outflow.produced(event)
+        self._outflow.weigh()
 
-    def _pump(self, output: OutputChannel) -> None:
-        if output.connection is None:
-            return
-        for header, body, new in output.sendable(self.store, self._limits.window):
-            self._send(output.connection, header, body)
-            if new:
-                self._catching_up.tell_effect()
-
-    def _send(self, connection: int, header: FrameHeader, body: object) -> None:
-        self.delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
-        self.data_bytes += self._codec.size_bytes(body) if body is not None else 0
-        self._out.append(io.SendFrame(connection, header, body))
-
-    def _weigh(self) -> None:
-        """After any change of the in-flight logs: hold the task back or let it go, and ask for a checkpoint in time."""
-        verdict = self._pressure.weigh()
-        if verdict.wants_checkpoint and not self._checkpoint_requested:
-            self._checkpoint_requested = True
-            self._out.append(io.Tell(control.RequestCheckpoint(self.process)))
-        if verdict.may_produce != self._may_produce:
-            self._may_produce = verdict.may_produce
-            self._out.append(io.Hand(task.MayProduce(verdict.may_produce)))
+    def _on_frames_moved(self, event: FramesMoved) -> None:
+        self._outflow.moved(event)
 
     # ---- checkpoints
 
@@ -293,11 +271,13 @@ class LinkMachine:
     def _on_abort(self, message: control.AbortCheckpoint) -> None:
         self._standing.heard_of(message.checkpoint)
         self._out.append(io.Hand(task.AbortCall(message.checkpoint)))
+        self._outflow.aborted(message.checkpoint)
 
     def _on_snapped(self, event: task.Snapped) -> None:
         snapshot = self._epochs.add(event)
         if event.persist and self.attempt is not None:
             self._out.append(io.Persist(snapshot, self.attempt))
+            self._outflow.passed(snapshot.checkpoint)
 
     def _on_persisted(self, event: io.Persisted) -> None:
         self._out.append(io.Tell(control.Snapshotted(self.process, event.handle, event.persist_ms)))
@@ -313,15 +293,13 @@ class LinkMachine:
             self._out.append(io.Commit(checkpoint, self._epochs.uncommitted(checkpoint)))
             self._epochs.committed(checkpoint)
         self._truncate(checkpoint)
-        self._weigh()
+        self._outflow.weigh()
 
     def _truncate(self, checkpoint: int) -> None:
         self.store.truncate(checkpoint)
         if (progress := self._epochs.complete(checkpoint)) is None:
             return
-        self._checkpoint_requested = False
-        for output in self.outputs:
-            output.log.truncate(checkpoint)
+        self._outflow.truncate(checkpoint)
         for channel in self.inputs:
             channel.truncate(progress.inputs[channel.index].next_seq)
 
@@ -353,9 +331,10 @@ class LinkMachine:
         return {
             "active": int(self.state not in BEFORE_BEGIN),
             "in_flight_bytes": self._pressure.memory_bytes,
+            "spilled_bytes": self._pressure.spilled_bytes,
             "log_bytes": self.store.size_bytes,
-            "data_bytes": self.data_bytes,
-            "delta_bytes": self.delta_bytes,
+            "data_bytes": self._outflow.data_bytes,
+            "delta_bytes": self._outflow.delta_bytes,
             "frames_at_stake": self.frames_at_stake,
         }
 
@@ -365,8 +344,7 @@ class LinkMachine:
     def _on_roll_call(self, message: control.RollCall) -> None:
         """Whatever was asked of the former coordinator may have been lost with it."""
         self._out.append(io.Tell(self._standing.present(self.state, self.attempt, self._round)))
-        self._checkpoint_requested = False
-        self._weigh()
+        self._outflow.ask_again()
 
     def _on_stop(self, message: control.Stop) -> None:
         self._out.append(io.Shutdown(message.reason))
@@ -392,6 +370,7 @@ class LinkMachine:
         io.Persisted: _on_persisted,
         io.PersistFailed: _on_persist_failed,
         io.CommitDone: _on_commit_done,
+        **dict.fromkeys(FRAMES_MOVED, _on_frames_moved),
         task.Took: _on_took,
         task.Produced: _on_produced,
         task.Snapped: _on_snapped,

@@ -16,12 +16,12 @@ Invariants, asserted:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 from clonos_py.causal.determinants import (
     Abort,
     Determinant,
+    Landmark,
     Linger,
     Merged,
     Order,
@@ -36,7 +36,7 @@ from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.columns.views import concat
 from clonos_py.model.errors import DivergenceError, ProtocolError
-from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import End, Read, Wait
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
@@ -49,8 +49,10 @@ from clonos_py.task.events import (
     Entered,
     FromTask,
     MayProduce,
-    Observed,
+    Outcome,
     Produced,
+    Regenerate,
+    RegenerateBelow,
     Renumber,
     TakeState,
     TaskState,
@@ -59,20 +61,12 @@ from clonos_py.task.events import (
     TriggerCall,
 )
 from clonos_py.task.inputs import Inputs
+from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
+from clonos_py.task.regeneration import Regeneration
+from clonos_py.task.sightings import Sightings
 from clonos_py.task.snapshotting import Snapshotting
-
-MARKER_INTERVAL_US = 100_000
-"""A source sends a latency marker at most this often."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a step gave. ``wake_us``: nothing to do before this time or the next offer; None: step again at once."""
-
-    events: Sequence[FromTask]
-    wake_us: int | None
 
 
 class TaskMachine:
@@ -83,6 +77,7 @@ class TaskMachine:
     ) -> None:
         """``frames_merged``: at most so many waiting frames are taken together."""
         self.task, self.state = task, TaskState.STANDBY
+        self._events: list[FromTask] = []
         self._ports, self._linger_us, self._frames_merged = ports, linger_us, frames_merged
         vertex = plan.by_name[task.vertex]
         self._writer = LogWriter(plan.tasks.index(task))
@@ -97,16 +92,17 @@ class TaskMachine:
         self._snapshotting = Snapshotting(
             self._shared, self._writer, self._logs, self._inputs, self._chain, self._outputs, self._reader
         )
-        self._sinks = any(operator.sink for operator in vertex.operators)
+        regenerates = vertex.regenerates and self._logs
+        self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
+        self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, frames_merged))
+        sinks = any(operator.sink for operator in vertex.operators)
+        self._sightings = Sightings(self._shared, self._outputs, sinks, self._events.append)
         self._calls: deque[TriggerCall | AbortCall] = deque()
-        self._events: list[FromTask] = []
         self._may_produce = True
         self._linger_at: int | None = None
         self._aborted: set[int] = set()
         self._ended = False
         self._others = 0
-        self._rows_replayed = 0
-        self._marked_us = 0
         self._read_at_us = 0
         self._take_state(TakeState(0, {}, None))
 
@@ -123,29 +119,39 @@ class TaskMachine:
                 self._calls.append(item)
             case MayProduce(allowed):
                 self._may_produce = allowed
+            case Regenerate() | RegenerateBelow():
+                self._regeneration.take(item)
             case TakeState():
                 if self.state is not TaskState.STANDBY:
                     raise ProtocolError(f"{self.task} is {self.state.value} and cannot take other state")
                 self._take_state(item)
-            case Begin(attempt, log, aborted):
-                self._begin(attempt, log, aborted)
+            case Begin():
+                self._begin(item)
 
     def _take_state(self, item: TakeState) -> None:
         self._snapshotting.restore(item)
         progress = item.progress
         self._ended, self._others = (progress.finished, progress.others) if progress else (False, 0)
 
-    def _begin(self, attempt: Attempt, log: Sequence[object], aborted: Sequence[int]) -> None:
+    def _begin(self, item: Begin) -> None:
         if self.state is not TaskState.STANDBY:
-            raise ProtocolError(f"{self.task} is {self.state.value} and cannot begin as attempt {attempt}")
-        self._gate.load(log)  # type: ignore[arg-type]
-        self._calls.extend(AbortCall(checkpoint) for checkpoint in aborted)
+            raise ProtocolError(f"{self.task} is {self.state.value} and cannot begin as attempt {item.attempt}")
+        if self._landmarks is None:
+            self._gate.load(item.log)
+        elif went_on := self._landmarks.enter(item.log, item.before, self._take_state):
+            self._events.append(went_on)
+        self._calls.extend(AbortCall(checkpoint) for checkpoint in item.aborted)
         self._enter(TaskState.REPLAYING)
         self._settle()
 
+    @property
+    def replaying(self) -> bool:
+        """Whether the next event is one of the log."""
+        return self._gate.replaying
+
     def _enter(self, state: TaskState) -> None:
         self.state = state
-        self._events.append(Entered(state, self._rows_replayed))
+        self._events.append(Entered(state, self._sightings.rows_replayed))
 
     # ---- one event
 
@@ -156,13 +162,17 @@ class TaskMachine:
         worked = self._replay_event() if self._gate.replaying else self._live_event(now_us)
         self._settle()
         self._hand_over()
+        if (regenerated := self._regeneration.step()) is not None:
+            self._events += [regenerated] if regenerated.frames else []
+            worked = True
         if worked:
             self._arm_linger(now_us)
             return self._outcome(None)
         return self._outcome(MAX_TIME if self._gate.replaying else self._wake_us(now_us))
 
     def _outcome(self, wake_us: int | None) -> Outcome:
-        events, self._events = self._events, []
+        events = self._events[:]
+        self._events.clear()
         return Outcome(events, wake_us)
 
     def _settle(self) -> None:
@@ -179,11 +189,8 @@ class TaskMachine:
             segment = None
         if segment or frames:
             self._events.append(Produced(segment, frames))
-            rows_out = sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None)
-            self._events.append(Observed(rows_out=rows_out))
-        if self._shared.counted:
-            self._events.append(Observed(counts=dict(self._shared.counts)))
-            self._shared.counted = False
+            self._sightings.cut(sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None))
+        self._sightings.counters()
 
     def _arm_linger(self, now_us: int) -> None:
         if not self._outputs.waiting:
@@ -216,6 +223,8 @@ class TaskMachine:
                 self._take_frames(channel, count)
             case SourceRead(partition=partition, start=start, stop=stop, checksum=checksum):
                 self._reread(partition, start, stop, checksum)
+            case Landmark() if self._landmarks:
+                self._landmarks.compare(expected, self._others, self._ended, self._ports.now_us())
             case _:
                 assert expected is not None
                 self._perform(expected)
@@ -228,6 +237,9 @@ class TaskMachine:
     # ---- running: the task chooses, and logs the choice
 
     def _live_event(self, now_us: int) -> bool:
+        if self._landmarks and self._landmarks.due(now_us):
+            self._landmarks.log(self._others, self._ended, now_us)
+            return True
         while self._calls:
             if self._live_call(self._calls.popleft()):
                 return True
@@ -304,10 +316,10 @@ class TaskMachine:
         self._shared.frame = (channel, frames[0].seq)
         if batches := [f.rows for f in frames if f.rows is not None]:
             rows = concat(batches)
-            self._count_rows(rows.num_rows)
+            self._sightings.took(rows.num_rows, self._chain.watermark, self.state is TaskState.REPLAYING)
             self._chain.enter(self._input_edges[channel].id, rows)
         for taken in frames:
-            self._pass_marker(taken.marker_us, channel, taken.seq)
+            self._sightings.marker(taken.marker_us, channel, taken.seq)
             self._inputs.observe(channel, taken)
         match frame.kind:
             case FrameKind.DATA:
@@ -327,32 +339,22 @@ class TaskMachine:
         self._outputs.idle = self._inputs.idle
         self._chain.advance(self._inputs.watermark)
 
-    def _count_rows(self, rows: int) -> None:
-        if self.state is TaskState.REPLAYING:
-            self._rows_replayed += rows
-        self._events.append(Observed(events=rows, watermark=self._chain.watermark))
-
-    def _pass_marker(self, marker_us: int, channel: int = -1, seq: int = -1) -> None:
-        if marker_us:
-            self._outputs.mark(marker_us)
-            if self._sinks:
-                self._events.append(Observed(marker_us=marker_us, input=channel, seq=seq))
-
     def _admit(self, read: Read, now_us: int) -> None:
         assert self._reader is not None
         self._others += 1
         self._shared.frame = (-1, self._others)
         rows = sum(r.num_rows for r in read.rows if r is not None)
-        self._count_rows(read.events if read.events >= 0 else rows)
+        events = read.events if read.events >= 0 else rows
+        self._sightings.took(events, self._chain.watermark, self.state is TaskState.REPLAYING)
         self._outputs.idle = False
         for port, batch in enumerate(read.rows):
             if batch is not None:
                 self._chain.source_port.emit(batch, port)
         self._reader.accept(read, now_us)
         self._chain.advance(self._reader.watermark)
-        if now_us - self._marked_us >= MARKER_INTERVAL_US:
-            self._marked_us = now_us
-            self._pass_marker(read.due_us or now_us)
+        self._sightings.source_marker(now_us, read.due_us)
+        if self._landmarks:
+            self._landmarks.read()
 
     def _finish(self) -> None:
         self._outputs.idle = False
@@ -381,6 +383,8 @@ class TaskMachine:
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
         self._events += self._snapshotting.take(checkpoint, self._others, self._ended, persist=not replayed)
         self._aborted = {c for c in self._aborted if c > checkpoint}
+        if self._landmarks:
+            self._landmarks.epoch()
 
     # ---- for the driver
 
@@ -389,6 +393,7 @@ class TaskMachine:
         self._chain.commit(name, committable)
 
     def close(self) -> None:
+        self._regeneration.close()
         self._chain.close()
         if self._reader:
             self._reader.close()

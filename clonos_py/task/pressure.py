@@ -1,23 +1,37 @@
-"""Back-pressure and the memory of in-flight logs: when a task may produce, and when it is too much (D3)."""
+"""Back-pressure and the memory of in-flight logs: when a task may produce, what goes to disk, when it is too much (D3).
+
+    0 ......... spill_bytes ........ ask ........ budget ........ give up
+      in memory  | oldest to disk    | checkpoint | sources stop   | the job stops, its last checkpoint intact
+
+A source that stops to read still takes the trigger of a checkpoint. Whoever has inputs goes on past the budget until
+the barrier has come through, for which the reserve is there, and only then waits for the checkpoint to be complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from clonos_py.channel.inflight import Entry
 from clonos_py.model.errors import CapacityError
+from clonos_py.model.retention import Spill
 from clonos_py.task.sending import OutputChannel
+
+WRITE_BYTES = 8 << 20
+"""Spilling by threshold goes on until there is room for so much (or a quarter of the threshold): writes are large."""
 
 
 @dataclass(frozen=True)
 class LinkLimits:
     """``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which sources
-    stop to read. The reserve, a share on top, admits what must pass for the next barrier; then the job stops."""
+    stop to read. The reserve, a share on top, admits what must pass for the next barrier; then the job stops.
+    ``spill_bytes`` is the threshold of the policy that has one."""
 
     window: int = 16
     budget_bytes: int = 1 << 30
-    spill_at: float = 0.5
     reserve: float = 0.5
+    policy: Spill = Spill.IN_MEMORY
+    spill_bytes: int = 256 << 20
 
     @property
     def frames_merged(self) -> int:
@@ -37,34 +51,71 @@ class Verdict:
 class Pressure:
     """Weighs the outputs of one link after each change."""
 
-    def __init__(self, outputs: Sequence[OutputChannel], limits: LinkLimits, spills: bool, source: bool) -> None:
-        self._outputs, self._limits = outputs, limits
-        self._spills = spills
-        reserve = 0 if source else limits.reserve / 2
-        self._stop_bytes = int(limits.budget_bytes * (1 + reserve))
+    def __init__(self, outputs: Sequence[OutputChannel], limits: LinkLimits, source: bool, regenerates: bool) -> None:
+        """``regenerates``: the outputs keep no frames that could be written."""
+        self._outputs, self._limits, self._source = outputs, limits, source
+        policy = Spill.THRESHOLD if limits.policy is Spill.REGENERATE else limits.policy
+        self._policy = Spill.IN_MEMORY if regenerates else policy
+        spilled = limits.spill_bytes if self._policy is Spill.THRESHOLD else 0
+        self._ask_bytes = (limits.budget_bytes + min(spilled, limits.budget_bytes)) // 2
         self._give_up_bytes = int(limits.budget_bytes * (1 + limits.reserve))
+        self.disk_problem: str | None = None
+        """Why nothing can be written, until a completed checkpoint makes room."""
+        self.barrier_passed = 0
+        """The checkpoint that this task has taken and that is not complete yet; 0: none."""
+
+    @property
+    def writes(self) -> bool:
+        return self._policy is not Spill.IN_MEMORY
 
     @property
     def memory_bytes(self) -> int:
-        return sum(output.log.memory_bytes for output in self._outputs)
+        """Of retained frames, those read back from disk included."""
+        return sum(output.log.memory_bytes + output.log.ahead_bytes for output in self._outputs)
+
+    @property
+    def spilled_bytes(self) -> int:
+        return sum(output.log.spilled_bytes for output in self._outputs)
 
     def weigh(self) -> Verdict:
-        """Spills if there is a spill. Raises CapacityError when even the reserve is spent."""
-        used = self.memory_bytes
-        if self._spills:
-            used = self._spill(used)
+        """Raises CapacityError when even the reserve is spent."""
+        used = sum(output.log.memory_bytes for output in self._outputs)
         budget = self._limits.budget_bytes
         if used > self._give_up_bytes:
             raise CapacityError(
-                f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent: "
-                "checkpoint more often, raise the budget, or choose a spill policy"
+                f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent"
+                f"{f', as {self.disk_problem}' if self.disk_problem else ''}: {self._remedy}"
             )
         crowded = any(output.log.unreceived >= 2 * self._limits.window for output in self._outputs)
-        return Verdict(not crowded and used < self._stop_bytes, used * 2 > budget)
+        full = used >= budget and (self._source or self.barrier_passed > 0)
+        return Verdict(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)
 
-    def _spill(self, used: int) -> int:
-        excess = used - int(self._limits.budget_bytes * self._limits.spill_at)
+    @property
+    def _remedy(self) -> str:
+        if self.disk_problem:
+            return "free space there, or checkpoint more often"
+        return "checkpoint more often, raise the budget" + ("" if self.writes else ", or choose a spill policy")
+
+    def to_write(self) -> Iterator[tuple[OutputChannel, list[Entry]]]:
+        """What the policy wants on disk and nobody has been asked to write."""
+        if self.disk_problem is not None:
+            return
+        match self._policy:
+            case Spill.BUFFER:
+                yield from self._oldest(float("inf"))
+            case Spill.EPOCH:
+                yield from self._oldest(float("inf"), max((o.log.epoch for o in self._outputs), default=0))
+            case Spill.THRESHOLD:
+                kept = sum(output.log.memory_bytes - output.log.writing_bytes for output in self._outputs)
+                threshold = self._limits.spill_bytes
+                if kept > threshold:
+                    yield from self._oldest(kept - threshold + min(threshold // 4, WRITE_BYTES))
+
+    def _oldest(
+        self, bytes_wanted: float, before_epoch: float = float("inf")
+    ) -> Iterator[tuple[OutputChannel, list[Entry]]]:
         for output in self._outputs:
-            if excess > 0:
-                excess -= output.log.spill_oldest(excess)
-        return self.memory_bytes
+            entries = output.log.to_write(bytes_wanted, before_epoch)
+            bytes_wanted -= sum(entry.size_bytes for entry in entries)
+            if entries:
+                yield output, entries

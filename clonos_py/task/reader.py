@@ -49,7 +49,12 @@ class Reader:
             )
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(values={"positions": dict(self._positions)})
+        return OperatorState(values={"positions": self.positions})
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """By partition that was read: where it goes on."""
+        return dict(self._positions)
 
     @property
     def partitions(self) -> dict[int, tuple[int, bool]]:

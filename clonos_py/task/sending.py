@@ -7,7 +7,8 @@ from typing import Any
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
-from clonos_py.channel.inflight import Entry, InFlightLog, Spill
+from clonos_py.channel.inflight import Entry, InFlightLog
+from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
@@ -39,17 +40,19 @@ class OutputChannel:
         channel: ChannelId,
         receiver: TaskId,
         shared: frozenset[int],
-        spill: Spill | None = None,
         retain: bool = True,
+        regenerates: bool = False,
     ) -> None:
+        """``regenerates``: frames that were received are made again when they are asked for."""
         self.index, self.channel, self.receiver = index, channel, receiver
-        self._shared_logs, self._spill, self.retain = shared, spill, retain
+        self._shared_logs, self.retain, self._regenerates = shared, retain, regenerates and retain
         self.connection: int | None = None
         self.attempt = NO_ATTEMPT
         self.restore(0)
 
     def restore(self, next_seq: int) -> None:
-        self.log = InFlightLog(next_seq, self._spill)
+        self.again = RegeneratedLog(next_seq) if self._regenerates else None
+        self.log = self.again or InFlightLog(next_seq)
         self.log.retain = self.retain
         self._position = 0
         self._expected: dict[int, int] = {}
@@ -62,19 +65,31 @@ class OutputChannel:
 
     def retained(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
         """Appends a frame. Raises DivergenceError if it is not what the predecessor sent under this number."""
+        self.log.append(self._entry(frame, codec, check))
+
+    def regenerated(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
+        """Takes a frame that was made again; one that nobody waits for any more is dropped. Raises DivergenceError if
+        it is not what was sent under this number."""
+        assert self.again is not None
+        if frame.seq in self.again.missing:
+            self.again.regenerated(self._entry(frame, codec, check))
+
+    def _entry(self, frame: Frame, codec: FrameCodec, check: bool) -> Entry:
         body = codec.encode(frame.rows) if frame.rows is not None else None
         checksum = codec.checksum(body) if check and body is not None else 0
-        if self._expected.pop(frame.seq, checksum) != checksum:
+        sent = self._expected.pop(frame.seq, checksum)
+        known = self.again.checksum_of(frame.seq, sent) if self.again is not None else sent
+        if sent != checksum or known != checksum:
             raise DivergenceError(
-                f"frame {frame.seq} on {self.channel} was rebuilt with other content than its predecessor sent to "
-                f"{self.receiver}: an operator of this task is not deterministic; find it with 'clonos check'"
+                f"frame {frame.seq} on {self.channel} was rebuilt with other content than was sent to "
+                f"{self.receiver} before: an operator of this task is not deterministic; find it with 'clonos check'"
             )
         size = codec.size_bytes(body) if body is not None else 0
         row_count = frame.rows.num_rows if frame.rows is not None else 0
         bare = Frame(
             frame.seq, frame.kind, frame.epoch, frame.watermark, frame.idle, frame.checkpoint, None, frame.marker_us
         )
-        self.log.append(Entry(bare, row_count, body, size, checksum))
+        return Entry(bare, row_count, body, size, checksum)
 
     def subscribe(self, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> FrameHeader:
         """Starts to serve a receiver; gives the log-only frame that opens the connection."""
@@ -114,6 +129,6 @@ class OutputChannel:
                 store.stable,
                 self._delta(store),
             )
-            body = self.log.body(entry)
+            body = entry.body
             self.log.sent()
             yield header, body, frame.seq >= self._first_new

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
+from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.state import OperatorState
 from clonos_py.task.chain import Chain
 from clonos_py.task.context import Shared
 from clonos_py.task.events import Produced, Progress, Snapped, TakeState
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
+
+_landmark_states: msgspec.msgpack.Decoder[tuple[list[tuple[int, int]], Progress]] = msgspec.msgpack.Decoder(
+    tuple[list[tuple[int, int]], Progress]
+)
 
 
 class Snapshotting:
@@ -63,19 +69,34 @@ class Snapshotting:
         produced = Produced(rest if self._logs else None, self._outputs.take())
         self._outputs.epoch = checkpoint
         self._shared.open_epoch()
-        progress = self._progress(others, ended)
+        progress = self._progress(others, ended, self._writer.offset)
         encoded = msgspec.msgpack.encode(progress)
         snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables)
         return produced, Snapped(snapshot, progress, persist)
 
-    def _progress(self, others: int, ended: bool) -> Progress:
+    def landmark(self, others: int, ended: bool) -> Landmark:
+        """Cuts what is pending. What is left of a task whose operators keep no state is its progress."""
+        assert self._reader is not None
+        self._outputs.flush()
+        positions = sorted(self._reader.positions.items())
+        state = msgspec.msgpack.encode((positions, self._progress(others, ended, log_offset=0)))
+        return Landmark(self._writer.epoch, self._writer.epoch_start, state)
+
+    def at(self, landmark: Landmark) -> TakeState:
+        """The state there; ``go_on_at`` puts the log there, too."""
+        assert self._reader is not None
+        positions, progress = _landmark_states.decode(landmark.state)
+        source = OperatorState(values={"positions": dict(positions)})
+        return TakeState(landmark.epoch, {self._reader.name: [source]}, progress)
+
+    def _progress(self, others: int, ended: bool, log_offset: int) -> Progress:
         return Progress(
             inputs=self._inputs.progress,
             outputs=self._outputs.next_seqs,
             turns=self._outputs.turns,
             edge_watermarks=self._outputs.watermarks,
             idle=self._outputs.idle,
-            log_offset=self._writer.offset,
+            log_offset=log_offset,
             watermarks=self._chain.watermarks,
             received=self._chain.received,
             timers=self._shared.timers.all,

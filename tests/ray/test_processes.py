@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.digests import read_digest
@@ -16,6 +19,7 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.retention import Spill
 from clonos_py.runtime.ray.job_loop import Ears, JobLoop
 from clonos_py.runtime.ray.process import Deployment, Process
 from clonos_py.runtime.transport.tls import TlsFiles
@@ -58,10 +62,9 @@ def run(
     plan: PhysicalPlan,
     folder: Path,
     kills: list[tuple[int, TaskId]],
-    spill_at: float | None = None,
+    limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
     tls: TlsFiles | None = None,
 ) -> tuple[EndJob | None, list[Report]]:
-    """``spill_at``: the share of 1 MiB beyond which retained frames go to disk; None: they stay in memory."""
     reports: list[Report] = []
     counters: dict[TaskId, Mapping[str, Any]] = {}
     store = CheckpointStore(str(folder / "checkpoints"), plan.job)
@@ -77,10 +80,7 @@ def run(
     loop = JobLoop(machine, store, Ears(report, lambda at_us, task: None, count), kills=kills)
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
-        limits = LinkLimits() if spill_at is None else LinkLimits(budget_bytes=1 << 20, spill_at=spill_at)
-        deployment = Deployment(
-            plan, open_store, b"secret", limits, 10_000, True, spill_at is not None, Path(sockets), tls
-        )
+        deployment = Deployment(plan, open_store, b"secret", limits, 10_000, True, Path(sockets), tls)
         end = loop.run(Threads(deployment, loop))
     return end, reports
 
@@ -109,12 +109,34 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 
-def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [Spill.EPOCH, Spill.BUFFER, Spill.THRESHOLD])
+def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path, policy: Spill) -> None:
     kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("audit", 1))]
-    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, spill_at=0.001)
+    limits = LinkLimits(policy=policy, spill_bytes=1_000)
+    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, limits)
     assert end == EndJob()
     assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 2
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_frames_are_made_again_for_receivers_that_died_and_a_source_goes_on_at_its_last_landmark(
+    tmp_path: Path,
+) -> None:
+    plan = counting(str(tmp_path), total=6_000, rate=2_000)
+    numbers, *others = plan.vertices
+    regenerating = replace(plan, vertices=(replace(numbers, regenerates=True), *others))
+    kills = [
+        (500_000, TaskId("count", 0)),
+        (1_100_000, TaskId("numbers", 1)),
+        (1_700_000, TaskId("numbers", 0)),
+        (1_700_000, TaskId("count", 1)),
+    ]
+    end, reports = run(regenerating, tmp_path, kills, LinkLimits(policy=Spill.REGENERATE))
+    assert end == EndJob()
+    assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 4
+    assert Happening.ROLLED_BACK not in [report.what for report in reports]
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from clonos_py import Instant, Record, Stream, col
 from clonos_py.bench.nexmark.events import Bid
 from clonos_py.bench.nexmark.queries.q0 import PlainBid
+from clonos_py.bench.nexmark.queries.q1 import EuroBid, q1
+from clonos_py.bench.nexmark.queries.q2 import Selected, q2
 from clonos_py.bench.nexmark.streams import Streams
 
 _LENGTH = 5
@@ -20,6 +22,16 @@ class Price(Record):
 def rebalanced(events: Streams) -> Stream[PlainBid]:
     """Query 0 with its rows handed from one task to another."""
     return events.bid.select(PlainBid).rebalance()
+
+
+def rebalanced_q1(events: Streams) -> Stream[EuroBid]:
+    """The same of query 1."""
+    return q1(events).rebalance()
+
+
+def rebalanced_q2(events: Streams) -> Stream[Selected]:
+    """The same of query 2."""
+    return q2(events).rebalance()
 
 
 def chain(events: Streams) -> Stream[Price]:

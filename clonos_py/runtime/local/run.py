@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from clonos_py.channel.inflight import Spill
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
@@ -24,8 +23,8 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.local.clock import RealTime
-from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for, spills
-from clonos_py.runtime.spill import FileSpill
+from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
+from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.telling import News, Teller
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world import Settings as WorldSettings
@@ -111,9 +110,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             store,
             clock,
             _ports(clock),
-            WorldSettings(
-                policy(settings), limits(settings), settings.linger_us, code_digest(), spill=_spill(settings, stack)
-            ),
+            WorldSettings(policy(settings), limits(settings), settings.linger_us, code_digest(), shelf=_shelf(stack)),
             monitor.report,
             monitor.observe,
             monitor,
@@ -134,12 +131,10 @@ def _run_to_the_end(world: World, monitor: Monitor) -> EndJob:
         monitor.tell(world)
 
 
-def _spill(settings: Settings, stack: ExitStack) -> Callable[[int], Spill | None]:
-    """By process number: where its retained frames go when there are many; the folder is gone after the run."""
-    if not spills(settings):
-        return lambda number: None
+def _shelf(stack: ExitStack) -> Callable[[int], FileShelf]:
+    """By process number: where its retained frames go when the policy says so; the folder is gone after the run."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-spilled-")))
-    return lambda number: FileSpill(folder / f"spilled-{number}")
+    return lambda number: FileShelf(folder / f"spilled-{number}")
 
 
 def _ports(clock: RealTime) -> Callable[[TaskId], LocalPorts]:

@@ -17,7 +17,20 @@ from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.task.events import FromTask, Observed, TaskState, ToTask
-from clonos_py.task.instructions import Commit, Hand, Instruction, LinkEvent, Load, Persist, Shutdown, Tell
+from clonos_py.task.instructions import (
+    Commit,
+    FreeFrames,
+    Hand,
+    Instruction,
+    LinkEvent,
+    Load,
+    Persist,
+    ReadFrames,
+    Shutdown,
+    Spilling,
+    Tell,
+    WriteFrames,
+)
 from clonos_py.task.link import LinkMachine
 
 _STEPS_AHEAD = 32
@@ -41,6 +54,7 @@ class Doors:
     tell: Callable[[ToCoordinator], None]
     hand: Callable[[ToTask], None]
     store: Callable[[Load | Persist | Commit], None]
+    spill: Callable[[Spilling], None]
     shut_down: Callable[[str], None]
 
 
@@ -120,6 +134,8 @@ class LinkLoop:
                     self._tell(message)
                 case Load() | Persist() | Commit():
                     self._doors.store(instruction)
+                case WriteFrames() | ReadFrames() | FreeFrames():
+                    self._doors.spill(instruction)
                 case Shutdown(reason):
                     self._running = False
                     self._doors.shut_down(reason)

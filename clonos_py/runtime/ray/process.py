@@ -1,4 +1,4 @@
-"""One process of a job, active or standing by: its link, task and storage threads, without Ray (D8).
+"""One process of a job, active or standing by: its link, task, storage and spill threads, without Ray (D8).
 
 What differs between processes of a job is only the task and the number; all else is the ``Deployment`` they share.
 """
@@ -26,10 +26,11 @@ from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
+from clonos_py.runtime.ray.spill_loop import SpillLoop
 from clonos_py.runtime.ray.storage_loop import StorageLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
 from clonos_py.runtime.ray.wire_codec import WireCodec
-from clonos_py.runtime.spill import FileSpill
+from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.http import HttpClient
@@ -54,8 +55,6 @@ class Deployment:
     linger_us: int
     retain: bool
     """False for at-most-once: no frame is kept after it was sent."""
-    spills: bool
-    """Whether retained frames go to disk when there are many."""
     scratch: Path
     """Folder for Unix-domain sockets and spilled frames, made where it is missing. Sockets need a short path."""
     tls: TlsFiles | None = None
@@ -96,7 +95,7 @@ class LivePorts:
 
 
 class Process:
-    """Assembles the three threads. ``deliver`` and ``wait`` may be called by any thread."""
+    """Assembles the four threads. ``deliver`` and ``wait`` may be called by any thread."""
 
     def __init__(
         self,
@@ -119,16 +118,17 @@ class Process:
         tls = deployment.tls.load() if deployment.tls else None
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
-        spill = FileSpill(self._spilled) if deployment.spills else None
-        link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, spill, deployment.retain)
-        doors = Doors(tell, self._hand, self._store, self._shut_down)
+        link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, deployment.retain)
+        doors = Doors(tell, self._hand, self._store, self._spill_frames, self._shut_down)
         self._link = LinkLoop(link, channels, doors, Counters())
         self._task = TaskLoop(self._machine, self._link.put_step, self._raised, self._services.close)
         self._storage = StorageLoop(deployment.open_store(), self._machine.commit, self._link.put, self._raised)
+        self._spill = SpillLoop(FileShelf(self._spilled), self._link.put, self._raised)
         loops: list[tuple[str, Callable[[], None]]] = [
             ("link", self._link.run),
             ("task", self._task.run),
             ("storage", self._storage.run),
+            ("spill", self._spill.run),
         ]
         self._threads = [threading.Thread(target=run, name=f"{name} of {task}", daemon=True) for name, run in loops]
         self._started = partial(tell, Started(number, channels.address))
@@ -157,6 +157,7 @@ class Process:
         self._link.stop()
         self._task.abandon()
         self._storage.stop()
+        self._spill.stop()
         self._join()
 
     def _join(self) -> None:
@@ -169,11 +170,15 @@ class Process:
     def _store(self, request: Any) -> None:
         self._storage.put(request)
 
+    def _spill_frames(self, request: Any) -> None:
+        self._spill.put(request)
+
     def _raised(self, problem: BaseException) -> None:
         self._link.put(Raised(problem))
 
     def _shut_down(self, reason: str) -> None:
         self._storage.stop()
+        self._spill.stop()
         self._task.stop()
         self._done.set()
 

@@ -15,7 +15,7 @@ from clonos_py.job.events import EndJob
 from clonos_py.model.errors import ClusterError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
-from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for, spills
+from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
 from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, CoordinatorActor, JobOrder
 from clonos_py.runtime.ray.cluster import connected, import_ray, machines
 from clonos_py.runtime.ray.folders import folders
@@ -117,7 +117,6 @@ def _deployment(
         limits=limits(settings),
         linger_us=settings.linger_us,
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
-        spills=spills(settings),
         scratch=scratch,
         tls=tls,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos_py.checkpoint.memory import MemoryStore
@@ -68,6 +68,7 @@ def simulate_plan(
     observer: Observer = lambda time_us, task, observed: None,
     actions_max: int = 200_000,
     actions_expected: int | None = None,
+    limits: LinkLimits | None = None,
 ) -> Outcome:
     """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
     given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems: with full sharing
@@ -83,7 +84,8 @@ def simulate_plan(
         listener(time_us, report)
 
     chosen = policy or JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000, 100_000]))
-    limits = LinkLimits(window=random_.choice([1, 2, 4, 16]))
+    window = random_.choice([1, 2, 4, 16])
+    limits = replace(limits or LinkLimits(), window=window)
     settings = Settings(chosen, limits, linger_us=2_000, events_max=actions_max)
     ports: Ports = SimulatedPorts(time.now_us, random_, client)
     world = World(plan, MemoryStore(plan.job), time, lambda task: ports, settings, listen, observer, faults)
@@ -99,9 +101,15 @@ def simulate_plan(
     return outcome
 
 
-def simulate(seed: int, job: WitnessJob = WitnessJob(), kills: int = 3) -> Outcome:  # noqa: B008 - frozen
-    """Runs the two-witness job once, and adds what the witnesses disagree on to the problems."""
+def simulate(
+    seed: int,
+    job: WitnessJob = WitnessJob(),  # noqa: B008 - frozen
+    kills: int = 3,
+    limits: LinkLimits | None = None,
+) -> Outcome:
+    """Runs the two-witness job once, and adds what the witnesses disagree on to the problems. Of ``limits`` all holds
+    but the window, which is drawn."""
     ledger = Ledger()
-    outcome = simulate_plan(job.plan(ledger), seed, kills)
+    outcome = simulate_plan(job.plan(ledger), seed, kills, limits=limits)
     outcome.problems.extend(disagreements(ledger, job.total))
     return outcome

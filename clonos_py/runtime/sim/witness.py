@@ -210,6 +210,8 @@ class WitnessJob:
     frame_rows: int = 8
     sharing_depth: int = -1
     standbys: int = 1
+    regenerates: bool = False
+    """Whether the source makes its frames again instead of keeping them."""
 
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         p = self.parallelism
@@ -218,7 +220,7 @@ class WitnessJob:
             "numbers", partial(Numbers, self.total, self.partitions, self.batch, self.pause_us), (NUMBERS,), no_times
         )
         vertices: tuple[Vertex, ...] = (
-            Vertex("numbers", p, source, (), ()),
+            Vertex("numbers", p, source, (), (), regenerates=self.regenerates),
             Vertex(
                 "enrich",
                 p,

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from clonos_py.channel import inflight
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.channel.inflight import Entry, InFlightLog
 from clonos_py.model.errors import ProtocolError
@@ -26,23 +29,16 @@ def sent(log: InFlightLog, window: int = 100) -> list[int]:
     return found
 
 
-class Shelf:
-    """A spill that remembers what it was given."""
+def spilled(count: int) -> InFlightLog:
+    """Frames that are on disk all, frame n at place n."""
+    log = filled(count)
+    for entry in log.to_write(float("inf")):
+        log.written(entry.frame.seq, entry.frame.seq)
+    return log
 
-    def __init__(self) -> None:
-        self.kept: dict[int, object] = {}
 
-    def write(self, body: object) -> object:
-        self.kept[len(self.kept)] = body
-        return len(self.kept) - 1
-
-    def read(self, handle: object) -> object:
-        assert isinstance(handle, int)
-        return self.kept[handle]
-
-    def free(self, handle: object) -> None:
-        assert isinstance(handle, int)
-        del self.kept[handle]
+def seqs(entries: list[Entry]) -> list[int]:
+    return [entry.frame.seq for entry in entries]
 
 
 def test_nothing_is_sent_before_a_receiver_subscribes() -> None:
@@ -131,19 +127,169 @@ def test_without_retention_what_was_sent_is_forgotten_but_the_end() -> None:
     assert sent(log) == [3]
 
 
-def test_spilled_frames_come_back_in_order_and_their_places_are_freed() -> None:
-    shelf = Shelf()
-    log = InFlightLog(0, shelf)
+def test_the_oldest_frames_are_written_first_and_each_is_asked_for_once() -> None:
+    log = filled(5)
+    assert seqs(log.to_write(15)) == [0, 1]
+    assert seqs(log.to_write(15)) == [2, 3]
+    assert (log.memory_bytes, log.writing_bytes) == (50, 40)
+
+
+def test_an_epoch_that_has_not_ended_is_not_written_with_those_before() -> None:
+    log = InFlightLog(0)
+    for seq, epoch in enumerate([0, 0, 1]):
+        log.append(entry(seq, epoch))
+    assert seqs(log.to_write(float("inf"), before_epoch=1)) == [0, 1]
+
+
+def test_memory_is_free_when_a_frame_can_be_read_back_and_not_before() -> None:
+    log = filled(3)
+    log.to_write(20)
+    assert log.memory_bytes == 30
+    log.written(0, "here")
+    assert (log.memory_bytes, log.writing_bytes, log.spilled_bytes) == (20, 10, 10)
+
+
+def test_a_frame_is_sent_while_it_is_being_written() -> None:
+    log = filled(2)
+    log.to_write(float("inf"))
+    log.connect(0)
+    assert sent(log) == [0, 1]
+
+
+def test_frames_on_disk_are_read_ahead_of_their_turn_and_let_go_when_sent() -> None:
+    log = spilled(6)
+    log.connect(1)
+    assert log.pending(9) is None, "it is still on disk"
+    assert seqs(log.to_read(3)) == [1, 2, 3]
+    assert log.to_read(3) == [], "they are being read"
+    log.read(2, "body 2")
+    assert log.pending(9) is None, "frame 1 comes first"
+    log.read(1, "body 1")
+    assert sent(log) == [1, 2]
+    assert seqs(log.to_read(3)) == [4, 5]
+    assert log.ahead_bytes == 30, "frames 3, 4 and 5"
+    log.read(3, "body 3")
+    assert sent(log) == [3]
+    assert log.ahead_bytes == 20
+
+
+def test_what_is_read_ahead_is_bounded_but_for_the_next_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "AHEAD_BYTES", 25)
+    log = spilled(6)
+    log.connect(0)
+    assert seqs(log.to_read(6)) == [0, 1]
+    monkeypatch.setattr(inflight, "AHEAD_BYTES", 5)
+    log.connect(3)
+    assert seqs(log.to_read(6)) == [3]
+
+
+def test_what_was_read_for_a_receiver_that_is_gone_is_let_go_and_read_again_for_the_next() -> None:
+    log = spilled(4)
+    log.connect(0)
+    log.to_read(4)
+    log.read(0, "body 0")
+    log.disconnect()
+    log.read(1, "body 1")
+    assert log.ahead_bytes == 20, "of frames 2 and 3, which are being read"
+    log.connect(0)
+    assert seqs(log.to_read(4)) == [0, 1]
+    for seq in (2, 3, 0, 1):
+        log.read(seq, f"body {seq}")
+    assert sent(log) == [0, 1, 2, 3]
+    assert log.ahead_bytes == 0
+
+
+def test_a_frame_that_was_written_behind_the_place_of_reading_is_read_back_in_time() -> None:
+    log = filled(4)
+    log.connect(0)
+    log.to_read(4)
+    writing = log.to_write(float("inf"))
+    for entry in writing:
+        log.written(entry.frame.seq, entry.frame.seq)
+    for entry in log.to_read(4):
+        log.read(entry.frame.seq, f"body {entry.frame.seq}")
+    assert sent(log) == [0, 1, 2, 3]
+    assert (log.memory_bytes, log.ahead_bytes, log.spilled_bytes) == (0, 0, 40)
+
+
+def test_what_cannot_be_written_stays_in_memory_and_is_tried_again() -> None:
+    log = filled(3)
+    log.to_write(float("inf"))
+    log.written(0, "here")
+    log.not_written(1)
+    log.not_written(2)
+    assert (log.memory_bytes, log.writing_bytes) == (20, 0)
+    assert seqs(log.to_write(float("inf"))) == [1, 2]
+
+
+def test_places_are_given_back_once_when_a_checkpoint_covers_their_frames() -> None:
+    log = InFlightLog(0)
     for seq in range(4):
         log.append(entry(seq, epoch=seq))
-    assert log.spill_oldest(15) == 20
-    assert (log.memory_bytes, log.spilled_bytes) == (20, 20)
-    log.connect(0)
-    bodies = []
-    while (next_ := log.pending(9)) is not None:
-        bodies.append(log.body(next_))
+    log.to_write(float("inf"))
+    log.written(0, "first")
+    log.written(1, "second")
+    log.truncate(3)
+    log.written(2, "too late")
+    assert log.take_unused() == ["first", "second", "too late"]
+    assert log.take_unused() == []
+    log.not_written(3)
+    assert (log.memory_bytes, log.writing_bytes, log.spilled_bytes) == (10, 0, 0)
+
+
+STEPS = ("append", "write", "written", "failed", "read", "arrive", "send", "ack", "connect", "truncate")
+
+
+@given(st.data())
+def test_every_frame_is_sent_in_order_whatever_is_written_read_and_lost_meanwhile(data: st.DataObject) -> None:
+    log, writing, reading, disk = InFlightLog(0), [], [], {}
+    received = epoch = 0
+    for _ in range(data.draw(st.integers(1, 60))):
+        match data.draw(st.sampled_from(STEPS)):
+            case "append":
+                log.append(entry(log.next_seq, epoch))
+            case "write":
+                writing += [e.frame.seq for e in log.to_write(data.draw(st.integers(1, 40)))]
+            case "written" if writing:
+                seq = writing.pop(0)
+                disk[seq] = f"body {seq}"
+                log.written(seq, seq)
+            case "failed" if writing:
+                log.not_written(writing.pop(0))
+            case "read":
+                reading += [(e.frame.seq, disk[e.place]) for e in log.to_read(data.draw(st.integers(1, 5)))]
+            case "arrive" if reading:
+                log.read(*reading.pop(data.draw(st.integers(0, len(reading) - 1))))
+            case "send":
+                received = _receive(log, received)
+            case "ack" if log.connected:
+                log.acknowledge(log.cursor)
+            case "connect":
+                received = data.draw(st.integers(log.first, log.next_seq))
+                log.connect(received)
+            case "truncate" if log.connected and received == log.next_seq:
+                epoch += 1
+                log.truncate(epoch)
+        for place in log.take_unused():
+            del disk[place]
+        assert log.memory_bytes == sum(e.size_bytes for e in log._entries if e.place is None)
+        assert log.writing_bytes == sum(e.size_bytes for e in log._entries if e.place is None and e.asked)
+        assert log.spilled_bytes == sum(e.size_bytes for e in log._entries if e.place is not None)
+        ahead = [e for e in log._entries if e.place is not None and (e.asked or e.body is not None)]
+        assert log.ahead_bytes == sum(e.size_bytes for e in ahead)
+    if not log.connected:
+        received = log.first
+        log.connect(received)
+    while received < log.next_seq:
+        reading += [(e.frame.seq, disk[e.place]) for e in log.to_read(2)]
+        received = _receive(log, received)
+        if reading:
+            log.read(*reading.pop(0))
+
+
+def _receive(log: InFlightLog, received: int) -> int:
+    while (next_ := log.pending(1_000)) is not None:
+        assert (next_.frame.seq, next_.body) == (received, f"body {received}")
         log.sent()
-    assert bodies == [f"body {seq}" for seq in range(4)]
-    log.truncate(4)
-    assert shelf.kept == {}
-    assert log.spilled_bytes == 0
+        received += 1
+    return received

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.dsl.settings import DEFINITIONS, Guarantee, Runtime, Settings, Spill, read_file, resolve
+from clonos_py.dsl.settings import DEFINITIONS, Guarantee, Runtime, Settings, read_file, resolve
 from clonos_py.dsl.values import DURATION, SIZE, Kill
 from clonos_py.model.errors import SettingError
+from clonos_py.model.retention import Spill
 
 
 def test_each_place_wins_over_the_ones_below_it() -> None:

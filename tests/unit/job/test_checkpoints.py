@@ -21,6 +21,7 @@ from clonos_py.model.messages import (
     RequestCheckpoint,
     Sever,
     SnapshotFailed,
+    SpillFailed,
     Stop,
     Trigger,
 )
@@ -55,6 +56,23 @@ def test_a_full_in_flight_log_asks_for_a_checkpoint_before_its_time() -> None:
     stage = deployed()
     instructions = stage.say(RequestCheckpoint(stage.process(MIDDLE)))
     assert receivers(instructions, Trigger) == {stage.process(SOURCE)}
+
+
+def test_a_checkpoint_that_was_asked_for_during_a_recovery_is_triggered_when_it_has_ended() -> None:
+    stage = deployed()
+    instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
+    assert sent(stage.say(RequestCheckpoint(stage.process(MIDDLE))), Trigger) == []
+    assert receivers(stage.answer(sent(instructions, Sever)), Trigger) == {stage.process(SOURCE)}
+
+
+def test_frames_that_cannot_be_written_are_reported_with_task_and_reason() -> None:
+    stage = deployed()
+    (report,) = of(stage.say(SpillFailed(stage.process(MIDDLE), "the disk is full")), Report)
+    assert (report.what, report.task, report.detail) == (
+        Happening.SPILL_FAILED,
+        MIDDLE,
+        {"reason": "the disk is full"},
+    )
 
 
 def test_a_pending_checkpoint_is_aborted_when_a_task_fails() -> None:

@@ -43,7 +43,7 @@ class Victim:
             return CheckpointStore(str(folder / "checkpoints"), "small")
 
         self._told: queue.Queue[ToCoordinator] = queue.Queue()
-        deployment = Deployment(three(), open_store, SECRET, LinkLimits(), 10_000, True, False, folder, files)
+        deployment = Deployment(three(), open_store, SECRET, LinkLimits(), 10_000, True, folder, files)
         self._process = Process(deployment, 1, MIDDLE, "victim", LOCALHOST, self._told.put)
         self._process.start()
         self.address = Address.parse(self._until(Started).address)

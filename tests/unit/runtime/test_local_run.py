@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
 from clonos_py.dsl.settings import resolve
+from clonos_py.model.errors import CapacityError
 from clonos_py.observe.status import RunStatus
-from clonos_py.runtime.spill import FileSpill, Place
+from clonos_py.runtime.spill import FileShelf, Place
 
 
 def busy_run(events: int = 3_000_000, **settings: object) -> RunStatus:
@@ -37,12 +41,12 @@ def test_a_kill_that_comes_too_late_is_told() -> None:
 def test_retained_frames_go_to_disk_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled: list[Place] = []
 
-    class Watched(FileSpill):
+    class Watched(FileShelf):
         def write(self, body: pa.Buffer | pa.RecordBatch) -> Place:
             spilled.append(super().write(body))
             return spilled[-1]
 
-    monkeypatch.setattr("clonos_py.runtime.local.run.FileSpill", Watched)
+    monkeypatch.setattr("clonos_py.runtime.local.run.FileShelf", Watched)
     order = Order("q8", 2_000_000, sink=SinkKind.DIGEST)
     settings = {"runtime": "local", "checkpoint_interval": "60s"}
     in_memory = run_query(order, resolve(settings))["output"]
@@ -52,6 +56,25 @@ def test_retained_frames_go_to_disk_when_there_are_many(monkeypatch: pytest.Monk
     assert sum(place.size_bytes for place in spilled) > 100_000
     assert len(made["failures"]) == 1
     assert made["output"] == in_memory, "what a replacement is sent again comes from disk"
+
+
+def test_a_full_disk_is_told_and_slows_the_job_down_to_the_pace_of_its_checkpoints(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk))
+    settings: dict[str, Any] = {"checkpoints": str(tmp_path), "checkpoint_interval": "60s", "in_flight_budget": "1MiB"}
+    status = busy_run(1_000_000, **settings, spill="spill-buffer")
+    (failed, *_) = status.spills_failed
+    assert "is full" in failed.reason
+    assert len(status.checkpoints) >= 2, "none but the last is due: one was asked for, to make room"
+    assert status.finished is not None
+
+
+def test_a_reserve_that_is_spent_stops_the_job_and_a_larger_budget_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoints": str(tmp_path), "checkpoint_interval": "10ms"}
+    with pytest.raises(CapacityError, match="its reserve is spent: checkpoint more often"):
+        busy_run(in_flight_budget="300KiB", **settings)
+    assert busy_run(**settings).finished is not None
 
 
 def test_the_last_progress_told_counts_every_row() -> None:

@@ -1,39 +1,96 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from clonos_py.model.errors import CapacityError
+from clonos_py.model.errors import CapacityError, SpillError
 from clonos_py.runtime import spill
-from clonos_py.runtime.spill import FileSpill
+from clonos_py.runtime.spill import FileShelf, MemoryShelf, carry_out
+from clonos_py.task.instructions import (
+    FramesNotRead,
+    FramesNotWritten,
+    FramesRead,
+    FramesWritten,
+    FreeFrames,
+    ReadFrames,
+    WriteFrames,
+)
 
 
 def batch(start: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array(range(start, start + 100))})
 
 
-def test_what_was_spilled_comes_back(tmp_path: Path) -> None:
-    shelf = FileSpill(tmp_path)
+def test_what_was_stored_comes_back(tmp_path: Path) -> None:
+    shelf = FileShelf(tmp_path)
     batches = [shelf.write(batch(n)) for n in range(5)]
     message = shelf.write(batch(7).serialize())
     assert [shelf.read(place) for place in batches] == [batch(n) for n in range(5)]
     assert shelf.read(message) == batch(7).serialize()
 
 
-def test_files_vanish_with_their_last_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_files_end_with_their_last_frame_and_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "FILE_BYTES", 2_000)
-    shelf = FileSpill(tmp_path)
+    before = open_files()
+    shelf = FileShelf(tmp_path)
     places = [shelf.write(batch(n)) for n in range(8)]
-    assert len(list(tmp_path.iterdir())) > 2
-    for place in places:
+    assert open_files() > before + 2
+    assert list(tmp_path.iterdir()) == [], "a process that is killed leaves nothing"
+    for place in places[:-1]:
         shelf.free(place)
+    assert open_files() == before + 1
     shelf.close()
-    assert list(tmp_path.iterdir()) == []
+    assert open_files() == before
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CapacityError, match="file/frames"):
-        FileSpill(tmp_path / "file" / "frames").write(batch(0))
+    with pytest.raises(CapacityError, match="file/frames, takes none: Not a directory"):
+        FileShelf(tmp_path / "file" / "frames").write(batch(0))
+
+
+def test_a_full_disk_is_told_and_what_was_stored_before_is_not_harmed(small_disk: Path) -> None:
+    shelf = FileShelf(small_disk / "frames")
+    large = pa.record_batch({"n": pa.array(range(50_000))})
+    (bad, good) = carry_out(WriteFrames(3, [(seq, large) for seq in range(4)]), shelf)
+    assert isinstance(good, FramesWritten)
+    assert isinstance(bad, FramesNotWritten)
+    assert [seq for seq, _ in good.places] == [0, 1]
+    assert (bad.output, bad.seqs) == (3, [2, 3])
+    assert "frames, is full" in bad.reason
+    assert [shelf.read(place) for _, place in good.places] == [large, large]
+    for _, place in good.places:
+        shelf.free(place)
+    (again,) = carry_out(WriteFrames(3, [(2, large), (3, large)]), shelf)
+    assert isinstance(again, FramesWritten), "its file has ended with its frames, so there is room again"
+    shelf.close()
+
+
+def test_what_cannot_be_read_back_is_told(tmp_path: Path) -> None:
+    shelf = FileShelf(tmp_path)
+    place = shelf.write(batch(0))
+    os.ftruncate(place.file.descriptor, 10)
+    (event,) = carry_out(ReadFrames(0, [(0, place)]), shelf)
+    assert isinstance(event, FramesNotRead)
+    assert isinstance(event.problem, SpillError)
+    shelf.close()
+
+
+def test_requests_are_answered_with_the_numbers_of_their_frames() -> None:
+    shelf = MemoryShelf(frames_max=2)
+    (written,) = carry_out(WriteFrames(1, [(7, "seven"), (8, "eight")]), shelf)
+    assert isinstance(written, FramesWritten)
+    assert list(carry_out(ReadFrames(1, written.places), shelf)) == [FramesRead(1, [(7, "seven"), (8, "eight")])]
+    assert list(carry_out(WriteFrames(1, [(9, "nine")]), shelf)) == [
+        FramesNotWritten(1, [9], "the simulated disk is full")
+    ]
+    assert list(carry_out(FreeFrames([place for _, place in written.places]), shelf)) == []
+    (written,) = carry_out(WriteFrames(1, [(9, "nine")]), shelf)
+    assert isinstance(written, FramesWritten)

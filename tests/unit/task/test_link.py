@@ -7,15 +7,17 @@ import pytest
 from clonos_py.causal.determinants import Order, encode
 from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
 from clonos_py.model import messages as control
-from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError
+from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError, SpillError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer, Restore
+from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
 from clonos_py.task.events import TaskState
 from clonos_py.task.link import LinkMachine
+from clonos_py.task.pressure import LinkLimits
 from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data, three
 
 K = TypeVar("K")
@@ -41,8 +43,8 @@ def handed(instructions: list[io.Instruction]) -> list[Any]:
     return [i.item for i in of(instructions, io.Hand)]
 
 
-def standby(which: TaskId = MIDDLE) -> LinkMachine:
-    return LinkMachine(PLAN, which, 5, PassThrough())
+def standby(which: TaskId = MIDDLE, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+    return LinkMachine(PLAN, which, 5, PassThrough(), limits)
 
 
 def promote(attempt: Attempt = FIRST, restore: Restore = Restore(0)) -> control.Promote:  # noqa: B008 - frozen
@@ -67,9 +69,9 @@ def subscribe(sender: Attempt = FIRST, receiver: Attempt = FIRST, connection: in
     return io.Subscribed(connection, hello(sender, receiver))
 
 
-def connected(attempt: Attempt = FIRST) -> LinkMachine:
+def connected(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
     """Promoted and connected, waiting for its log."""
-    link = standby()
+    link = standby(limits=limits)
     (connect,) = of(link.handle(promote(attempt)), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())
@@ -77,8 +79,8 @@ def connected(attempt: Attempt = FIRST) -> LinkMachine:
     return link
 
 
-def running(attempt: Attempt = FIRST) -> LinkMachine:
-    link = connected(attempt)
+def running(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+    link = connected(attempt, limits)
     link.handle(control.Replay(1, [], [], []))
     link.handle(task.Entered(TaskState.RUNNING))
     assert link.state is TaskState.RUNNING
@@ -282,6 +284,67 @@ def test_the_task_is_held_back_while_its_receiver_is_behind() -> None:
     link.handle(subscribe())
     assert task.MayProduce(False) in handed(link.handle(produced(*range(40))))
     assert task.MayProduce(True) in handed(link.handle(io.Acknowledged(TO_DOWN, 16)))
+
+
+# ---- frames on disk
+
+SPILLING = LinkLimits(window=2, policy=Spill.BUFFER)
+
+
+def on_disk(*seqs: int) -> LinkMachine:
+    """Frames of these numbers are cut and written, frame n at place n; nobody has subscribed."""
+    link = running(limits=SPILLING)
+    (write,) = of(link.handle(produced(*seqs)), io.WriteFrames)
+    assert [seq for seq, _ in write.bodies] == list(seqs)
+    link.handle(io.FramesWritten(0, [(seq, seq) for seq in seqs]))
+    return link
+
+
+def test_frames_on_disk_are_asked_for_and_sent_when_they_are_here() -> None:
+    link = on_disk(*range(6))
+    instructions = link.handle(subscribe())
+    assert [f.header.kind for f in of(instructions, io.SendFrame)] == [FrameKind.LOG_ONLY]
+    assert of(instructions, io.ReadFrames) == [io.ReadFrames(0, [(seq, seq) for seq in range(4)])]
+    instructions = link.handle(io.FramesRead(0, [(seq, data(seq, seq).rows) for seq in range(4)]))
+    assert [f.header.seq for f in of(instructions, io.SendFrame)] == [0, 1]
+    assert of(instructions, io.ReadFrames) == [io.ReadFrames(0, [(4, 4), (5, 5)])], "ahead of its turn"
+    instructions = link.handle(io.Acknowledged(TO_DOWN, 2))
+    assert [f.header.seq for f in of(instructions, io.SendFrame)] == [2, 3]
+
+
+def test_what_a_completed_checkpoint_covers_is_freed_on_disk() -> None:
+    link = on_disk(0, 1)
+    progress = task.Progress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
+    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    assert of(link.handle(control.Complete(1)), io.FreeFrames) == [io.FreeFrames([0, 1])]
+
+
+def test_a_full_disk_is_told_once_and_a_checkpoint_asked_for_which_makes_room_to_try_again() -> None:
+    link = running(limits=SPILLING)
+    link.handle(produced(0, 1))
+    full = io.FramesNotWritten(0, [0, 1], "the disk is full")
+    assert told(link.handle(full)) == [control.SpillFailed(5, "the disk is full"), control.RequestCheckpoint(5)]
+    assert of(link.handle(produced(2)), io.WriteFrames) == []
+    progress = task.Progress([task.InputProgress(0)], [1], [0], [0], False, 0, [], [], [], {})
+    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    link.handle(task.Produced(None, [(0, data(3, 3, epoch=1))]))
+    (write,) = of(link.handle(control.Complete(1)), io.WriteFrames)
+    assert [seq for seq, _ in write.bodies] == [3]
+    assert told(link.handle(io.FramesNotWritten(0, [3], "the disk is full"))) == [control.RequestCheckpoint(5)]
+
+
+def test_a_checkpoint_that_was_asked_for_and_aborted_is_asked_for_again() -> None:
+    link = running(limits=SPILLING)
+    link.handle(produced(0))
+    link.handle(io.FramesNotWritten(0, [0], "the disk is full"))
+    assert told(link.handle(control.AbortCheckpoint(1))) == [control.RequestCheckpoint(5)]
+
+
+def test_a_process_that_cannot_read_its_frames_back_asks_to_be_replaced() -> None:
+    link = on_disk(0)
+    problem = SpillError("retained frames cannot be read: Input/output error")
+    with pytest.raises(SpillError, match="Input/output error"):
+        link.handle(io.FramesNotRead(problem))
 
 
 # ---- checkpoints

@@ -1,0 +1,148 @@
+"""Whether memory stays bounded while retained frames go to disk, and what that costs.
+
+Rows are handed from task to task at such a pace that what is retained grows by half of what the disk takes, measured
+before. Checkpoints are far apart, the budget of each task is small; the memory of every task's process is read from the
+system four times a second. It is bounded if it grows no more once the first frames are on disk: the second half of the
+run is compared with the first. The same is then run with all frames in memory and no budget to speak of, with
+checkpoints as often as it takes to fit.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.tables import show
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.observe.console import bytes_text
+from clonos_py.runtime.spill import FileShelf
+
+_QUERY = "rebalanced"
+_PROBE_EVENTS = 5_000_000
+_FRAME_BYTES = 4 << 20
+_SAMPLE_S = 0.25
+_MEMORY_SHARE = 0.25
+"""Of the free memory, for the frames of the run that keeps them there."""
+_SPILLING: dict[str, Any] = {"spill": "spill-threshold", "in_flight_budget": "64MiB", "spill_threshold": "32MiB"}
+
+
+def disk_bytes_per_s(folder: Path, size: int) -> float:
+    """How fast frames are written there for good."""
+    frame = pa.py_buffer(os.urandom(_FRAME_BYTES))
+    shelf = FileShelf(folder)
+    began = time.perf_counter()
+    places = [shelf.write(frame) for _ in range(max(1, size // _FRAME_BYTES))]
+    for descriptor in {place.file.descriptor for place in places}:
+        os.fsync(descriptor)
+    seconds = time.perf_counter() - began
+    shelf.close()
+    return len(places) * _FRAME_BYTES / seconds
+
+
+class Watch:
+    """Samples the memory of all task processes of this machine, in a thread, as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self._samples: list[tuple[float, dict[int, int]]] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._done.wait(_SAMPLE_S):
+            self._samples.append((time.monotonic(), dict(_resident_bytes())))
+
+    def peaks(self) -> tuple[int, int]:
+        """Of the largest process: in the first half of the time in which there was any, and in the second."""
+        running = [(at, found) for at, found in self._samples if found]
+        if not running:
+            return 0, 0
+        middle = (running[0][0] + running[-1][0]) / 2
+        halves = [[f for at, f in running if at < middle], [f for at, f in running if at >= middle]]
+        first, second = (max((max(found.values()) for found in half), default=0) for half in halves)
+        return first, second
+
+
+def _resident_bytes() -> Iterator[tuple[int, int]]:
+    """By process: the memory that is its own."""
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and b"ray::ProcessActor" in (folder / "cmdline").read_bytes():
+                status = (folder / "status").read_text()
+                yield int(folder.name), int(status.split("RssAnon:")[1].split()[0]) << 10
+        except (OSError, IndexError):
+            continue  # it has ended meanwhile
+
+
+def _free_bytes() -> int:
+    return int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) << 10
+
+
+def rows(seconds: float, disk_bytes: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A line for each place where frames may live."""
+    base: dict[str, Any] = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "60s"}
+    with tempfile.TemporaryDirectory(prefix="clonos-disk-") as folder:
+        bandwidth = disk_bytes_per_s(Path(folder), disk_bytes)
+    probe = run_query(Order(_QUERY, _PROBE_EVENTS), resolved(base, given))
+    bytes_per_event = probe["bytes"]["data"] / _PROBE_EVENTS
+    wanted = bandwidth / 2 / bytes_per_event
+    pace = min(wanted, probe["throughput"]["steady_events_per_s"])
+    click.echo(
+        f"the disk takes {bytes_text(int(bandwidth))}/s; {bytes_per_event:.0f} bytes per event: {wanted:,.0f} events/s "
+        f"fill half of that{'' if pace == wanted else f', these two cores make {pace:,.0f}'}"
+    )
+    fits_s = max(1.0, min(60.0, _free_bytes() * _MEMORY_SHARE / (pace * bytes_per_event)))
+    in_memory = {"in_flight_budget": "1TiB", "checkpoint_interval": f"{fits_s:.1f}s"}
+    reference: float | None = None
+    for name, changed in (("in memory, no budget", in_memory), ("spill-threshold, 64 MiB per task", _SPILLING)):
+        with Watch() as watch:
+            made = run_query(Order(_QUERY, int(pace * seconds), rate=pace), resolved(base, {**given, **changed}))
+        achieved = made["throughput"]["steady_events_per_s"]
+        reference = reference or achieved
+        first, second = watch.peaks()
+        yield (
+            name,
+            f"{achieved:,.0f}",
+            f"{achieved / reference:.3f}",
+            f"{made['cpu_us_per_event'] or 0:.4f}",
+            bytes_text(first),
+            bytes_text(second),
+            str(made["checkpoints"]["completed"]),
+        )
+
+
+def run(seconds: float, disk_mib: int, **given: Any) -> None:
+    """Measures and prints."""
+    from clonos_py.runtime.ray.cluster import connected
+
+    headings = ("frames", "events/s", "share", "us/event", "peak, first half", "peak, second half", "checkpoints")
+    with connected(None):  # one Ray for all runs
+        show(f"Memory of the largest task, {_QUERY}", headings, rows(seconds, disk_mib << 20, given))
+
+
+command = click.Command(
+    "memory",
+    callback=run,
+    params=[
+        click.Option(["--seconds"], type=float, default=180.0, show_default=True, help="How long each run reads."),
+        click.Option(["--disk-mib"], type=click.IntRange(4), default=4096, show_default=True, help="Written first."),
+        *setting_options("parallelism", "checkpoint_interval"),
+    ],
+    help="Resident memory and throughput with retained frames on disk, against all of them in memory.",
+)

@@ -1,0 +1,107 @@
+"""The in-flight log of a channel whose frames can be made again: it keeps only those that are on their way.
+
+    truncated | nowhere: received, or the receiver is gone | kept: not received yet
+              ^ first                                      ^ kept          ^ cursor ^ next_seq
+
+A receiver that asks for a frame below ``kept`` gets frames that are regenerated (``missing`` says which) and arrive in
+their order. What is known of a frame that is nowhere is its checksum: made again it must have the same.
+
+Invariants: those of ``InFlightLog``, but that the sequence numbers retained are those from ``kept`` on; all below it
+down to ``first`` can be regenerated from the log of the task since the last completed checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from clonos_py.channel.frames import FrameKind
+from clonos_py.channel.inflight import Entry, InFlightLog
+
+
+class RegeneratedLog(InFlightLog):
+    """Frames on their way, and those made again for a receiver that had lost them."""
+
+    def __init__(self, next_seq: int) -> None:
+        super().__init__(next_seq)
+        self.kept = next_seq
+        self.connections = 0
+        """How many receivers have connected so far: what was made again for an earlier one is of no use."""
+        self._again: deque[Entry] = deque()
+        self._checksum_of: dict[int, int] = {}
+        self._after_barrier: dict[int, int] = {}
+
+    def append(self, entry: Entry) -> None:
+        super().append(entry)
+        frame = entry.frame
+        if frame.kind is FrameKind.BARRIER:
+            self._after_barrier[frame.checkpoint] = self.next_seq
+        self._forget(self.acked if self.connected else self.next_seq)
+
+    def go_on_at(self, next_seq: int) -> None:
+        """The frames from ``first`` on were cut before, by a predecessor; ``next_seq`` is cut next."""
+        self.next_seq = self.kept = next_seq
+        self._owed = max(self._owed, next_seq)
+        self.sent_before = max(self.sent_before, next_seq)
+
+    def connect(self, next_seq: int) -> None:
+        super().connect(next_seq)
+        self.connections += 1
+
+    def disconnect(self) -> None:
+        self.connected = False
+        self._forget(self.next_seq)
+        self._again.clear()
+        self.ahead_bytes = 0
+
+    def _at(self, seq: int) -> Entry:
+        return self._entries[seq - self.kept] if seq >= self.kept else self._again[0]
+
+    def pending(self, window: int) -> Entry | None:
+        if self.cursor < self.kept and not self._again:
+            return None
+        return super().pending(window)
+
+    def sent(self) -> None:
+        if self.cursor < self.kept:
+            self.ahead_bytes -= self._again.popleft().size_bytes
+        super().sent()
+
+    def acknowledge(self, next_seq: int) -> None:
+        super().acknowledge(next_seq)
+        self._forget(self.acked)
+
+    def _forget(self, below: int) -> None:
+        while self._entries and self.kept < below:
+            self.memory_bytes -= self._entries.popleft().size_bytes
+            self.kept += 1
+
+    def truncate(self, checkpoint: int) -> None:
+        self.first = max(self.first, self._after_barrier.get(checkpoint, self.first))
+        self._after_barrier = {n: seq for n, seq in self._after_barrier.items() if n > checkpoint}
+        self._checksum_of = {seq: known for seq, known in self._checksum_of.items() if seq >= self.first}
+        self._forget(self.first)
+        self.cursor = max(self.cursor, self.first)
+        self.acked = max(self.acked, self.first)
+        while self._again and self._again[0].frame.seq < self.cursor:
+            self.ahead_bytes -= self._again.popleft().size_bytes
+
+    # ---- frames made again
+
+    @property
+    def missing(self) -> range:
+        """What must be made again for the receiver, in this order."""
+        start = self.cursor + len(self._again)
+        return range(start, self.kept) if self.connected else range(0)
+
+    def checksum_of(self, seq: int, unknown: int) -> int:
+        """What a frame had when it was first made here; if that is now, it is taken to be ``unknown`` from now on."""
+        return self._checksum_of.setdefault(seq, unknown)
+
+    def regenerated(self, entry: Entry) -> bool:
+        """Takes a frame that is missing. False if it is not (any more)."""
+        missing = self.missing
+        if not missing or entry.frame.seq != missing.start:
+            return False
+        self._again.append(entry)
+        self.ahead_bytes += entry.size_bytes
+        return True

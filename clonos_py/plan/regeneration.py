@@ -1,0 +1,33 @@
+"""Which vertices can make their frames again instead of keeping them: where nothing but the source's reads decides.
+
+That holds for a source (every source can be read again) and operators that keep no state, ask no services and have no
+effects: filters, projections, partial aggregates of one batch. Of a user's function nobody can know it but the user,
+who says so with ``deterministic``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clonos_py.dsl.functions import is_deterministic
+from clonos_py.plan.chaining import Chain
+from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, ProjectColumns
+
+
+def obstacles(chain: Chain) -> Iterator[str]:
+    """Why the frames of a chain that begins with a source have to be kept; nothing if they need not be."""
+    for operator, origin in zip(chain.operators, chain.origins, strict=True):
+        if origin is not None and (why := _obstacle(origin)):
+            yield f"{operator.name!r} {why}"
+
+
+def _obstacle(node: Node) -> str | None:
+    match node.work:
+        case FilterRows() | ProjectColumns():
+            return None
+        case CallPerRow(wants_ctx=True) | CallPerBatch(wants_ctx=True):
+            return "takes ctx"
+        case CallPerRow(function=function) | CallPerBatch(function=function):
+            return None if is_deterministic(function) else "calls a function that is not declared deterministic"
+        case _:
+            return "has state or effects"

@@ -1,0 +1,86 @@
+"""Landmarks: places in a task's log at which it can be begun, since all that there is to know of it is written there.
+
+A task whose operators keep no state, ask no services and have no effects is no more than its progress. So it logs a
+landmark as the first event of every epoch and then one every few reads, each with what was pending cut into frames
+before. A replacement goes on at the last of them instead of reading everything since the checkpoint again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from clonos_py.causal.determinants import Landmark
+from clonos_py.causal.gate import Gate
+from clonos_py.model.errors import DivergenceError, ProtocolError
+from clonos_py.model.segments import Segment
+from clonos_py.task.events import TakeState, WentOn
+from clonos_py.task.snapshotting import Snapshotting
+
+LANDMARK_INTERVAL_US = 50_000
+"""A replacement reads again at most what was read in this time."""
+
+
+class Landmarks:
+    """Those of one task."""
+
+    def __init__(self, gate: Gate, snapshotting: Snapshotting) -> None:
+        self._gate, self._snapshotting = gate, snapshotting
+        self._new_epoch, self._read, self._passed_us = True, False, 0
+
+    # ---- live
+
+    def epoch(self) -> None:
+        """A new one has begun."""
+        self._new_epoch = True
+
+    def read(self) -> None:
+        """There is something that would have to be read again."""
+        self._read = True
+
+    def due(self, now_us: int) -> bool:
+        return self._new_epoch or (self._read and now_us - self._passed_us >= LANDMARK_INTERVAL_US)
+
+    def log(self, others: int, ended: bool, now_us: int) -> None:
+        self._gate.record(self._snapshotting.landmark(others, ended))
+        self._passed(now_us)
+
+    def _passed(self, now_us: int) -> None:
+        self._new_epoch, self._read, self._passed_us = False, False, now_us
+
+    # ---- replaying
+
+    def compare(self, logged: Landmark, others: int, ended: bool, now_us: int) -> None:
+        """The replay has come to one. Raises DivergenceError if it has not come to it as the predecessor did."""
+        if self._snapshotting.landmark(others, ended) != logged:
+            raise DivergenceError(
+                f"the replay comes to a landmark of epoch {logged.epoch} in another state than its predecessor: "
+                "the source or an operator behind it is not deterministic; find it with 'clonos check'"
+            )
+        self._passed(now_us)
+
+    def enter(
+        self, log: Sequence[Segment], before: tuple[int, int] | None, take_state: Callable[[TakeState], None]
+    ) -> WentOn | None:
+        """Loads a log to replay and goes to its last landmark; to the last at which output ``before[0]`` had not passed
+        frame ``before[1]``, if that is given, whatever state there was. None if it begins where the state is.
+
+        Raises ProtocolError if there is no such landmark.
+        """
+        writer = self._gate.writer
+        if before is not None:
+            writer.resume(log[0].epoch, log[0].epoch_start, log[0].start)
+        self._gate.load(log)
+        landmark = self._gate.skip(lambda found: before is None or self._next_seqs(found)[before[0]] <= before[1])
+        if landmark is None:
+            if before is not None:
+                raise ProtocolError(f"frame {before[1]} is to be made again, and the log has no landmark before it")
+            return None
+        offset = writer.offset
+        take_state(self._snapshotting.at(landmark))
+        writer.resume(landmark.epoch, landmark.epoch_start, offset)
+        return WentOn(self._next_seqs(landmark))
+
+    def _next_seqs(self, landmark: Landmark) -> list[int]:
+        progress = self._snapshotting.at(landmark).progress
+        assert progress is not None
+        return progress.outputs

@@ -1,0 +1,102 @@
+"""Frames that are made again from the log of their task, instead of being kept.
+
+A channel's frames from number n on are made by a second machine of the task: it begins at the last landmark before n
+and replays the log from there. What it makes for the other channels is dropped. Each channel is made again by itself,
+at its receiver's pace, as receivers that wait for each other must not share one.
+
+Invariant: such a machine never makes a live choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from clonos_py.channel.frames import Frame
+from clonos_py.model.errors import ProtocolError
+from clonos_py.model.ids import Attempt
+from clonos_py.task.events import Begin, Produced, Regenerate, RegenerateBelow, Regenerated
+
+if TYPE_CHECKING:
+    from clonos_py.task.machine import TaskMachine
+
+_NOBODY = Attempt(0, 0)
+_EVENTS_PER_STEP = 8
+"""Of a log between two looks at what else the task has to do."""
+
+
+class _Run:
+    """The frames of one channel, in the making."""
+
+    def __init__(self, wish: Regenerate, machine: TaskMachine) -> None:
+        self.wish = wish
+        self.below = wish.below
+        self.next_seq = wish.start
+        self._machine = machine
+        machine.offer(Begin(_NOBODY, wish.log, (), before=(wish.output, wish.start)))
+
+    @property
+    def has_room(self) -> bool:
+        return self.next_seq < self.below
+
+    @property
+    def done(self) -> bool:
+        return self.next_seq >= self.wish.stop
+
+    def step(self) -> list[Frame]:
+        """A few events of the log, up to the first that cuts frames for this channel; these."""
+        for _ in range(_EVENTS_PER_STEP):
+            if frames := self._event():
+                return frames
+        return []
+
+    def _event(self) -> list[Frame]:
+        if not self._machine.replaying:
+            raise ProtocolError(
+                f"frame {self.next_seq} of output {self.wish.output} was sent, and is not in the log to make it from"
+            )
+        events = self._machine.step(0).events
+        cut = [f for e in events if isinstance(e, Produced) for index, f in e.frames if index == self.wish.output]
+        frames = [replace(frame, marker_us=0) for frame in cut if self.next_seq <= frame.seq < self.wish.stop]
+        self.next_seq += len(frames)
+        return frames
+
+    def close(self) -> None:
+        self._machine.close()
+
+
+class Regeneration:
+    """The runs of one task, one for each output at most. They take turns."""
+
+    def __init__(self, another: Callable[[], TaskMachine]) -> None:
+        """``another`` makes a second machine of the same task."""
+        self._another = another
+        self._runs: dict[int, _Run] = {}
+
+    def take(self, item: Regenerate | RegenerateBelow) -> None:
+        match item:
+            case Regenerate(output):
+                if (old := self._runs.pop(output, None)) is not None:
+                    old.close()
+                self._runs[output] = _Run(item, self._another())
+            case RegenerateBelow(output, below):
+                if output in self._runs:
+                    self._runs[output].below = below
+
+    def step(self) -> Regenerated | None:
+        """Some work for one run that has room; None where none has. It may have cut nothing yet."""
+        output = next((output for output, run in self._runs.items() if run.has_room), None)
+        if output is None:
+            return None
+        run = self._runs.pop(output)
+        frames = run.step()
+        if run.done:
+            run.close()
+        else:
+            self._runs[output] = run
+        return Regenerated(output, run.wish.run, frames)
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            run.close()

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.channel.inflight import Entry
+from clonos_py.channel.regenerated import RegeneratedLog
+from clonos_py.model.errors import ProtocolError
+
+
+def entry(seq: int, epoch: int = 0, kind: FrameKind = FrameKind.DATA, checkpoint: int = 0) -> Entry:
+    return Entry(Frame(seq, kind, epoch, checkpoint=checkpoint), 1, f"body {seq}", 10, seq * 7)
+
+
+def filled(count: int, connected: bool = True) -> RegeneratedLog:
+    log = RegeneratedLog(0)
+    if connected:
+        log.connect(0)
+    for seq in range(count):
+        log.append(entry(seq))
+    return log
+
+
+def sent(log: RegeneratedLog, window: int = 100) -> list[int]:
+    found = []
+    while (next_ := log.pending(window)) is not None:
+        assert next_.body == f"body {next_.frame.seq}"
+        found.append(next_.frame.seq)
+        log.sent()
+    return found
+
+
+def test_only_what_was_not_acknowledged_is_in_memory() -> None:
+    log = filled(5)
+    assert sent(log) == [0, 1, 2, 3, 4]
+    assert log.memory_bytes == 50
+    log.acknowledge(3)
+    assert (log.memory_bytes, log.kept, log.first) == (20, 3, 0)
+
+
+def test_without_a_receiver_nothing_is_kept() -> None:
+    assert filled(5, connected=False).memory_bytes == 0
+    log = filled(5)
+    log.disconnect()
+    assert log.memory_bytes == 0
+
+
+def test_a_receiver_that_lost_frames_gets_them_made_again_in_order_and_then_the_new_ones() -> None:
+    log = filled(4, connected=False)
+    log.connect(1)
+    assert log.missing == range(1, 4)
+    log.append(entry(4))
+    assert sent(log) == [], "frame 1 has to be made again first"
+    assert not log.regenerated(entry(2)), "it is not its turn"
+    assert [log.regenerated(entry(seq)) for seq in (1, 2)] == [True, True]
+    assert (log.missing, log.ahead_bytes) == (range(3, 4), 20)
+    assert sent(log) == [1, 2]
+    log.regenerated(entry(3))
+    assert sent(log) == [3, 4]
+    assert log.ahead_bytes == 0
+
+
+def test_what_was_made_again_for_an_earlier_receiver_is_dropped() -> None:
+    log = filled(3, connected=False)
+    log.connect(0)
+    first = log.connections
+    log.regenerated(entry(0))
+    log.connect(1)
+    assert log.connections != first
+    assert (log.ahead_bytes, log.missing) == (0, range(1, 3))
+
+
+def test_a_window_of_frames_made_again_is_on_its_way_at_most() -> None:
+    log = filled(3, connected=False)
+    log.connect(0)
+    for seq in range(3):
+        log.regenerated(entry(seq))
+    assert sent(log, window=2) == [0, 1]
+    log.acknowledge(1)
+    assert sent(log, window=2) == [2]
+
+
+def test_a_replacement_goes_on_behind_what_its_predecessor_cut() -> None:
+    log = RegeneratedLog(0)
+    log.connect(2)
+    log.go_on_at(5)
+    assert (log.next_seq, log.missing) == (5, range(2, 5))
+    log.append(entry(5))
+    for seq in (2, 3, 4):
+        log.regenerated(entry(seq))
+    assert sent(log) == [2, 3, 4, 5]
+
+
+def test_frames_that_the_receiver_has_already_are_not_sent_again() -> None:
+    log = RegeneratedLog(0)
+    log.connect(3)
+    log.go_on_at(2)
+    for seq in (2, 3):
+        log.append(entry(seq))
+    assert not log.missing
+    assert sent(log) == [3]
+
+
+def test_back_pressure_does_not_count_what_is_made_again() -> None:
+    log = filled(5, connected=False)
+    log.connect(0)
+    assert log.unreceived == 0
+    log.append(entry(5))
+    assert log.unreceived == 1
+
+
+def test_what_a_completed_checkpoint_covers_cannot_be_asked_for() -> None:
+    log = filled(2, connected=False)
+    log.append(entry(2, kind=FrameKind.BARRIER, checkpoint=1))
+    log.append(entry(3, epoch=1))
+    log.truncate(1)
+    assert log.first == 3
+    with pytest.raises(ProtocolError, match="starts at 3"):
+        log.connect(2)
+    log.connect(3)
+    assert log.missing == range(3, 4)
+
+
+def test_checksums_are_kept_of_frames_that_are_not() -> None:
+    log = filled(2, connected=False)
+    for seq in range(2):
+        log.checksum_of(seq, seq * 7)
+    assert log.checksum_of(1, 99) == 7

@@ -1,0 +1,194 @@
+"""A task without state goes on at a landmark of its log, and makes frames again from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+
+from clonos_py.causal.determinants import Determinant, Landmark, SourceRead, Trigger, decode
+from clonos_py.channel.frames import Frame
+from clonos_py.model.errors import DivergenceError, ProtocolError
+from clonos_py.model.ids import Attempt
+from clonos_py.model.plan import Partitioning, PhysicalPlan
+from clonos_py.model.segments import Segment
+from clonos_py.task.events import (
+    Begin,
+    Observed,
+    Produced,
+    Regenerate,
+    RegenerateBelow,
+    Regenerated,
+    Snapped,
+    TakeState,
+    TriggerCall,
+    WentOn,
+)
+from clonos_py.task.machine import TaskMachine
+from tests.unit.task.plans import UP, Counting, Outside, keys, three
+
+K = TypeVar("K")
+
+INTERVAL_US = 50_000
+
+
+def plan() -> PhysicalPlan:
+    """Two rows a read, dealt to two receivers in turn, four rows to a frame."""
+    made = three((1, 2, 1), Partitioning.REBALANCE)
+    up, *others = made.vertices
+    assert up.source is not None
+    source = replace(up.source, factory=partial(Counting, 24))
+    return replace(made, vertices=(replace(up, source=source, regenerates=True), *others))
+
+
+class Run:
+    """A source task that the test steps at times of its own."""
+
+    def __init__(self, log: Sequence[Segment] = (), state: TakeState | None = None) -> None:
+        self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
+        self.events: list[Any] = []
+        if state is not None:
+            self.machine.offer(state)
+        self.machine.offer(Begin(Attempt(1, 1), log, ()))
+
+    def step(self, now_us: int = 0, times: int = 1) -> Run:
+        for _ in range(times):
+            self.events += self.machine.step(now_us).events
+        return self
+
+    def of(self, kind: type[K]) -> list[K]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [event.log for event in self.of(Produced) if event.log is not None]
+
+    @property
+    def log(self) -> list[Determinant]:
+        return [determinant for segment in self.segments for determinant in decode(segment.payload)]
+
+    @property
+    def frames(self) -> list[tuple[int, Frame]]:
+        return [cut for event in self.of(Produced) for cut in event.frames]
+
+    def of_output(self, output: int) -> list[Frame]:
+        return [replace(frame, marker_us=0) for index, frame in self.frames if index == output]
+
+    def reads(self, count: int, now_us: int = 0) -> Run:
+        return self.step(now_us, count)
+
+
+def first_run() -> Run:
+    """A landmark, two reads, a landmark, one read."""
+    return Run().step().reads(2, 1).step(INTERVAL_US).reads(1, INTERVAL_US + 1)
+
+
+def contents(frames: Sequence[Frame]) -> list[tuple[int, list[int]]]:
+    return [(frame.seq, keys(frame.rows)) for frame in frames]
+
+
+def test_a_landmark_is_the_first_event_and_then_one_comes_every_interval_in_which_something_was_read() -> None:
+    run = first_run().step(3 * INTERVAL_US)
+    assert [type(d) for d in run.log] == [Landmark, SourceRead, SourceRead, Landmark, SourceRead, Landmark]
+
+
+def test_what_is_pending_is_cut_at_a_landmark() -> None:
+    run = Run().step().reads(1)
+    assert run.frames == [], "two rows of four"
+    run.step(INTERVAL_US)
+    assert contents(run.of_output(0)) == [(0, [0, 1])]
+
+
+def test_every_epoch_begins_with_a_landmark() -> None:
+    run = Run().step().reads(1)
+    run.machine.offer(TriggerCall(1))
+    run.step(1, 2)
+    assert [type(d) for d in run.log] == [Landmark, SourceRead, Trigger, Landmark]
+    assert run.segments[-1].epoch == 1
+
+
+def test_a_replacement_goes_on_at_the_last_landmark_and_reads_again_only_what_came_after() -> None:
+    before = first_run()
+    after = Run(before.segments)
+    assert after.step(INTERVAL_US, 2).of(WentOn) == [WentOn([1, 1])]
+    assert sum(event.events for event in after.of(Observed)) == 2, "rows of one read"
+    before.reads(3, INTERVAL_US + 2).step(INTERVAL_US + 3, 2)
+    after.reads(3, INTERVAL_US + 2).step(INTERVAL_US + 3, 2)
+    for output in (0, 1):
+        assert contents(after.of_output(output)) == contents(before.of_output(output)[1:])
+
+
+def test_a_replacement_of_which_there_is_no_log_yet_begins_at_its_checkpoint() -> None:
+    before = first_run()
+    before.machine.offer(TriggerCall(1))
+    before.step(INTERVAL_US + 1)
+    (snapped,) = before.of(Snapped)
+    state = TakeState(1, {n: [s] for n, s in snapped.snapshot.operators.items()}, snapped.progress)
+    after = Run(state=state).step(INTERVAL_US + 2, 2)
+    assert after.of(WentOn) == []
+    assert [type(d) for d in after.log] == [Landmark, SourceRead]
+
+
+def test_a_landmark_that_is_reached_in_another_state_is_a_divergence() -> None:
+    reached = first_run().machine._landmarks
+    assert reached is not None
+    with pytest.raises(DivergenceError, match="in another state"):
+        reached.compare(Landmark(0, 0, b"another"), 0, False, 0)
+
+
+def regenerate(log: Sequence[Segment], start: int, stop: int, below: int = 100, output: int = 0) -> Regenerate:
+    return Regenerate(output, 7, start, stop, below, log)
+
+
+def made_again(run: Run) -> list[Frame]:
+    return [frame for event in run.of(Regenerated) for frame in event.frames]
+
+
+def test_frames_of_one_output_are_made_again_as_they_were() -> None:
+    run = first_run().reads(6, INTERVAL_US + 2).step(3 * INTERVAL_US)
+    sent = run.of_output(0)
+    assert len(sent) > 2
+    run.machine.offer(regenerate(run.segments, 0, sent[-1].seq + 1))
+    run.step(3 * INTERVAL_US, 12)
+    assert made_again(run) == sent
+    assert {event.run for event in run.of(Regenerated)} == {7}
+
+
+def test_they_are_made_from_the_last_landmark_before_them() -> None:
+    run = first_run().reads(6, INTERVAL_US + 2).step(3 * INTERVAL_US)
+    sent = run.of_output(0)
+    run.machine.offer(regenerate(run.segments, 1, sent[-1].seq + 1))
+    before = len(run.of(Regenerated))
+    run.step(3 * INTERVAL_US, 12)
+    assert made_again(run) == sent[1:]
+    assert len(run.of(Regenerated)) - before < len(run.log), "not from the beginning"
+
+
+def test_no_more_of_them_are_made_than_there_is_room_for() -> None:
+    run = first_run().reads(6, INTERVAL_US + 2).step(3 * INTERVAL_US)
+    last = run.of_output(0)[-1].seq
+    run.machine.offer(regenerate(run.segments, 0, last + 1, below=1))
+    run.step(3 * INTERVAL_US, 12)
+    assert [frame.seq for frame in made_again(run)] == [0]
+    run.machine.offer(RegenerateBelow(0, 100))
+    run.step(3 * INTERVAL_US, 12)
+    assert [frame.seq for frame in made_again(run)] == list(range(last + 1))
+
+
+def test_the_task_goes_on_meanwhile() -> None:
+    run = first_run()
+    run.machine.offer(regenerate(run.segments, 0, 1))
+    reads = len([d for d in run.log if isinstance(d, SourceRead)])
+    run.step(INTERVAL_US + 2)
+    assert len([d for d in run.log if isinstance(d, SourceRead)]) == reads + 1
+    assert run.of(Regenerated)
+
+
+def test_frames_of_which_the_log_does_not_know_are_an_error() -> None:
+    run = first_run()
+    run.machine.offer(regenerate(run.segments, 0, 50))
+    with pytest.raises(ProtocolError, match="is not in the log to make it from"):
+        run.step(INTERVAL_US + 2, 20)

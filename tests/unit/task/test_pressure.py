@@ -1,0 +1,141 @@
+"""What goes to disk, who may produce, and when it is too much, by the weight of the in-flight logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.causal.log import CausalStore
+from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.channel.inflight import Entry
+from clonos_py.model.errors import CapacityError
+from clonos_py.model.ids import Attempt
+from clonos_py.model.retention import Spill
+from clonos_py.task.pressure import LinkLimits, Pressure
+from clonos_py.task.sending import OutputChannel
+from tests.unit.task.plans import DOWN, MIDDLE, three
+
+CHANNEL = three().outputs[MIDDLE][0]
+
+
+def output() -> OutputChannel:
+    return OutputChannel(0, CHANNEL, DOWN, frozenset())
+
+
+def cut(channel: OutputChannel, *sizes: int, epoch: int = 0) -> None:
+    for size in sizes:
+        channel.log.append(Entry(Frame(channel.log.next_seq, FrameKind.DATA, epoch), 1, "body", size, 0))
+
+
+def pressure(
+    channel: OutputChannel, policy: Spill = Spill.IN_MEMORY, source: bool = True, spill_bytes: int = 40
+) -> Pressure:
+    return Pressure([channel], LinkLimits(2, 100, policy=policy, spill_bytes=spill_bytes), source, False)
+
+
+def writing(weighed: Pressure) -> list[int]:
+    return [entry.frame.seq for _, entries in weighed.to_write() for entry in entries]
+
+
+def test_in_memory_nothing_is_written() -> None:
+    channel = output()
+    weighed = pressure(channel)
+    cut(channel, 90)
+    assert not weighed.writes
+    assert writing(weighed) == []
+
+
+def test_spill_buffer_writes_every_frame_as_it_is_cut() -> None:
+    channel = output()
+    weighed = pressure(channel, Spill.BUFFER)
+    cut(channel, 1)
+    assert writing(weighed) == [0]
+    cut(channel, 1, 1)
+    assert writing(weighed) == [1, 2]
+
+
+def test_spill_epoch_writes_an_epoch_when_the_next_one_begins() -> None:
+    channel = output()
+    weighed = pressure(channel, Spill.EPOCH)
+    cut(channel, 1, 1)
+    assert writing(weighed) == []
+    cut(channel, 1, epoch=1)
+    assert writing(weighed) == [0, 1]
+
+
+@pytest.mark.parametrize("policy", [Spill.THRESHOLD, Spill.REGENERATE])
+def test_spill_threshold_writes_the_oldest_frames_until_there_is_room_again(policy: Spill) -> None:
+    channel = output()
+    weighed = pressure(channel, policy)
+    cut(channel, 10, 10, 10, 10)
+    assert writing(weighed) == []
+    cut(channel, 10)
+    assert writing(weighed) == [0, 1], "of 50 bytes as many as leave no more than 30"
+    assert writing(weighed) == []
+
+
+def test_whoever_makes_frames_again_writes_none() -> None:
+    channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), regenerates=True)
+    assert not Pressure([channel], LinkLimits(policy=Spill.REGENERATE), True, True).writes
+
+
+def test_a_checkpoint_is_wanted_at_half_of_the_budget_and_of_what_lies_between_threshold_and_budget() -> None:
+    channel = output()
+    weighed, spilling = pressure(channel), pressure(channel, Spill.THRESHOLD)
+    cut(channel, 51)
+    assert weighed.weigh().wants_checkpoint
+    assert not spilling.weigh().wants_checkpoint
+    cut(channel, 20)
+    assert spilling.weigh().wants_checkpoint
+
+
+def test_a_full_disk_wants_a_checkpoint_and_nothing_more_is_written() -> None:
+    channel = output()
+    weighed = pressure(channel, Spill.BUFFER)
+    cut(channel, 1)
+    weighed.disk_problem = "the disk is full"
+    assert weighed.weigh().wants_checkpoint
+    assert writing(weighed) == []
+    weighed.disk_problem = None
+    assert writing(weighed) == [0]
+
+
+def test_a_source_stops_to_read_at_the_budget() -> None:
+    channel = output()
+    weighed = pressure(channel)
+    cut(channel, 99)
+    assert weighed.weigh().may_produce
+    cut(channel, 1)
+    assert not weighed.weigh().may_produce
+
+
+def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through() -> None:
+    channel = output()
+    weighed = pressure(channel, source=False)
+    cut(channel, 120)
+    assert weighed.weigh().may_produce, "the barrier that would free its memory is behind other frames"
+    weighed.barrier_passed = 1
+    assert not weighed.weigh().may_produce
+
+
+def test_receivers_that_are_behind_hold_everybody_back() -> None:
+    channel = output()
+    weighed = pressure(channel)
+    channel.subscribe(1, Attempt(1, 1), 0, CausalStore())
+    cut(channel, 1, 1, 1)
+    assert weighed.weigh().may_produce
+    cut(channel, 1)
+    assert not weighed.weigh().may_produce
+
+
+def test_when_the_reserve_is_spent_the_error_says_why_and_what_to_do() -> None:
+    channel = output()
+    weighed = pressure(channel, source=False)
+    cut(channel, 150)
+    weighed.weigh()
+    cut(channel, 1)
+    with pytest.raises(CapacityError, match="checkpoint more often, raise the budget, or choose a spill policy"):
+        weighed.weigh()
+    spilling = pressure(channel, Spill.BUFFER)
+    spilling.disk_problem = "the disk for retained frames, /tmp/x, is full"
+    with pytest.raises(CapacityError, match=r"reserve is spent, as the disk .* is full: free space there"):
+        spilling.weigh()
