@@ -44,6 +44,11 @@ class LogWriter:
                 return
         self._pending.append(determinant)
 
+    @property
+    def pending(self) -> int:
+        """Determinants since the last cut."""
+        return self._count
+
     def cut(self) -> Segment | None:
         """Everything since the last cut as one segment, None if that is nothing."""
         if not self._pending:

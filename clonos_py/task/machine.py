@@ -73,12 +73,20 @@ class TaskMachine:
     """One process's task, active or standing by."""
 
     def __init__(
-        self, plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000, frames_merged: int = 8
+        self,
+        plan: PhysicalPlan,
+        task: TaskId,
+        ports: Ports,
+        linger_us: int = 10_000,
+        frames_merged: int = 8,
+        unsent_max: int = 1024,
     ) -> None:
-        """``frames_merged``: at most so many waiting frames are taken together."""
+        """``frames_merged``: at most so many waiting frames are taken together. ``unsent_max``: so many determinants
+        become a segment even if no frame depends on them yet."""
         self.task, self.state = task, TaskState.STANDBY
         self._events: list[FromTask] = []
         self._ports, self._linger_us, self._frames_merged = ports, linger_us, frames_merged
+        self._unsent_max = unsent_max
         vertex = plan.by_name[task.vertex]
         self._writer = LogWriter(plan.tasks.index(task))
         self._gate = Gate(self._writer)
@@ -183,12 +191,11 @@ class TaskMachine:
             self._enter(TaskState.FINISHED)
 
     def _hand_over(self) -> None:
-        segment = self._writer.cut()
+        """Determinants wait for frames that depend on them, so that they make few and long segments."""
         frames = self._outputs.take()
-        if not self._logs:
-            segment = None
-        if segment or frames:
-            self._events.append(Produced(segment, frames))
+        if frames or self._writer.pending >= self._unsent_max:
+            segment = self._writer.cut()
+            self._events.append(Produced(segment if self._logs else None, frames))
             self._sightings.cut(sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None))
         self._sightings.counters()
 
@@ -222,17 +229,14 @@ class TaskMachine:
             case Merged(channel=channel, count=count):
                 self._take_frames(channel, count)
             case SourceRead(partition=partition, start=start, stop=stop, checksum=checksum):
-                self._reread(partition, start, stop, checksum)
+                assert self._reader is not None
+                self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
             case Landmark() if self._landmarks:
                 self._landmarks.compare(expected, self._others, self._ended, self._ports.now_us())
             case _:
                 assert expected is not None
                 self._perform(expected)
         return True
-
-    def _reread(self, partition: int, start: int, stop: int, checksum: int) -> None:
-        assert self._reader is not None
-        self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
 
     # ---- running: the task chooses, and logs the choice
 
@@ -322,18 +326,14 @@ class TaskMachine:
             self._sightings.marker(taken.marker_us, channel, taken.seq)
             self._inputs.observe(channel, taken)
         match frame.kind:
-            case FrameKind.DATA:
-                self._follow_inputs()
-            case FrameKind.BARRIER:
-                self._follow_inputs()
-                self._barrier(channel, frame)
-            case FrameKind.END:
-                if self._inputs.end(channel):
-                    self._finish()
-                else:
-                    self._follow_inputs()
             case FrameKind.LOG_ONLY:
                 raise ProtocolError("a log-only frame is for the link, not for the task")
+            case FrameKind.END if self._inputs.end(channel):
+                self._finish()
+            case _:
+                self._follow_inputs()
+        if frame.kind is FrameKind.BARRIER:
+            self._barrier(channel, frame)
 
     def _follow_inputs(self) -> None:
         self._outputs.idle = self._inputs.idle

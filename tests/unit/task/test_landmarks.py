@@ -48,7 +48,7 @@ class Run:
     """A source task that the test steps at times of its own."""
 
     def __init__(self, log: Sequence[Segment] = (), state: TakeState | None = None) -> None:
-        self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
+        self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US, unsent_max=1)
         self.events: list[Any] = []
         if state is not None:
             self.machine.offer(state)

@@ -52,7 +52,7 @@ class Run:
     def __init__(
         self, plan: PhysicalPlan = TWO_UP, which: TaskId = MIDDLE, log: Sequence[Segment] = (), aborted: Any = ()
     ) -> None:
-        self.machine = TaskMachine(plan, which, Outside(), linger_us=100)
+        self.machine = TaskMachine(plan, which, Outside(), linger_us=100, unsent_max=1)
         self.events: list[Any] = []
         self.machine.offer(Begin(Attempt(1, 1), log, aborted))
 
@@ -95,6 +95,22 @@ def test_arrivals_are_logged_in_the_order_they_were_taken() -> None:
     run.go()
     assert run.log == [Order(0, 1), Order(1, 1)]
     assert run.keys == [[4, 5, 6], [1, 2, 3]]
+
+
+def test_determinants_wait_for_a_frame_that_depends_on_them() -> None:
+    machine = TaskMachine(TWO_UP, MIDDLE, Outside(), linger_us=100, unsent_max=3)
+    machine.offer(Begin(Attempt(1, 1), [], ()))
+
+    def produced(*items: Deliver) -> list[tuple[list[Determinant], int]]:
+        events: list[Any] = []
+        for item in items:
+            machine.offer(item)
+            events += [event for event in machine.step(0).events if isinstance(event, Produced)]
+        return [(decode(event.log.payload), len(event.frames)) for event in events if event.log is not None]
+
+    assert produced(Deliver(0, data(0, 1)), Deliver(1, data(0, 2))) == [], "two rows of three"
+    assert produced(Deliver(1, data(1, 3))) == [([Order(0, 1), Order(1, 2)], 1)], "all of them, with the frame"
+    assert produced(*(Deliver(0, data(seq)) for seq in (1, 2, 3))) == [([Order(0, 3)], 0)], "enough"
 
 
 def test_a_replay_takes_frames_in_the_order_of_the_log_whenever_they_come() -> None:
