@@ -24,6 +24,7 @@ COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),
+    "sim": ("clonos_py.cli.sim", "Tries to make results wrong: generated jobs, failures and schedules."),
     "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, with kills if wanted, and reports."),
 }
 """By name: the module whose ``command`` it is, and what it does."""
@@ -45,6 +46,7 @@ Start here:
     clonos plan hello.py                    what will run
     clonos config hello.py                  every setting and where it came from
     clonos nexmark run q8 --kill 'join[0]@3s'
+    clonos sim --seeds 1000                 tries to make results wrong
 
 Settings come from the command line, else CLONOS_* variables, else clonos.toml, else Job(...), else defaults.
 CLONOS_DEBUG=1 shows the traceback of an unexpected error.

@@ -81,9 +81,11 @@ class LinkMachine:
     # ---- dispatch
 
     def handle(self, event: control.ToProcess | io.LinkEvent | task.FromTask) -> list[io.Instruction]:
-        """One event in, instructions out. Raises ProtocolError and the like; the process has then failed."""
+        """One event in, instructions out. Raises ProtocolError and the like; the process has then failed, and what its
+        task had still to say is void."""
         handler = self._HANDLERS.get(type(event))
-        if handler is not None:
+        void = self.state is TaskState.FAILED and isinstance(event, task.FromTask)
+        if handler is not None and not void:
             handler(self, event)
         instructions = self._out[:]
         self._out.clear()

@@ -20,8 +20,10 @@ TYPICAL_US: Mapping[str, int] = {
 class VirtualTime:
     """A scheduler whose time jumps to the next action."""
 
-    def __init__(self, random_: random.Random) -> None:
+    def __init__(self, random_: random.Random, slowness: Mapping[str, float] | None = None) -> None:
         self._random = random_
+        self.slowness = dict(slowness or {})
+        """By kind of action: how many times as long it takes as is typical."""
         self._now_us = 1_700_000_000_000_000
 
     def now_us(self) -> int:
@@ -33,4 +35,4 @@ class VirtualTime:
     def delay_us(self, kind: str) -> int:
         """Mostly near nothing, sometimes long: the orders that matter come from the extremes."""
         draw = self._random.random()
-        return int(TYPICAL_US[kind] * 4 * draw * draw * draw)
+        return int(TYPICAL_US[kind] * self.slowness.get(kind, 1.0) * 4 * draw * draw * draw)

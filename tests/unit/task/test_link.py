@@ -391,3 +391,12 @@ def test_a_replacement_holds_the_upstream_logs_that_came_with_its_own_though_no_
     waiting.handle(control.Replay(1, [OWN_LOG], [], [], [UP_LOG]))
     (holdings,) = told(waiting.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
     assert holdings.logs == [UP_LOG], "its state is still loading"
+
+
+def test_what_the_task_of_a_failed_process_had_still_to_say_is_void() -> None:
+    link = connected()
+    link.handle(control.Replay(1, [], [], []))
+    link.fail(ProtocolError("planted"))
+    assert link.handle(task.Entered(TaskState.RUNNING)) == []
+    assert link.handle(produced(0, log=OWN_LOG)) == []
+    assert link.state is TaskState.FAILED

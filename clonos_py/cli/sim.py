@@ -1,0 +1,122 @@
+"""``clonos sim``: tries to make the engine's output wrong, with generated jobs, failures and schedules."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from clonos_py.runtime.sim.campaign import Tally, explain, run_seeds
+from clonos_py.runtime.sim.generator import FAULTS, TASKS_MAX, Range
+
+_CHUNK = 25
+"""Seeds that a process takes at once."""
+_FAILING_MAX = 20
+"""After so many failing seeds the rest would tell nothing new."""
+
+
+class Depth(click.ParamType[int | None]):
+    """Hops that determinants travel; -1 for full, None for any."""
+
+    name = "N|full|mixed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if value in ("full", "mixed"):
+            return -1 if value == "full" else None
+        if not isinstance(value, str) or not value.isdigit():
+            self.fail(f"{value!r} is no sharing depth: write a number of hops, 'full' or 'mixed'", param, ctx)
+        return int(value)
+
+
+def _sim(seeds: int, start: int, faults: str, depth: int | None, tasks: int) -> int:
+    """The command's body; its exit code tells whether a rule was broken."""
+    named = tuple(name.strip() for name in faults.split(",") if name.strip() not in ("", "none"))
+    range_ = Range(named, depth, tasks)
+    started = time.monotonic()
+    tally = _run_all(start, seeds, range_)
+    seconds = time.monotonic() - started
+    failing = sorted(tally.failing)
+    for seed, problem in failing:
+        click.echo(f"seed {seed}: {problem}\n  again: {_command(seed, faults, depth, tasks)}")
+    if failing:
+        click.echo("\n".join(explain(failing[0][0], range_)))
+    rate = tally.seeds / max(seconds, 1e-3)
+    result = f"{len(failing)} failed" if failing else "no violation"
+    click.echo(f"{tally.seeds:,} seeds, {seconds:.0f} s ({rate:,.0f}/s), {tally}: {result}")
+    return 1 if failing else 0
+
+
+def _run_all(start: int, seeds: int, range_: Range) -> Tally:
+    tally = Tally()
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=seeds)
+        for part in _parts(start, seeds, range_):
+            tally.add(part)
+            progress.update(bar, completed=tally.seeds, description=f"{len(tally.failing)} failing")
+            if len(tally.failing) >= _FAILING_MAX:
+                break
+    return tally
+
+
+def _parts(start: int, seeds: int, range_: Range) -> Iterator[Tally]:
+    """On all processors, unless it is not worth it."""
+    chunks = [(first, min(_CHUNK, start + seeds - first)) for first in range(start, start + seeds, _CHUNK)]
+    processes = min(len(os.sched_getaffinity(0)), len(chunks))
+    if processes < 2:
+        for first, count in chunks:
+            yield run_seeds(first, count, range_)
+        return
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(run_seeds, first, count, range_) for first, count in chunks]
+        try:
+            for done in as_completed(waiting):
+                yield done.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _command(seed: int, faults: str, depth: int | None, tasks: int) -> str:
+    """What replays a seed: the options that are not as they are by default."""
+    words = ["clonos sim", f"--start {seed}", "--seeds 1"]
+    words += [f"--faults {faults}"] if faults != ",".join(FAULTS) else []
+    words += [f"--depth {'mixed' if depth is None else depth}"] if depth != -1 else []
+    words += [f"--tasks {tasks}"] if tasks != TASKS_MAX else []
+    return " ".join(words)
+
+
+command = click.Command(
+    "sim",
+    callback=_sim,
+    params=[
+        click.Option(["--seeds"], type=click.IntRange(1), default=1_000, show_default=True, help="How many runs."),
+        click.Option(["--start"], type=click.IntRange(0), default=0, show_default=True, help="The first seed."),
+        click.Option(
+            ["--faults"], default=",".join(FAULTS), show_default=True, metavar="LIST", help="What may happen, or none."
+        ),
+        click.Option(
+            ["--depth"], type=Depth(), default="full", show_default=True, help="Sharing depth; mixed: any, by seed."
+        ),
+        click.Option(
+            ["--tasks"], type=click.IntRange(2), default=TASKS_MAX, show_default=True, help="A job has at most so many."
+        ),
+    ],
+    help="""Runs generated jobs under generated failures and checks every step and every result.
+
+    A seed decides everything: the graph, what its operators ask of clocks, dice and servers, delays, and who fails
+    when. Exits with 1 if a rule was broken, telling the seed, how to repeat it, and the smallest run that still fails.
+
+    \b
+    Examples:
+      clonos sim --seeds 100000
+      clonos sim --seeds 2000 --faults kill,partition --depth mixed
+      clonos sim --start 4711 --seeds 1
+    """,
+)

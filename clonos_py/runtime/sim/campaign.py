@@ -1,0 +1,69 @@
+"""Many seeds in a row, what they showed in sum, and the report on one that failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from clonos_py.runtime.sim.generator import FAULTS, Range
+from clonos_py.runtime.sim.scenario import Verdict, run_seed
+from clonos_py.runtime.sim.shrinking import shrink
+
+_LINES_MAX = 60
+
+
+@dataclass
+class Tally:
+    """``failing`` has a seed with its problems; everything else are sums over all seeds."""
+
+    seeds: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    rollbacks: int = 0
+    restarts: int = 0
+    actions: int = 0
+    failing: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.seeds += other.seeds
+        self.faults.update(other.faults)
+        self.rollbacks += other.rollbacks
+        self.restarts += other.restarts
+        self.actions += other.actions
+        self.failing += other.failing
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count:,} x {name}" for name, count in self.faults.most_common())
+        return f"{faults or 'no faults'}; {self.rollbacks:,} rollbacks, {self.restarts:,} restarts"
+
+
+def run_seeds(start: int, count: int, range_: Range) -> Tally:
+    """Runs ``count`` seeds from ``start`` on."""
+    tally = Tally()
+    family = {kind: name for name, kinds in FAULTS.items() for kind in kinds}
+    for seed in range(start, start + count):
+        verdict = run_seed(seed, range_)
+        faults = Counter({family[kind]: 0 for kind in verdict.faults})
+        for kind, done in verdict.faults.items():
+            faults[family[kind]] += done
+        failing = [(seed, "; ".join(verdict.problems))] if verdict.problems else []
+        tally.add(Tally(1, +faults, verdict.rollbacks, verdict.restarts, verdict.actions, failing))
+    return tally
+
+
+def explain(seed: int, range_: Range) -> list[str]:
+    """What happened in a failing run, made as small as it gets. Empty if it does not fail."""
+    failed = run_seed(seed, range_)
+    return _told(shrink(failed)) if failed.problems else []
+
+
+def _told(verdict: Verdict) -> list[str]:
+    scenario = verdict.scenario
+    topology, faults = scenario.topology, scenario.faults
+    story = verdict.story
+    if len(story) > _LINES_MAX:
+        story = [f"({len(story) - _LINES_MAX} lines before)", *story[-_LINES_MAX:]]
+    return [
+        f"still fails with {topology.tasks} tasks and {len(faults)} faults: {'; '.join(verdict.problems)}",
+        *(f"  {line}" for line in topology.lines()),
+        *(f"  {line}" for line in story),
+    ]

@@ -1,0 +1,252 @@
+"""What befalls a generated run: faults as plain values, drawn beforehand, and their execution at the moment."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.model.ids import TaskId
+from clonos_py.runtime.sim.harsh_world import HarshWorld
+from clonos_py.runtime.sim.schedule import TYPICAL_US, VirtualTime
+from clonos_py.runtime.sim.spill import Disk
+from clonos_py.runtime.world import LocalProcess
+from clonos_py.task.events import BEFORE_BEGIN, TaskState
+
+_RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
+_PATIENCE = 400
+"""For so many actions a fault waits for somebody whom it can befall."""
+
+
+class FaultKind(Enum):
+    KILL = "kill"
+    """Of a task that has sent or received something since its restart point."""
+    KILL_AGAIN = "kill again"
+    """Of the task that was killed last, whatever its replacement is at."""
+    KILL_RECOVERING = "kill recovering"
+    KILL_MEANWHILE = "kill meanwhile"
+    """Of somebody who is well while others recover."""
+    KILL_NEIGHBOURS = "kill neighbours"
+    """Of two or three tasks in a row, at once."""
+    KILL_STANDBY = "kill standby"
+    SLOW = "slow"
+    """All actions of a kind take long for a while."""
+    HOLD_BACK = "hold back"
+    """One connection gives nothing for a while."""
+    CUT = "cut"
+    """Two processes that talk to each other cannot for a while; what was on the way is lost."""
+    FREEZE = "freeze"
+    """A process stands still, mostly for so long that it is replaced, and wakes up."""
+    DISK = "disk"
+    """The next snapshot, manifest or retained frame cannot be written, or the next snapshot not be read."""
+    COORDINATOR = "coordinator"
+    """It is lost, and another takes its place after a while."""
+    CRASH = "crash"
+    """Of everything at once, the coordinator included; the job is started anew from its last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Strikes ``after`` so many actions from when the share ``at`` of all input was read. ``salt`` chooses victims."""
+
+    kind: FaultKind
+    at: float
+    after: int
+    salt: int
+
+
+class Chaos:
+    """Executes faults one by one, in their order. ``progress`` says which share of the input was read."""
+
+    def __init__(
+        self,
+        faults: tuple[Fault, ...],
+        progress: Callable[[], float],
+        time: VirtualTime,
+        store: MemoryStore,
+        disk: Disk | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._left = list(faults)
+        self._progress, self._time, self._store, self._disk, self._tell = progress, time, store, disk, tell
+        self._usual = dict(time.slowness)
+        self._due: int | None = None
+        self._random = random.Random(0)
+        self._last_killed: TaskId | None = None
+        self.done: Counter[FaultKind] = Counter()
+
+    def __call__(self, world: HarshWorld) -> None:
+        if not self._left:
+            return
+        fault = self._left[0]
+        if self._due is None:
+            if self._progress() < min(fault.at, 1.0):
+                return
+            self._due, self._random = world.actions_done + fault.after, random.Random(fault.salt)
+        if world.actions_done < self._due:
+            return
+        struck = self._STRIKES[fault.kind](self, world, self._random)
+        self.done[fault.kind] += struck
+        if struck or world.actions_done > self._due + _PATIENCE:
+            self._left.pop(0)
+            self._due = None
+
+    def restarted(self) -> None:
+        """The job begins anew: its actions are counted from nothing."""
+        self._due = None
+        self._time.slowness = dict(self._usual)
+
+    # ---- kills
+
+    def _kill(self, world: HarshWorld, victim: LocalProcess) -> None:
+        self._last_killed = victim.task
+        self._tell(f"killed process {victim.number}, {victim.task}, {victim.link.state.value}")
+        world.kill(victim.number)
+
+    def _kill_one(self, world: HarshWorld, random_: random.Random, victims: list[LocalProcess]) -> bool:
+        if victims:
+            self._kill(world, random_.choice(victims))
+        return bool(victims)
+
+    def _strike_kill(self, world: HarshWorld, random_: random.Random) -> bool:
+        return self._kill_one(world, random_, [p for p in _active(world) if p.link.frames_at_stake])
+
+    def _strike_again(self, world: HarshWorld, random_: random.Random) -> bool:
+        victims = [p for p in _processes(world) if p.task == self._last_killed and p.link.attempt is not None]
+        return self._kill_one(world, random_, victims)
+
+    def _strike_recovering(self, world: HarshWorld, random_: random.Random) -> bool:
+        return self._kill_one(world, random_, _recovering(world))
+
+    def _strike_meanwhile(self, world: HarshWorld, random_: random.Random) -> bool:
+        recovering = _recovering(world)
+        return bool(recovering) and self._kill_one(
+            world, random_, [p for p in _active(world) if p not in recovering and p.link.frames_at_stake]
+        )
+
+    def _strike_neighbours(self, world: HarshWorld, random_: random.Random) -> bool:
+        """From a task downstream, hop by hop."""
+        active = {p.task: p for p in _active(world)}
+        starts = [p for t, p in active.items() if p.link.frames_at_stake and world.plan.outputs[t]]
+        if not starts:
+            return False
+        victims = [random_.choice(starts)]
+        for _ in range(random_.choice([1, 1, 2])):
+            receivers = [world.plan.receiver(c) for c in world.plan.outputs[victims[-1].task]]
+            if near := [active[t] for t in receivers if t in active]:
+                victims.append(random_.choice(near))
+        for victim in victims:
+            self._kill(world, victim)
+        return True
+
+    def _strike_standby(self, world: HarshWorld, random_: random.Random) -> bool:
+        standbys = [p for p in _processes(world) if p.link.state is TaskState.STANDBY]
+        if standbys:
+            victim = random_.choice(standbys)
+            self._tell(f"killed process {victim.number}, a standby of {victim.task}")
+            world.kill(victim.number)
+        return bool(standbys)
+
+    # ---- what is slow, silent or cut off
+
+    def _strike_slow(self, world: HarshWorld, random_: random.Random) -> bool:
+        kind = random_.choice(sorted(set(TYPICAL_US) - {"start"}))
+        factor, duration_us = random_.choice([5.0, 20.0]), random_.choice([5_000, 30_000])
+        self._slow(kind, factor)
+        self._tell(f"{kind} takes {factor:g} times as long for {duration_us} us")
+        world.at(world.now_us + duration_us, lambda: self._slow(kind, 1 / factor))
+        return True
+
+    def _slow(self, kind: str, factor: float) -> None:
+        self._time.slowness[kind] = self._time.slowness.get(kind, 1.0) * factor
+
+    def _strike_hold_back(self, world: HarshWorld, random_: random.Random) -> bool:
+        return self._of_a_pair(world, random_, "gives nothing to", world.hold_back)
+
+    def _strike_cut(self, world: HarshWorld, random_: random.Random) -> bool:
+        return self._of_a_pair(world, random_, "is cut off from", world.cut)
+
+    def _of_a_pair(
+        self,
+        world: HarshWorld,
+        random_: random.Random,
+        what: str,
+        act: Callable[[LocalProcess, LocalProcess, int], None],
+    ) -> bool:
+        pairs = world.pairs()
+        if pairs:
+            one, other = random_.choice(pairs)
+            duration_us = random_.choice([500, 5_000, 30_000])
+            self._tell(f"process {one.number}, {one.task}, {what} {other.number}, {other.task}, for {duration_us} us")
+            act(one, other, duration_us)
+        return bool(pairs)
+
+    def _strike_freeze(self, world: HarshWorld, random_: random.Random) -> bool:
+        """It wakes after its replacement has come; whoever is then a zombie is ended a while later."""
+        victims = [p for p in _active(world) if p.link.frames_at_stake and not world.is_frozen(p.number)]
+        if not victims:
+            return False
+        victim = random_.choice(victims)
+        duration_us = random_.choice([10_000, 250_000, 400_000, 600_000])
+        self._tell(f"process {victim.number}, {victim.task}, {victim.link.state.value}, hangs for {duration_us} us")
+        self._last_killed = victim.task
+        world.freeze(victim.number, duration_us)
+        return True
+
+    # ---- what fails, and what ends everything
+
+    def _strike_disk(self, world: HarshWorld, random_: random.Random) -> bool:
+        method = random_.choice(["write", "write", "write_manifest", "read"] + ["spill"] * 4 * bool(self._disk))
+        self._tell(f"the next {method} of the disk fails")
+        if method == "spill" and self._disk is not None:
+            self._disk.fail_next()
+        else:
+            self._store.fail_next(method)
+        return True
+
+    def _strike_coordinator(self, world: HarshWorld, random_: random.Random) -> bool:
+        self._tell("the coordinator is lost")
+        world.lose_coordinator()
+        return True
+
+    def _strike_crash(self, world: HarshWorld, random_: random.Random) -> bool:
+        self._tell("everything crashes, the coordinator included")
+        world.crash()
+        return True
+
+    _STRIKES: ClassVar[Mapping[FaultKind, Callable[..., bool]]] = {
+        FaultKind.KILL: _strike_kill,
+        FaultKind.KILL_AGAIN: _strike_again,
+        FaultKind.KILL_RECOVERING: _strike_recovering,
+        FaultKind.KILL_MEANWHILE: _strike_meanwhile,
+        FaultKind.KILL_NEIGHBOURS: _strike_neighbours,
+        FaultKind.KILL_STANDBY: _strike_standby,
+        FaultKind.SLOW: _strike_slow,
+        FaultKind.HOLD_BACK: _strike_hold_back,
+        FaultKind.CUT: _strike_cut,
+        FaultKind.FREEZE: _strike_freeze,
+        FaultKind.DISK: _strike_disk,
+        FaultKind.COORDINATOR: _strike_coordinator,
+        FaultKind.CRASH: _strike_crash,
+    }
+
+
+def _processes(world: HarshWorld) -> list[LocalProcess]:
+    return [world.processes[number] for number in sorted(world.processes)]
+
+
+def _active(world: HarshWorld) -> list[LocalProcess]:
+    return [p for p in _processes(world) if p.link.state not in BEFORE_BEGIN]
+
+
+def _recovering(world: HarshWorld) -> list[LocalProcess]:
+    """Of a deployment nobody is: there is nothing to recover."""
+    return [
+        p
+        for p in _processes(world)
+        if p.link.state in _RECOVERING and p.link.attempt is not None and p.link.attempt.counter > 1
+    ]

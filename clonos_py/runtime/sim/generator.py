@@ -1,0 +1,199 @@
+"""From a seed to a scenario: a job, the conditions it runs under, and what befalls it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from clonos_py.model.errors import SettingError
+from clonos_py.model.plan import Partitioning
+from clonos_py.model.retention import Spill
+from clonos_py.runtime.sim.chaos import Fault, FaultKind
+from clonos_py.runtime.sim.topology import Feed, Node, Topology
+from clonos_py.runtime.sim.trails import StepKind, Volume
+
+TASKS_MAX = 30
+_PATHS_MAX = 6
+FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
+    "kill": (
+        FaultKind.KILL,
+        FaultKind.KILL,
+        FaultKind.KILL,
+        FaultKind.KILL_AGAIN,
+        FaultKind.KILL_RECOVERING,
+        FaultKind.KILL_RECOVERING,
+        FaultKind.KILL_MEANWHILE,
+        FaultKind.KILL_MEANWHILE,
+        FaultKind.KILL_NEIGHBOURS,
+    ),
+    "standby": (FaultKind.KILL_STANDBY,),
+    "delay": (FaultKind.SLOW, FaultKind.HOLD_BACK),
+    "partition": (FaultKind.CUT,),
+    "zombie": (FaultKind.FREEZE,),
+    "disk": (FaultKind.DISK,),
+    "coordinator": (FaultKind.COORDINATOR,),
+    "crash": (FaultKind.CRASH,),
+}
+"""By the name that the command line knows: what may befall a run. Kills are drawn as often as all others together."""
+_FOLLOWING = (FaultKind.KILL_AGAIN, FaultKind.KILL_RECOVERING, FaultKind.KILL_MEANWHILE)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What may be generated. ``sharing_depth`` None: any from 1 to full, drawn by the seed."""
+
+    faults: tuple[str, ...] = tuple(FAULTS)
+    sharing_depth: int | None = -1
+    tasks_max: int = TASKS_MAX
+    faults_max: int = 6
+
+    def __post_init__(self) -> None:
+        """Raises SettingError for a fault that does not exist."""
+        if unknown := [name for name in self.faults if name not in FAULTS]:
+            raise SettingError(f"there is no fault {unknown[0]!r}: choose of {', '.join(FAULTS)}")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a run goes but for its faults. ``slowness``: by kind of action, how many times as long it takes as
+    is typical."""
+
+    window: int
+    checkpoint_interval_us: int
+    linger_us: int
+    slowness: tuple[tuple[str, float], ...]
+    spill: Spill
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that a run depends on; ``seed`` decides delays and answers."""
+
+    seed: int
+    topology: Topology
+    conditions: Conditions
+    faults: tuple[Fault, ...]
+
+
+def generate(seed: int, range_: Range = Range()) -> Scenario:
+    random_ = random.Random(seed)
+    topology = _topology(random_, range_)
+    conditions = _conditions(random_)
+    topology = replace(topology, regenerates=conditions.spill is Spill.REGENERATE)
+    return Scenario(seed, topology, conditions, _faults(random_, range_))
+
+
+# ---- topologies
+
+
+def _topology(random_: random.Random, range_: Range) -> Topology:
+    """Mostly small ones: the orders of events that matter are all there, and many more runs fit into a second."""
+    while True:
+        inputs = _shape(random_)
+        most = random_.choice([1, 2, 2, 3])
+        nodes: list[Node] = []
+        for sources in inputs:
+            nodes.append(_node(random_, nodes, sources, most))
+        topology = Topology(tuple(nodes), _depth(random_, range_))
+        few_paths = all(len(paths) <= _PATHS_MAX for paths in topology.paths.values())
+        if topology.tasks <= range_.tasks_max and few_paths:
+            return topology
+
+
+def _depth(random_: random.Random, range_: Range) -> int:
+    return random_.choice([1, 1, 2, 3, -1]) if range_.sharing_depth is None else range_.sharing_depth
+
+
+def _shape(random_: random.Random) -> list[tuple[int, ...]]:
+    """By node: the nodes that feed it."""
+    match random_.choice(["chain", "fork", "fork", "diamond", "join", "join", "free"]):
+        case "chain":
+            return [(n - 1,) if n else () for n in range(random_.randint(2, 5))]
+        case "fork":
+            return [(), (0,), (1,), (1,)]
+        case "diamond":
+            return [(), (0,), (0,), (1, 2), *random_.choice([[], [(3,)], [(3,), (3,)]])]
+        case "join":
+            return [(), (), (0, 1), *random_.choice([[], [(2,)], [(2,), (2,)]])]
+        case _:
+            return _free_shape(random_, sources=random_.randint(1, 3), others=random_.randint(2, 8))
+
+
+def _free_shape(random_: random.Random, sources: int, others: int) -> list[tuple[int, ...]]:
+    inputs: list[tuple[int, ...]] = [()] * sources
+    for number in range(sources, sources + others):
+        unfed = [n for n in range(number) if all(n not in feeds for feeds in inputs)]
+        chosen = {random_.choice(unfed) if unfed and random_.random() < 0.7 else random_.randrange(number)}
+        if random_.random() < 0.4:
+            chosen.add(random_.randrange(number))
+        inputs.append(tuple(sorted(chosen)))
+    return inputs
+
+
+def _node(random_: random.Random, before: list[Node], sources: tuple[int, ...], most: int) -> Node:
+    standbys = random_.choice([1, 1, 1, 1, 0, 2])
+    if not sources:
+        parallelism = random_.randint(1, most)
+        asked = random_.choice([StepKind.DICE, StepKind.CLOCK])
+        some = (asked,) if random_.random() < 0.3 else ()
+        return Node(parallelism, (), some, _volume(random_), random_.random() < 0.1, standbys)
+    # as its input is: only then may an edge be FORWARD
+    parallelism = before[sources[0]].parallelism if random_.random() < 0.6 else random_.randint(1, most)
+    feeds = tuple(_feed(random_, n, before[n].parallelism == parallelism) for n in sources)
+    steps = tuple(_step(random_, feeds, first=i == 0) for i in range(random_.choice([1, 1, 1, 2])))
+    return Node(parallelism, feeds, steps, None, random_.random() < 0.15, standbys)
+
+
+def _volume(random_: random.Random) -> Volume:
+    return Volume(
+        rows=random_.choice([8, 16, 24, 40]),
+        partitions=random_.choice([1, 2, 4]),
+        batch=random_.choice([1, 2, 4]),
+        pause_us=random_.choice([500, 2_000, 5_000]),
+        idle_us=random_.choice([None, 3_000]),
+    )
+
+
+def _feed(random_: random.Random, source: int, equal: bool) -> Feed:
+    choices = [Partitioning.HASH, Partitioning.REBALANCE]
+    partitioning = random_.choice([*choices, Partitioning.FORWARD] if equal else choices)
+    frame_rows = random_.choice([1, 2, 4, 8])
+    return Feed(source, partitioning, frame_rows, random_.choice([0, frame_rows, 4 * frame_rows]))
+
+
+def _step(random_: random.Random, feeds: tuple[Feed, ...], first: bool) -> StepKind:
+    kinds: list[StepKind] = [k for k in StepKind if k not in (StepKind.RANK, StepKind.OTHER)]
+    if all(feed.partitioning is Partitioning.HASH for feed in feeds):
+        kinds.append(StepKind.RANK)
+    if first and len(feeds) > 1:
+        kinds += [StepKind.OTHER] * 4
+    return random_.choice(kinds)
+
+
+# ---- conditions and faults
+
+
+def _conditions(random_: random.Random) -> Conditions:
+    kinds = random_.sample(["network", "queue", "control", "disk", "start", "step", "detect"], 3)
+    return Conditions(
+        window=random_.choice([1, 2, 4, 16]),
+        checkpoint_interval_us=random_.choice([8_000, 25_000, 25_000, 100_000]),
+        linger_us=random_.choice([500, 2_000, 2_000, 20_000]),
+        slowness=tuple((kind, random_.choice([0.1, 0.3, 1.0, 3.0, 8.0])) for kind in sorted(kinds)),
+        spill=random_.choice([Spill.IN_MEMORY, *Spill]),
+    )
+
+
+def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
+    if not range_.faults:
+        return ()
+    moments = sorted(random_.random() * 1.1 for _ in range(random_.randint(1, range_.faults_max)))
+    faults: list[Fault] = []
+    for at in moments:
+        name = "kill" if "kill" in range_.faults and random_.random() < 0.5 else random_.choice(range_.faults)
+        kind = random_.choice(FAULTS[name])
+        follows = kind in _FOLLOWING and faults
+        after = random_.randrange(60 if follows else 200)
+        faults.append(Fault(kind, faults[-1].at if follows else at, after, random_.getrandbits(32)))
+    return tuple(faults)

@@ -1,0 +1,154 @@
+"""The world of generated runs: processes can hang and wake up, connections can be cut, and everything is watched.
+
+What a hung process is told waits until it wakes up. To kill it is in vain, as on a host that cannot be reached: it
+becomes a zombie. A process that is alone with itself in this way ends some time after it has woken up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import EndJob, JobInstruction, KillProcess, Report
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.watch import Watch
+from clonos_py.runtime.world import Connection, LocalProcess, Settings, World
+from clonos_py.task import instructions as io
+from clonos_py.task.context import Ports
+from clonos_py.task.events import Produced
+
+CRASHED = "crashed"
+"""As the error of a job's end: nobody was left to say why."""
+_ZOMBIE_LIVES_US = 20_000
+
+
+class HarshWorld(World):
+    """``hook`` is called before every action, ``watch`` hears of everything that happens."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        store: SnapshotStore,
+        scheduler: VirtualTime,
+        ports: Callable[[TaskId], Ports],
+        settings: Settings,
+        listener: Callable[[int, Report], None],
+        hook: Callable[[HarshWorld], None],
+        watch: Watch,
+    ) -> None:
+
+        def before(world: World) -> None:
+            watch.tick(self.now_us)
+            hook(self)
+
+        super().__init__(plan, store, scheduler, ports, settings, listener, hook=before)
+        self._watch = watch
+        self._frozen: dict[int, list[Callable[[], None]]] = {}
+        self._fenced: set[int] = set()
+        self._cut_off: set[frozenset[int]] = set()
+
+    # ---- what befalls
+
+    def crash(self) -> None:
+        """Nothing more happens here."""
+        self.ended = EndJob(CRASHED)
+
+    def is_frozen(self, number: int) -> bool:
+        return number in self._frozen
+
+    def freeze(self, number: int, duration_us: int) -> None:
+        self._frozen[number] = []
+        self.at(self.now_us + duration_us, lambda: self._wake(number))
+
+    def _wake(self, number: int) -> None:
+        """What has waited happens now, in its order."""
+        for action in self._frozen.pop(number, ()):
+            self.at(self.now_us, action)
+        if number in self._fenced:
+            self.at(self.now_us + _ZOMBIE_LIVES_US, lambda: self.kill(number))
+
+    def pairs(self) -> list[tuple[LocalProcess, LocalProcess]]:
+        """Processes that talk to each other: (sender, receiver)."""
+        return [(c.sender, c.receiver) for c in self._connections.values() if c.sender.alive and c.receiver.alive]
+
+    def hold_back(self, sender: LocalProcess, receiver: LocalProcess, duration_us: int) -> None:
+        for number, _ in self._between(sender, receiver):
+            queue = (number, sender.number)
+            self._latest[queue] = max(self._latest.get(queue, 0), self.now_us + duration_us)
+
+    def cut(self, one: LocalProcess, other: LocalProcess, duration_us: int) -> None:
+        """Both ends lose their connections, and what was on the way; new ones are refused for a while."""
+        pair = frozenset((one.number, other.number))
+        for number, connection in self._between(one, other):
+            self._connections.pop(number)
+            connection.closed = True
+            for process in (one, other):
+                process.connections.discard(number)
+                self._lose(process, number)
+        self._cut_off.add(pair)
+        self.at(self.now_us + duration_us, lambda: self._cut_off.discard(pair))
+
+    def _lose(self, process: LocalProcess, connection: int) -> None:
+        lost = io.Lost(connection)
+        self.after("network", (connection, "cut", process.number), lambda: self._link_event(process.number, lost))
+
+    def _between(self, one: LocalProcess, other: LocalProcess) -> list[tuple[int, Connection]]:
+        ends = {one.number, other.number}
+        return [(n, c) for n, c in self._connections.items() if {c.sender.number, c.receiver.number} == ends]
+
+    # ---- what waits while a process hangs
+
+    def _waits(self, number: int, action: Callable[[], None]) -> bool:
+        waiting = self._frozen.get(number)
+        if waiting is not None:
+            waiting.append(action)
+        return waiting is not None
+
+    def _link_event(self, number: int, event: Any) -> None:
+        if self._frozen and self._waits(number, lambda: self._link_event(number, event)):
+            return
+        process = self.processes.get(number)
+        if process is not None and isinstance(event, Produced):
+            self._watch.produced(process, event)
+        super()._link_event(number, event)
+        if process is not None and process.alive:
+            self._watch.handled(process, event)
+
+    def _offer(self, process: LocalProcess, item: Any) -> None:
+        if not self._frozen or not self._waits(process.number, lambda: self._offer(process, item)):
+            super()._offer(process, item)
+
+    def _step(self, process: LocalProcess, token: int) -> None:
+        if not self._frozen or not self._waits(process.number, lambda: self._step(process, token)):
+            super()._step(process, token)
+
+    def _end_process(self, number: int) -> bool:
+        self._frozen.pop(number, None)
+        return super()._end_process(number)
+
+    # ---- what is watched, and what is in vain
+
+    def _send_frame(self, process: LocalProcess, wish: io.SendFrame) -> None:
+        self._watch.sent(process, wish)
+        super()._send_frame(process, wish)
+
+    def _connect(self, process: LocalProcess, wish: io.Connect) -> None:
+        if frozenset((process.number, int(wish.address))) in self._cut_off:
+            lost = io.Lost(-1, wish.input, wish.hello, "cut off")
+            self.after("start", (process.number, "connect", wish.input), lambda: self._link_event(process.number, lost))
+        else:
+            super()._connect(process, wish)
+
+    def _coordinate(self, instructions: list[JobInstruction]) -> None:
+        self._watch.decided(instructions, self.processes)
+        super()._coordinate(instructions)
+
+    def _obey_coordinator(self, instruction: JobInstruction) -> None:
+        if isinstance(instruction, KillProcess) and instruction.process in self._frozen:
+            self._roster.pop(instruction.process, None)
+            self._fenced.add(instruction.process)
+        else:
+            super()._obey_coordinator(instruction)

@@ -1,0 +1,164 @@
+"""One run of a scenario under all checks, from deployment to the end that its witnesses must agree on."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.job.events import EndJob, JobPolicy, Report
+from clonos_py.model.errors import ServiceError
+from clonos_py.model.retention import Spill
+from clonos_py.runtime.sim.chaos import Chaos, FaultKind
+from clonos_py.runtime.sim.generator import Range, Scenario, generate
+from clonos_py.runtime.sim.harsh_world import CRASHED, HarshWorld
+from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.spill import Disk
+from clonos_py.runtime.sim.trails import Ledger, disagreements, missing_or_doubled
+from clonos_py.runtime.sim.watch import Violation, Watch
+from clonos_py.runtime.world import Settings
+from clonos_py.task.context import Ports
+from clonos_py.task.pressure import LinkLimits
+
+ACTIONS_MAX = 300_000
+_RESTARTS_MAX = 8
+_OF_THE_DISK = ("CheckpointError", "CapacityError")
+_REFUSALS = 0.1
+_SPILL_BYTES = 500
+"""Some frames of a few rows."""
+
+
+@dataclass
+class Verdict:
+    """What a run showed. ``problems`` is empty if nothing is wrong."""
+
+    scenario: Scenario
+    problems: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    faults: Counter[FaultKind] = field(default_factory=Counter)
+    rollbacks: int = 0
+    restarts: int = 0
+    actions: int = 0
+
+
+def run_seed(seed: int, range_: Range = Range()) -> Verdict:  # noqa: B008 - frozen
+    return run_scenario(generate(seed, range_))
+
+
+def run_scenario(scenario: Scenario) -> Verdict:
+    """Everything is decided by the scenario: the same one gives the same story."""
+    return _Run(scenario).judged()
+
+
+class _Run:
+    """The job of a scenario, its storage and its ledger, which outlive coordinators."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario, self._verdict = scenario, Verdict(scenario)
+        conditions = scenario.conditions
+        self._ledger = Ledger()
+        self._plan = scenario.topology.plan(self._ledger)
+        self._store = MemoryStore(self._plan.job)
+        self._time = VirtualTime(random.Random(2 * scenario.seed), dict(conditions.slowness))
+        self._answers = random.Random(2 * scenario.seed + 1)
+        self._start_us = self._time.now_us()
+        self._disk = Disk()
+        self._watch = Watch(self._plan, self._store.latest)
+        total = sum(scenario.topology.rows_of.values())
+        self._chaos = Chaos(
+            scenario.faults,
+            lambda: self._ledger.rows_read / total,
+            self._time,
+            self._store,
+            self._disk if conditions.spill is not Spill.IN_MEMORY else None,
+            lambda what: self._tell(self._time.now_us(), what),
+        )
+
+    def judged(self) -> Verdict:
+        verdict, topology = self._verdict, self._scenario.topology
+        try:
+            self._run_to_the_end()
+        except Violation as problem:
+            verdict.problems.append(str(problem))
+        except Exception as problem:  # noqa: BLE001 - a machine that trips over its own invariant is a finding, too
+            place = traceback.extract_tb(problem.__traceback__)[-1]
+            verdict.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
+        if not verdict.problems:
+            verdict.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, self._causal)
+            if self._causal:
+                verdict.problems += disagreements(self._ledger, topology.numbered)
+        verdict.faults, verdict.rollbacks = self._chaos.done, self._watch.rollbacks
+        return verdict
+
+    @property
+    def _causal(self) -> bool:
+        return self._plan.sharing_depth != 0
+
+    def _run_to_the_end(self) -> None:
+        """A crash, or a disk that failed, ends a run; the next one resumes from the last checkpoint."""
+        ports: Ports = SimulatedPorts(self._time.now_us, self._answers, self._client)
+        settings = self._settings()
+        for _ in range(_RESTARTS_MAX):
+            world = HarshWorld(
+                self._plan,
+                self._store,
+                self._time,
+                lambda task: ports,
+                settings,
+                self._listen,
+                self._chaos,
+                self._watch,
+            )
+            try:
+                ended = world.run()
+            finally:
+                self._verdict.actions += world.actions_done
+            if ended.error is None:
+                return
+            self._tell(self._time.now_us(), f"ended with {ended.error}: {ended.message}")
+            if not self._expected(ended):
+                raise Violation(f"ended with {ended.error}: {ended.message}")
+            self._verdict.restarts += 1
+            self._chaos.restarted()
+            self._watch.restarted()
+        raise Violation(f"has not finished after {_RESTARTS_MAX} restarts")
+
+    def _expected(self, ended: EndJob) -> bool:
+        disk = ended.error in _OF_THE_DISK and self._chaos.done[FaultKind.DISK] > 0
+        return ended.error == CRASHED or disk
+
+    def _settings(self) -> Settings:
+        """Heartbeats cost actions: they are quick only where somebody may fall silent."""
+        conditions = self._scenario.conditions
+        patient = all(fault.kind is not FaultKind.FREEZE for fault in self._scenario.faults)
+        policy = JobPolicy(
+            checkpoint_interval_us=conditions.checkpoint_interval_us,
+            heartbeat_us=500_000 if patient else 30_000,
+            heartbeat_timeout_us=2_000_000 if patient else 150_000,
+            rollbacks_max=100,
+            deduplicate=self._causal,
+        )
+        limits = LinkLimits(window=conditions.window, policy=conditions.spill, spill_bytes=_SPILL_BYTES)
+        return Settings(policy, limits, conditions.linger_us, events_max=ACTIONS_MAX, shelf=self._disk.shelf)
+
+    def _client(self, service: str) -> Callable[[], int]:
+        """No answer is ever given twice."""
+        random_ = self._answers
+
+        def answer() -> int:
+            if random_.random() < _REFUSALS:
+                raise ServiceError("not now")
+            return random_.getrandbits(62)
+
+        return answer
+
+    def _listen(self, time_us: int, report: Report) -> None:
+        detail = ", ".join(f"{key} {value}" for key, value in report.detail.items())
+        self._tell(time_us, f"{report.what.value} {report.task or ''} {detail}")
+
+    def _tell(self, time_us: int, what: str) -> None:
+        self._verdict.story.append(f"{(time_us - self._start_us) / 1e3:10.3f} ms  {' '.join(what.split())}")

@@ -1,0 +1,105 @@
+"""Makes a failing scenario smaller while it still fails: fewer faults, fewer and simpler tasks, fewer rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from clonos_py.model.plan import Partitioning
+from clonos_py.runtime.sim.generator import Scenario
+from clonos_py.runtime.sim.scenario import Verdict, run_scenario
+from clonos_py.runtime.sim.topology import Node, Topology
+
+RUNS_MAX = 200
+
+
+def shrink(failed: Verdict, runs_max: int = RUNS_MAX) -> Verdict:
+    """The smallest failing run found, greedily. What is smaller has other moments: two seeds are tried."""
+    smallest, left, at = failed, runs_max, 0
+    last_change = -1
+    while left > 0:
+        candidates = [c for c in _smaller(smallest.scenario) if c != smallest.scenario]
+        if not candidates or at == last_change:
+            break
+        at %= len(candidates)
+        last_change = at if last_change < 0 else last_change % len(candidates)
+        candidate = candidates[at]
+        for scenario in (candidate, replace(candidate, seed=candidate.seed + 1)):
+            left -= 1
+            verdict = run_scenario(scenario)
+            if verdict.problems:
+                smallest, last_change = verdict, -1
+                break
+        else:
+            at = (at + 1) % len(candidates)
+    return smallest
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    faults = scenario.faults
+    for number in range(len(faults)):
+        yield replace(scenario, faults=faults[:number] + faults[number + 1 :])
+    for topology in _smaller_topologies(scenario.topology):
+        yield replace(scenario, topology=topology)
+    if scenario.conditions.slowness:
+        yield replace(scenario, conditions=replace(scenario.conditions, slowness=()))
+    for number, fault in enumerate(faults):
+        if fault.after:
+            sooner = replace(fault, after=fault.after // 2)
+            yield replace(scenario, faults=(*faults[:number], sooner, *faults[number + 1 :]))
+
+
+def _smaller_topologies(topology: Topology) -> Iterator[Topology]:
+    nodes = topology.nodes
+    if any(node.parallelism > 1 for node in nodes):
+        yield replace(topology, nodes=tuple(replace(node, parallelism=1) for node in nodes))
+        yield replace(topology, nodes=tuple(replace(node, parallelism=min(node.parallelism, 2)) for node in nodes))
+    for number in reversed(range(len(nodes))):
+        if (without := _without(nodes, number)) is not None:
+            yield replace(topology, nodes=without)
+    for number, node in enumerate(nodes):
+        for simpler in _simpler(node):
+            yield replace(topology, nodes=(*nodes[:number], simpler, *nodes[number + 1 :]))
+
+
+def _without(nodes: tuple[Node, ...], gone: int) -> tuple[Node, ...] | None:
+    """The graph without a node: what it fed is fed by its own first input. None if that leaves no job."""
+    node = nodes[gone]
+    feeds_others = any(feed.source == gone for other in nodes for feed in other.feeds)
+    if feeds_others and not node.feeds:
+        return None
+    left = []
+    for number, other in enumerate(nodes):
+        if number != gone:
+            sources = [node.feeds[0].source if f.source == gone else f.source for f in other.feeds]
+            if len(set(sources)) < len(sources):
+                return None
+            feeds = [
+                replace(
+                    feed, source=source - (source > gone), partitioning=_still(feed.partitioning, source, feed.source)
+                )
+                for feed, source in zip(other.feeds, sources, strict=True)
+            ]
+            left.append(replace(other, feeds=tuple(feeds)))
+    fed = {feed.source for other in left for feed in other.feeds}
+    lone_source = any(not other.feeds and number not in fed for number, other in enumerate(left))
+    return None if lone_source or len(left) < 2 else tuple(left)
+
+
+def _still(partitioning: Partitioning, source: int, before: int) -> Partitioning:
+    """Another sender may have another parallelism, with which FORWARD does not go."""
+    changed = source != before and partitioning is Partitioning.FORWARD
+    return Partitioning.REBALANCE if changed else partitioning
+
+
+def _simpler(node: Node) -> Iterator[Node]:
+    if node.volume is not None and node.volume.rows > 2:
+        yield replace(node, volume=replace(node.volume, rows=node.volume.rows // 2))
+    if len(node.steps) > 1:
+        yield replace(node, steps=node.steps[:1])
+    if node.tapped:
+        yield replace(node, tapped=False)
+    if node.standbys > 1:
+        yield replace(node, standbys=1)
+    if any(feed.merge_rows for feed in node.feeds):
+        yield replace(node, feeds=tuple(replace(feed, merge_rows=0) for feed in node.feeds))

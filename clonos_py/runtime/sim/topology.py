@@ -1,0 +1,135 @@
+"""Generated jobs as plain values: vertices and what they ask, how they are connected, and the plan made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from clonos_py.model.operators import EventTime
+from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.runtime.sim.trails import STEPS, TRAILED, Ledger, Origin, Path, StepKind, Trails, Volume
+
+STEPS_MAX = 4
+"""An operator's letter is made of its vertex and its place there."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """An input of a vertex: from the vertex of this number."""
+
+    source: int
+    partitioning: Partitioning
+    frame_rows: int
+    merge_rows: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """One vertex. Without feeds it is a source; what feeds nobody has a sink."""
+
+    parallelism: int
+    feeds: tuple[Feed, ...] = ()
+    steps: tuple[StepKind, ...] = ()
+    volume: Volume | None = None
+    tapped: bool = False
+    """Whether it has a sink although it feeds others."""
+    standbys: int = 1
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Nodes in topological order. Every inner node has at least one step, so that paths can be told from each other."""
+
+    nodes: tuple[Node, ...]
+    sharing_depth: int = -1
+    regenerates: bool = False
+    """Whether sources that ask nothing keep no frames and make them again."""
+
+    @cached_property
+    def fed(self) -> frozenset[int]:
+        """The nodes that feed others."""
+        return frozenset(feed.source for node in self.nodes for feed in node.feeds)
+
+    def has_sink(self, number: int) -> bool:
+        return self.nodes[number].tapped or number not in self.fed
+
+    def name(self, number: int) -> str:
+        kind = "step" if self.nodes[number].feeds else "source"
+        return f"{kind}{number}" if number in self.fed else f"sink{number}"
+
+    @property
+    def rows_of(self) -> dict[int, int]:
+        """By source: how many rows it gives."""
+        return {n: node.volume.rows for n, node in enumerate(self.nodes) if node.volume is not None}
+
+    def letters(self, number: int) -> range:
+        return range(number * STEPS_MAX, number * STEPS_MAX + len(self.nodes[number].steps))
+
+    @property
+    def numbered(self) -> dict[int, StepKind]:
+        """The operators that count, by letter."""
+        counting = (StepKind.COUNT, StepKind.RANK)
+        return {
+            letter: kind
+            for n, node in enumerate(self.nodes)
+            for letter, kind in zip(self.letters(n), node.steps, strict=True)
+            if kind in counting
+        }
+
+    @cached_property
+    def paths(self) -> dict[str, set[Path]]:
+        """By sink: the ways on which rows come."""
+        leading: list[list[Path]] = []
+        for number, node in enumerate(self.nodes):
+            own = bytes(self.letters(number))
+            before = [path for feed in node.feeds for path in leading[feed.source]] or [(number, b"")]
+            leading.append([(source, letters + own) for source, letters in before])
+        return {self.name(n): set(leading[n]) for n in range(len(self.nodes)) if self.has_sink(n)}
+
+    def plan(self, ledger: Ledger) -> PhysicalPlan:
+        vertices = tuple(self._vertex(number, ledger) for number in range(len(self.nodes)))
+        return PhysicalPlan("sim", vertices, tuple(self._edges()), key_groups=16, sharing_depth=self.sharing_depth)
+
+    def _vertex(self, number: int, ledger: Ledger) -> Vertex:
+        node, name = self.nodes[number], self.name(number)
+        source = None
+        if node.volume is not None:
+            times = EventTime(("id",), out_of_order_us=0, idle_us=node.volume.idle_us)
+            source = SourcePlan(name, partial(Origin, number, node.volume, ledger), (TRAILED,), times)
+        operators = [
+            OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), (TRAILED,))
+            for letter, kind in zip(self.letters(number), node.steps, strict=True)
+        ]
+        if self.has_sink(number):
+            operators.append(OperatorPlan(f"{name}-out", "sink", partial(Trails, name, ledger), (), sink=True))
+        first = -1 if source is not None else 0
+        wires = tuple(Wire(i, 0, i + 1, 0) for i in range(first, len(operators) - 1))
+        regenerates = self.regenerates and source is not None and not operators
+        return Vertex(name, node.parallelism, source, tuple(operators), wires, node.standbys, regenerates)
+
+    def _edges(self) -> Iterator[Edge]:
+        count = 0
+        for number, node in enumerate(self.nodes):
+            for side, feed in enumerate(node.feeds):
+                producer = len(self.nodes[feed.source].steps) - 1
+                yield Edge(
+                    count, self.name(feed.source), producer, 0, self.name(number), 0, side,
+                    feed.partitioning, ("key",), TRAILED, feed.frame_rows, feed.merge_rows,
+                )  # fmt: skip
+                count += 1
+
+    @property
+    def tasks(self) -> int:
+        return sum(node.parallelism for node in self.nodes)
+
+    def lines(self) -> list[str]:
+        """For people: one line per vertex."""
+        return [self._line(number) for number in range(len(self.nodes))]
+
+    def _line(self, number: int) -> str:
+        node = self.nodes[number]
+        feeds = ", ".join(f"{self.name(f.source)} ({f.partitioning.value})" for f in node.feeds)
+        what = [f"{node.volume.rows} rows"] if node.volume is not None else [f"from {feeds}"]
+        what += [kind.value for kind in node.steps] + (["sink"] if self.has_sink(number) else [])
+        return f"{self.name(number)} x {node.parallelism}: {', '.join(what)}"

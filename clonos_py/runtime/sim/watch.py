@@ -1,0 +1,300 @@
+"""Checks what must hold at every step of a run, from the outside: nothing here asks the machines what they believe.
+
+Promises, each a ``Violation`` where it is broken:
+- always-no-orphans (Clonos, equations 1 to 3): whoever received a frame holds the logs that the frame depends on, as
+  the sharing depth demands, and is sent no others; after a failure the logs found reach as far as survivors depend;
+- frames of a channel are received in their order, without a gap and without a double, whatever was between;
+- a replacement restarts from the last completed checkpoint;
+- what a completed checkpoint covers is dropped;
+- rollbacks happen when D10 calls for them, and only then;
+- something happens: a job in which for a long time no frame is taken and nothing is decided is stuck.
+
+Dependence is tracked as happened-before: every frame carries, unseen by the machines, how far into which logs it was
+cut; see ``orphans``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from clonos_py.channel.frames import FrameKind
+from clonos_py.job.events import Happening, JobInstruction, Report, Send
+from clonos_py.model import messages
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import Manifest
+from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
+from clonos_py.runtime.world import LocalProcess
+from clonos_py.task import instructions as io
+from clonos_py.task.events import Produced, Progress, TaskState, Took
+
+STUCK_US = 10_000_000
+"""Nothing in a generated run takes as long as this."""
+
+
+class Violation(AssertionError):
+    """Something that must hold at every step did not."""
+
+
+def check(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise Violation(complaint)
+
+
+class Knowledge:
+    """What one process depends on. Extents are never changed, only replaced: frames share them."""
+
+    def __init__(self, inputs: int) -> None:
+        self.received: Extent = {}
+        """By the frames that its link has received: what it depends on once it survives a failure."""
+        self.used: Extent = {}
+        """By the frames that its task has taken, and its own log: what it does now depends on this."""
+        self.waiting: list[deque[tuple[int, Extent]]] = [deque() for _ in range(inputs)]
+        self.next_seq: list[int | None] = [None] * inputs
+
+
+def joined(one: Extent, other: Extent) -> Extent:
+    more = {task: offset for task, offset in other.items() if offset > one.get(task, 0)}
+    return {**one, **more} if more else one
+
+
+class Watch:
+    """Watches the runs of one job, one after the other. ``latest`` is storage's word on the last checkpoint."""
+
+    def __init__(self, plan: PhysicalPlan, latest: Callable[[], Manifest | None]) -> None:
+        self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
+        self._number = {task: number for number, task in enumerate(plan.tasks)}
+        self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
+        self._known: dict[int, Knowledge] = {}
+        self._on_the_way: dict[tuple[int, int], Extent] = {}
+        self._owner: dict[TaskId, int] = {}
+        self._history: dict[TaskId, list[tuple[int, Extent]]] = {task: [] for task in plan.tasks}
+        """By task: what its log depended on when it had grown to an offset."""
+        self._cut: dict[TaskId, dict[tuple[int, int], Extent]] = {task: {} for task in plan.tasks}
+        """By task: what its frames depend on, by output index and sequence number."""
+        self._stable = [0] * len(plan.tasks)
+        self._progress: dict[TaskId, Progress] = {}
+        self._checkpoint = 0
+        self._failed: set[TaskId] = set()
+        self._now_us = self._moved_us = 0
+        self.rollbacks = 0
+
+    # ---- progress
+
+    def tick(self, now_us: int) -> None:
+        self._now_us = now_us
+        if now_us - self._moved_us > STUCK_US:
+            check(not self._moved_us, f"nothing has happened for {(now_us - self._moved_us) / 1e6:g} s")
+            self._moved_us = now_us
+
+    # ---- processes
+
+    def _of(self, process: LocalProcess) -> Knowledge:
+        known = self._known.get(process.number)
+        if known is None:
+            known = self._known[process.number] = Knowledge(len(process.link.inputs))
+        return known
+
+    def produced(self, process: LocalProcess, event: Produced) -> None:
+        """The link of ``process`` is about to handle this, and to send what it can. A replaying task logs nothing: what
+        it rebuilds depends on what its predecessor's frames did."""
+        if self._owner.get(process.task) != process.number:
+            return
+        known, cut = self._of(process), self._cut[process.task]
+        if event.log is not None:
+            own = {event.log.task: event.log.stop}
+            known.used, known.received = joined(known.used, own), joined(known.received, own)
+            self._history[process.task].append((event.log.stop, known.used))
+        for index, frame in event.frames:
+            if event.log is not None or (index, frame.seq) not in cut:
+                cut[index, frame.seq] = known.used
+
+    def handled(self, process: LocalProcess, event: object) -> None:
+        """The link of ``process`` has handled ``event``."""
+        match event:
+            case io.Arrived():
+                self._arrived(process, event)
+            case Took(index, next_seq):
+                self._moved_us = self._now_us
+                self._took(self._of(process), index, next_seq)
+            case messages.Promote(restore=restore) if process.link.state is not TaskState.FAILED:
+                self._owner[process.task] = process.number
+                check(
+                    restore.checkpoint == self._checkpoint,
+                    f"{process.task} restarts from checkpoint {restore.checkpoint}, the last one is {self._checkpoint}",
+                )
+            case messages.Replay():
+                self._begins(process, event)
+            case messages.Complete(checkpoint):
+                self._dropped(process, checkpoint)
+            case _:
+                pass
+
+    def sent(self, process: LocalProcess, wish: io.SendFrame) -> None:
+        """A frame leaves on a connection of ``process``."""
+        if wish.header.kind is not FrameKind.LOG_ONLY:
+            output = next(o for o in process.link.outputs if o.connection == wish.connection)
+            extent = self._cut[process.task].get((output.index, wish.header.seq), {})
+            self._on_the_way[wish.connection, wish.header.seq] = extent
+
+    def _arrived(self, process: LocalProcess, event: io.Arrived) -> None:
+        link, header = process.link, event.header
+        channel = next((c for c in link.inputs if c.connection == event.connection), None)
+        if channel is None or link.state is TaskState.FAILED:
+            return
+        known, task = self._of(process), process.task
+        for segment in header.delta:
+            sent = self._plan.tasks[segment.task]
+            check(segment.task in self._may_hold[task], f"{task} is sent the log of {sent}, which it may not depend on")
+        if header.kind is FrameKind.LOG_ONLY:
+            self._opened(known, process, channel.index, header.seq)
+            return
+        expected = known.next_seq[channel.index]
+        check(
+            header.seq == expected or not self._causal,
+            f"{task} received frame {header.seq} on {channel.channel}, {expected} is next",
+        )
+        known.next_seq[channel.index] = header.seq + 1
+        extent = self._on_the_way.pop((event.connection, header.seq), {})
+        known.waiting[channel.index].append((header.seq, extent))
+        known.received = joined(known.received, extent)
+        if self._causal:
+            self._check_held(process, extent)
+
+    def _opened(self, known: Knowledge, process: LocalProcess, index: int, seq: int) -> None:
+        """The first time where the restart point says, later where it had broken off. Zombies began elsewhere."""
+        expected = known.next_seq[index]
+        if expected is None and self._owner.get(process.task) == process.number:
+            progress = self._progress.get(process.task)
+            expected = progress.inputs[index].next_seq if progress else 0
+        check(
+            seq == expected or expected is None or not self._causal,
+            f"{process.task} is offered frames of input {index} from {seq}, {expected} is next",
+        )
+        known.next_seq[index] = seq
+
+    def _check_held(self, process: LocalProcess, extent: Extent) -> None:
+        """Equation 1: what the frame depends on is stable or held, where the sharing depth demands it."""
+        must, store = self._must_hold[process.task], process.link.store
+        for number, offset in extent.items():
+            if number in must and offset > self._stable[number]:
+                held = store.end(number) or 0
+                check(
+                    held >= offset,
+                    f"{process.task} depends on the log of {self._plan.tasks[number]} up to {offset} and holds it only "
+                    f"up to {held}",
+                )
+
+    def _took(self, known: Knowledge, index: int, next_seq: int) -> None:
+        waiting = known.waiting[index]
+        while waiting and waiting[0][0] < next_seq:
+            known.used = joined(known.used, waiting.popleft()[1])
+
+    # ---- recovery
+
+    def _begins(self, process: LocalProcess, message: messages.Replay) -> None:
+        """Who replays a log depends on everything that the log depends on."""
+        if message.log and self._owner.get(process.task) == process.number:
+            known = self._of(process)
+            known.received = joined(known.received, self._implied(process.task, message.log[-1].stop))
+
+    def _implied(self, task: TaskId, offset: int) -> Extent:
+        history = self._history[task]
+        at = bisect_right(history, offset, key=lambda entry: entry[0])
+        return {**(history[at - 1][1] if at else {}), self._number[task]: offset}
+
+    def decided(self, instructions: Sequence[JobInstruction], processes: Mapping[int, LocalProcess]) -> None:
+        """The coordinator has decided; nothing of it is done yet."""
+        replays: dict[TaskId, messages.Replay] = {}
+        for instruction in instructions:
+            match instruction:
+                case Send(number, messages.Replay() as message):
+                    replays[processes[number].task if number in processes else self._lost(number)] = message
+                case Report(what=what, task=task, detail=detail):
+                    self._moved_us = self._now_us
+                    if what is Happening.TASK_FAILED and task is not None:
+                        self._failed.add(task)
+                    elif what in (Happening.CHECKPOINT_COMPLETED, Happening.COORDINATOR_REPLACED):
+                        self._completed()
+                    elif what is Happening.ROLLED_BACK:
+                        self._rolled_back(str(detail["reason"]), processes)
+                case _:
+                    pass
+        if replays and self._causal:
+            self._check_logs(replays, processes)
+        self._failed -= replays.keys()
+
+    def _lost(self, number: int) -> TaskId:
+        """The process has died meanwhile; whose it was is known if it ever got so far."""
+        return next((task for task, owner in self._owner.items() if owner == number), TaskId("", number))
+
+    def _check_logs(self, replays: Mapping[TaskId, messages.Replay], processes: Mapping[int, LocalProcess]) -> None:
+        """After the round nobody depends on what no replacement is given: neither survivors nor what is replayed."""
+        ends = {t: m.log[-1].stop if m.log else self._stable[self._number[t]] for t, m in replays.items() if t.vertex}
+        reach = {self._number[task]: end for task, end in ends.items()}
+        replaying = [
+            Survivor(task, {n: o for n, o in self._implied(task, end).items() if n != self._number[task]}, {}, ())
+            for task, end in ends.items()
+        ]
+        lost = orphan(self._plan, reach, self._stable, [*self._survivors(processes, ends), *replaying])
+        check(lost is None, f"no rollback, but {lost and lost[0]} depends on a log of {lost and lost[1]} that is lost")
+        for task, end in ends.items():
+            history = self._history[task]
+            del history[bisect_right(history, end, key=lambda entry: entry[0]) :]
+
+    def _survivors(self, processes: Mapping[int, LocalProcess], failed: Mapping[TaskId, int]) -> list[Survivor]:
+        found = []
+        for number, process in sorted(processes.items()):
+            lives = self._owner.get(process.task) == number and process.link.state is not TaskState.FAILED
+            if lives and process.task not in failed:
+                holds = {n: process.link.store.end(n) or 0 for n in range(len(self._plan.tasks))}
+                heard = {c.sender for c in process.link.inputs if c.expectation.checksums}
+                found.append(Survivor(process.task, self._of(process).received, holds, heard))
+        return found
+
+    def _rolled_back(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
+        self.rollbacks += 1
+        survivors = self._survivors(processes, dict.fromkeys(self._failed, 0))
+        check(
+            called_for(self._plan, self._failed, self._stable, survivors),
+            f"rolled back without need, {', '.join(map(str, sorted(self._failed))) or 'nobody'} being dead: {reason}",
+        )
+        self.restarted()
+
+    # ---- checkpoints
+
+    def _completed(self) -> None:
+        """A manifest is written."""
+        manifest = self._latest()
+        self._checkpoint = manifest.checkpoint if manifest else 0
+        for handle in manifest.tasks if manifest else ():
+            progress = msgspec.msgpack.decode(handle.progress, type=Progress)
+            self._progress[handle.task] = progress
+            self._stable[self._number[handle.task]] = progress.log_offset
+
+    def _dropped(self, process: LocalProcess, checkpoint: int) -> None:
+        """What lies before the barrier is gone: logs are bounded by what was done since."""
+        link = process.link
+        if checkpoint != self._checkpoint or link.state not in (TaskState.RUNNING, TaskState.FINISHED):
+            return
+        progress = self._progress[process.task]
+        for output in link.outputs:
+            first, barrier = output.log.first, progress.outputs[output.index]
+            check(first >= barrier, f"{process.task} retains frame {first} of {output.channel}, {barrier} is enough")
+        old = [s for s in link.store.since(0, lambda task: True) if s.epoch < checkpoint]
+        check(not old, f"{process.task} holds determinants from before checkpoint {checkpoint}")
+
+    def restarted(self) -> None:
+        """Everything begins anew at the last checkpoint: nobody depends on anything."""
+        self._completed()
+        self._known.clear()
+        self._on_the_way.clear()
+        self._owner.clear()
+        self._failed.clear()
+        for task in self._plan.tasks:
+            self._history[task].clear()
+            self._cut[task].clear()

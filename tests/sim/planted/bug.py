@@ -1,0 +1,37 @@
+"""Bugs of the protocol that can be switched on, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from clonos_py.runtime.sim.generator import Range
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+KILLS = ("kill",)
+
+
+@dataclass(frozen=True)
+class Bug:
+    """``plant`` makes the engine wrong; ``faults`` bring it to light quickly."""
+
+    plant: Patch
+    faults: tuple[str, ...] = KILLS
+    depth: int | None = -1
+
+    @property
+    def range(self) -> Range:
+        return Range(self.faults, self.depth, tasks_max=10)
+
+
+class Bugs(dict[str, Bug]):
+    """By name. A function that plants one is registered by decorating it."""
+
+    def planted(self, *faults: str) -> Callable[[Patch], Patch]:
+        def register(plant: Patch) -> Patch:
+            self[plant.__name__] = Bug(plant, faults or KILLS)
+            return plant
+
+        return register

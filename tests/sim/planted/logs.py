@@ -1,0 +1,182 @@
+"""What is wrong with determinants: not logged, logged at the wrong place, not where they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from clonos_py.causal.determinants import Abort, Linger, Merged, Order, SourceRead, TimerFired, Trigger, length
+from clonos_py.causal.gate import Gate
+from clonos_py.causal.log import CausalStore, LogWriter
+from clonos_py.model.segments import Segment
+from clonos_py.task import link
+from clonos_py.task.context import Shared
+from clonos_py.task.sending import OutputChannel
+from tests.sim.planted.bug import Bug, Bugs, Patch
+
+BUGS = Bugs()
+
+
+def unlogged(kind: type) -> Patch:
+    """The choice is made live, and nobody is told."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        record = Gate.record
+        patch.setattr(Gate, "record", lambda self, d: None if isinstance(d, kind) else record(self, d))
+
+    return plant
+
+
+BUGS["arrival_order_is_not_logged"] = Bug(unlogged(Order))
+BUGS["timers_are_not_logged"] = Bug(unlogged(TimerFired))
+BUGS["linger_cuts_are_not_logged"] = Bug(unlogged(Linger))
+BUGS["aborts_are_not_logged"] = Bug(unlogged(Abort))
+BUGS["triggers_are_not_logged"] = Bug(unlogged(Trigger))
+BUGS["source_reads_are_not_logged"] = Bug(unlogged(SourceRead))
+
+
+@BUGS.planted()
+def frames_taken_together_are_logged_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    record = Gate.record
+
+    def one_by_one(self: Gate, determinant: Any) -> None:
+        record(self, Order(determinant.channel, determinant.count) if isinstance(determinant, Merged) else determinant)
+
+    patch.setattr(Gate, "record", one_by_one)
+
+
+@BUGS.planted()
+def a_timer_is_logged_behind_the_event_that_came_next(patch: pytest.MonkeyPatch) -> None:
+    record = Gate.record
+    late: dict[int, TimerFired] = {}
+
+    def swapped(self: Gate, determinant: Any) -> None:
+        if isinstance(determinant, TimerFired):
+            late[id(self)] = determinant
+            return
+        record(self, determinant)
+        if (timer := late.pop(id(self), None)) is not None:
+            record(self, timer)
+
+    patch.setattr(Gate, "record", swapped)
+
+
+@BUGS.planted()
+def random_seed_is_drawn_anew_on_replay(patch: pytest.MonkeyPatch) -> None:
+    seed = Gate.seed
+
+    def drawn_anew(self: Gate, live: Callable[[], int]) -> int:
+        seed(self, live)
+        return live()
+
+    patch.setattr(Gate, "seed", drawn_anew)
+
+
+@BUGS.planted()
+def random_seed_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shared, "open_epoch", lambda self: None)
+
+
+@BUGS.planted()
+def time_is_read_anew_on_replay(patch: pytest.MonkeyPatch) -> None:
+    now = Gate.now
+
+    def read_anew(self: Gate, live: Callable[[], int]) -> int:
+        now(self, live)
+        return live()
+
+    patch.setattr(Gate, "now", read_anew)
+
+
+@BUGS.planted()
+def services_are_asked_again_on_replay(patch: pytest.MonkeyPatch) -> None:
+    ask = Gate.ask
+
+    def asked_again(self: Gate, kind: str, live: Callable[[], Any]) -> Any:
+        ask(self, kind, live)
+        return live()
+
+    patch.setattr(Gate, "ask", asked_again)
+
+
+@BUGS.planted()
+def a_replay_does_not_count_what_it_takes(patch: pytest.MonkeyPatch) -> None:
+    take = Gate.take
+
+    def uncounted(self: Gate) -> Any:
+        before = self.writer.offset
+        determinant = take(self)
+        self.writer.offset = before
+        return determinant
+
+    patch.setattr(Gate, "take", uncounted)
+
+
+@BUGS.planted()
+def frames_leave_without_determinants(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OutputChannel, "_delta", lambda self, store: [])
+
+
+@BUGS.planted()
+def determinants_leave_one_frame_too_late(patch: pytest.MonkeyPatch) -> None:
+    delta = OutputChannel._delta
+    held: dict[int, list[Segment]] = {}
+
+    def late(self: OutputChannel, store: CausalStore) -> list[Segment]:
+        before, held[id(self)] = held.get(id(self), []), delta(self, store)
+        return before
+
+    patch.setattr(OutputChannel, "_delta", late)
+
+
+@BUGS.planted("kill", "partition")
+def a_new_connection_opens_without_a_log(patch: pytest.MonkeyPatch) -> None:
+    subscribe = OutputChannel.subscribe
+
+    def silent(self: OutputChannel, *given: Any) -> Any:
+        return msgspec.structs.replace(subscribe(self, *given), delta=[])
+
+    patch.setattr(OutputChannel, "subscribe", silent)
+
+
+@BUGS.planted()
+def a_new_receiver_is_thought_to_hold_what_its_predecessor_did(patch: pytest.MonkeyPatch) -> None:
+    subscribe = OutputChannel.subscribe
+
+    def mistaken(self: OutputChannel, connection: int, attempt: Any, next_seq: int, store: CausalStore) -> Any:
+        position = self._position
+        header = subscribe(self, connection, attempt, next_seq, store)
+        return msgspec.structs.replace(header, delta=store.since(position, self._shared_logs.__contains__))
+
+    patch.setattr(OutputChannel, "subscribe", mistaken)
+
+
+@BUGS.planted()
+def logs_of_upstream_tasks_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(link, "shared_logs", lambda plan, task, receiver: frozenset({plan.tasks.index(task)}))
+
+
+@BUGS.planted()
+def causal_log_is_truncated_one_epoch_early(patch: pytest.MonkeyPatch) -> None:
+    truncate = CausalStore.truncate
+
+    def early(self: CausalStore, checkpoint: int) -> None:
+        truncate(self, checkpoint + 1 if checkpoint else 0)
+
+    patch.setattr(CausalStore, "truncate", early)
+
+
+@BUGS.planted()
+def an_epoch_starts_one_determinant_too_late(patch: pytest.MonkeyPatch) -> None:
+    """The snapshot says that the log had not come quite so far."""
+    open_epoch = LogWriter.open_epoch
+
+    def late(self: LogWriter, checkpoint: int) -> Segment | None:
+        rest = open_epoch(self, checkpoint)
+        self.offset -= length(Linger())
+        return rest
+
+    patch.setattr(LogWriter, "open_epoch", late)

@@ -1,0 +1,291 @@
+"""What is wrong with recovery: who is asked and listened to, what is sent again, from what a replacement starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clonos_py.causal.log import CausalStore
+from clonos_py.channel.inflight import InFlightLog
+from clonos_py.job import recovery, rounds
+from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.rounds import Rounds
+from clonos_py.model.messages import Restore, Sever
+from clonos_py.model.times import MIN_TIME
+from clonos_py.task import instructions as io
+from clonos_py.task.chain import Chain
+from clonos_py.task.connections import Connections
+from clonos_py.task.inputs import Inputs
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.machine import TaskMachine
+from clonos_py.task.outputs import Outputs
+from clonos_py.task.reader import Reader
+from clonos_py.task.receiving import InputChannel
+from clonos_py.task.restoring import Restoring
+from clonos_py.task.timers import Timers
+from tests.sim.planted.bug import Bugs
+
+BUGS = Bugs()
+
+
+def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., None]) -> None:
+    """The link handles ``event`` with ``handler`` from now on."""
+    patch.setattr(LinkMachine, "_HANDLERS", {**LinkMachine._HANDLERS, event: handler})
+
+
+# ---- the round
+
+
+@BUGS.planted()
+def replay_starts_before_survivors_have_answered(patch: pytest.MonkeyPatch) -> None:
+    tell = Rounds._tell_everybody
+
+    def hasty(self: Rounds, round_: Any, promoted: Any) -> None:
+        tell(self, round_, promoted)
+        round_.awaited.clear()
+
+    patch.setattr(Rounds, "_tell_everybody", hasty)
+
+
+@BUGS.planted()
+def survivors_do_not_say_all_they_hold(patch: pytest.MonkeyPatch) -> None:
+    of = CausalStore.of
+    patch.setattr(CausalStore, "of", lambda self, task: of(self, task)[:-1])
+
+
+@BUGS.planted()
+def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch) -> None:
+    tell = Rounds._tell_everybody
+
+    def only_active(self: Rounds, round_: Any, promoted: Any) -> None:
+        tell(self, round_, promoted)
+        silent = {p.number for p in self._desk.fleet.processes.values() if p.role.name == "PROMOTED"}
+        round_.awaited -= silent
+
+    patch.setattr(Rounds, "_tell_everybody", only_active)
+
+
+# ---- connections
+
+
+@BUGS.planted()
+def survivors_answer_before_they_close_connections(patch: pytest.MonkeyPatch) -> None:
+    """What lies unread in the sockets of the dead is taken after the answer that does not know of it."""
+    sever, handle = LinkMachine._on_sever, LinkMachine.handle
+    late: dict[int, list[Sever]] = {}
+
+    def answer(self: LinkMachine, message: Sever) -> None:
+        late.setdefault(id(self), []).append(message)
+        close_older, replace = Connections.close_older, Connections.replace
+        with pytest.MonkeyPatch.context() as open_:
+            open_.setattr(Connections, "close_older", lambda self, attempts: None)
+            open_.setattr(Connections, "replace", lambda self, peers: None)
+            sever(self, message)
+        assert Connections.close_older is close_older
+        assert Connections.replace is replace
+
+    def close_later(self: LinkMachine, event: Any) -> list[io.Instruction]:
+        instructions = handle(self, event)
+        if not isinstance(event, Sever) and (messages := late.pop(id(self), None)):
+            for message in messages:
+                sever(self, message)
+            told = [i for i in self._out if not isinstance(i, io.Tell)]
+            self._out.clear()
+            instructions += told
+        return instructions
+
+    rehandled(patch, Sever, answer)
+    patch.setattr(LinkMachine, "handle", close_later)
+
+
+@BUGS.planted()
+def connections_with_the_dead_are_not_closed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Connections, "close_older", lambda self, attempts: None)
+    patch.setattr(Connections, "replace", lambda self, peers: None)
+
+
+@BUGS.planted("zombie")
+def a_replaced_receiver_is_served_again(patch: pytest.MonkeyPatch) -> None:
+    """The zombie asks the sender that is still the same."""
+    admit = Connections.admit
+
+    def trusting(self: Connections, event: io.Subscribed) -> Any:
+        output = next(o for o in self._outputs if o.channel == event.hello.channel)
+        output.attempt = min(output.attempt, event.hello.receiver)
+        return admit(self, event)
+
+    patch.setattr(Connections, "admit", trusting)
+
+
+# ---- what is sent again
+
+
+@BUGS.planted()
+def a_receiver_asks_for_one_frame_too_many(patch: pytest.MonkeyPatch) -> None:
+    receive = InputChannel.receive
+
+    def off_by_one(self: InputChannel, header: Any) -> None:
+        receive(self, header)
+        if header.seq % 7 == 5:
+            self.next_seq -= 1
+
+    patch.setattr(InputChannel, "receive", off_by_one)
+
+
+@BUGS.planted("partition")
+def gaps_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """The sender goes on where the connection broke, and the receiver does not mind."""
+    connect = InFlightLog.connect
+
+    def onwards(self: InFlightLog, next_seq: int) -> None:
+        cursor = self.cursor
+        connect(self, next_seq)
+        self.cursor = self.acked = max(cursor, next_seq)
+
+    patch.setattr(InFlightLog, "connect", onwards)
+    _take_what_comes(patch)
+
+
+@BUGS.planted("partition")
+def doubles_are_taken(patch: pytest.MonkeyPatch) -> None:
+    """The sender sends all that it retains, and the receiver does not mind."""
+    connect = InFlightLog.connect
+    patch.setattr(InFlightLog, "connect", lambda self, next_seq: connect(self, self.first))
+    _take_what_comes(patch)
+
+
+def _take_what_comes(patch: pytest.MonkeyPatch) -> None:
+    def receive(self: InputChannel, header: Any) -> None:
+        self.next_seq = header.seq + 1
+
+    def open_(self: InputChannel, header: Any) -> bool:
+        self.opened = True
+        return False
+
+    patch.setattr(InputChannel, "receive", receive)
+    patch.setattr(InputChannel, "open", open_)
+
+
+@BUGS.planted()
+def in_flight_log_is_truncated_one_epoch_early(patch: pytest.MonkeyPatch) -> None:
+    truncate = InFlightLog.truncate
+    patch.setattr(InFlightLog, "truncate", lambda self, checkpoint: truncate(self, checkpoint + 1))
+
+
+@BUGS.planted()
+def in_flight_log_is_never_truncated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InFlightLog, "truncate", lambda self, checkpoint: None)
+
+
+@BUGS.planted()
+def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
+    event = next(e for e, h in LinkMachine._HANDLERS.items() if h is LinkMachine._on_entered)
+
+    def forgets(self: LinkMachine, event: Any) -> None:
+        LinkMachine._on_entered(self, event)
+        if event.state.name == "FINISHED":
+            for output in self.outputs:
+                while output.log._entries and output.log.first < output.log.acked:
+                    output.log._drop_first()
+
+    rehandled(patch, event, forgets)
+
+
+@BUGS.planted()
+def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
+    """What its receivers had from its predecessor counts as not received yet."""
+    connect, replay = InFlightLog.connect, TaskMachine._replay_event
+
+    def unaware(self: InFlightLog, next_seq: int) -> None:
+        connect(self, next_seq)
+        self.acked = self._owed = self.first
+
+    patch.setattr(InFlightLog, "connect", unaware)
+    patch.setattr(TaskMachine, "_replay_event", lambda self: self._may_produce and replay(self))
+
+
+# ---- what a replacement starts from
+
+
+@BUGS.planted()
+def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """Complete or not."""
+    acknowledge, restore_point = Checkpoints.acknowledge, recovery.restore_point
+    newest: dict[Any, Any] = {}
+
+    def noted(self: Checkpoints, handle: Any, generation: int) -> Any:
+        newest[handle.task] = handle
+        return acknowledge(self, handle, generation)
+
+    def newer(manifest: Any, task: Any, plan: Any) -> Restore:
+        handle = newest.get(task)
+        if handle is None or handle.checkpoint <= (manifest.checkpoint if manifest else 0):
+            return restore_point(manifest, task, plan)
+        operators = {name: [stored] for name, stored in handle.operators.items()}
+        return Restore(handle.checkpoint, operators, handle.progress, dict(handle.committables))
+
+    patch.setattr(Checkpoints, "acknowledge", noted)
+    patch.setattr(rounds, "restore_point", newer)
+
+
+@BUGS.planted()
+def a_standby_starts_from_what_it_happens_to_have(patch: pytest.MonkeyPatch) -> None:
+    def content(self: Restoring, restore: Restore) -> bool:
+        self.wanted, self._loaded = restore, restore.checkpoint
+        return True
+
+    patch.setattr(Restoring, "start_from", content)
+
+
+@BUGS.planted()
+def sources_begin_at_the_beginning_again(patch: pytest.MonkeyPatch) -> None:
+    restore = Reader.restore
+    patch.setattr(Reader, "restore", lambda self, parts, partitions: restore(self, (), partitions))
+
+
+@BUGS.planted()
+def state_of_operators_is_not_restored(patch: pytest.MonkeyPatch) -> None:
+    restore = Chain.restore
+    patch.setattr(Chain, "restore", lambda self, parts, progress: restore(self, {}, progress))
+
+
+@BUGS.planted()
+def the_turn_of_a_rebalance_is_not_restored(patch: pytest.MonkeyPatch) -> None:
+    restore = Outputs.restore
+
+    def at_the_first(self: Outputs, epoch: int, progress: Any) -> None:
+        restore(self, epoch, progress)
+        for output in self._edges.values():
+            output.turn = 0
+
+    patch.setattr(Outputs, "restore", at_the_first)
+
+
+@BUGS.planted()
+def watermarks_of_inputs_are_not_restored(patch: pytest.MonkeyPatch) -> None:
+    restore = Inputs.restore
+
+    def unknown(self: Inputs, progress: Any) -> None:
+        restore(self, progress)
+        for channel in self._channels:
+            channel.progress.watermark = MIN_TIME
+
+    patch.setattr(Inputs, "restore", unknown)
+
+
+@BUGS.planted()
+def timers_are_lost_with_the_task(patch: pytest.MonkeyPatch) -> None:
+    take_state = TaskMachine._take_state
+
+    def forgetful(self: TaskMachine, item: Any) -> None:
+        take_state(self, item)
+        self._shared.timers.clear()
+
+    patch.setattr(TaskMachine, "_take_state", forgetful)
+
+
+@BUGS.planted()
+def a_timer_fires_again_after_replay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Timers, "remove", lambda self, operator, at_us: None)

@@ -1,0 +1,79 @@
+"""Generated jobs under generated failures: nothing that must hold is ever broken, and what is claimed is covered."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from clonos_py.model.plan import Partitioning
+from clonos_py.runtime.sim.chaos import FaultKind
+from clonos_py.runtime.sim.generator import Range, generate
+from clonos_py.runtime.sim.scenario import Verdict, run_scenario, run_seed
+from clonos_py.runtime.sim.shrinking import shrink
+from clonos_py.runtime.sim.trails import StepKind
+from tests.sim.planted import logs
+
+SEEDS = int(os.environ.get("CLONOS_TEST_SEEDS", "1000"))
+CHUNKS = 10
+
+
+def told(verdict: Verdict) -> str:
+    story = "\n  ".join([*verdict.scenario.topology.lines(), *verdict.story])
+    again = f"clonos sim --start {verdict.scenario.seed} --seeds 1"
+    return f"{'; '.join(verdict.problems)}; again: {again}\n  {story}"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_schedule_of_failures_breaks_a_rule(chunk: int) -> None:
+    done: Counter[FaultKind] = Counter()
+    for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
+        verdict = run_seed(seed)
+        assert not verdict.problems, told(verdict)
+        assert not verdict.rollbacks, told(verdict)
+        done += verdict.faults
+    assert done.total() > SEEDS // CHUNKS, "too little happened: the test proves little"
+
+
+def test_every_kind_of_failure_happens() -> None:
+    done: Counter[FaultKind] = Counter()
+    for seed in range(120):
+        done += run_seed(seed).faults
+    assert not set(FaultKind) - {kind for kind, count in done.items() if count}
+
+
+def test_every_kind_of_job_is_generated() -> None:
+    topologies = [generate(seed).topology for seed in range(400)]
+    nodes = [node for topology in topologies for node in topology.nodes]
+    feeds = [feed for node in nodes for feed in node.feeds]
+    assert {kind for node in nodes for kind in node.steps} == set(StepKind)
+    assert {feed.partitioning for feed in feeds} == {Partitioning.FORWARD, Partitioning.HASH, Partitioning.REBALANCE}
+    assert {node.parallelism for node in nodes} == {1, 2, 3}
+    assert {len(node.feeds) for node in nodes} == {0, 1, 2}
+    assert {sum(not node.feeds for node in topology.nodes) for topology in topologies} == {1, 2, 3}
+    assert any(len(paths) > 1 for topology in topologies for paths in topology.paths.values())
+    assert max(topology.tasks for topology in topologies) > 15
+
+
+def test_the_same_seed_gives_the_same_story() -> None:
+    for seed in range(5):
+        assert run_seed(seed).story == run_seed(seed).story
+
+
+def test_without_faults_nothing_befalls_anybody() -> None:
+    for seed in range(20):
+        verdict = run_seed(seed, Range(faults=()))
+        assert not verdict.problems, told(verdict)
+        assert not any("killed" in line or "failed" in line for line in verdict.story)
+
+
+def test_what_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.BUGS["services_are_asked_again_on_replay"].plant(monkeypatch)
+    range_ = Range(("kill",), tasks_max=10)
+    failed = next(v for v in (run_seed(seed, range_) for seed in range(200)) if v.problems)
+    small = shrink(failed, runs_max=60)
+    assert small.problems
+    assert run_scenario(small.scenario).problems == small.problems
+    assert len(small.scenario.faults) == 1
+    assert small.scenario.topology.tasks < failed.scenario.topology.tasks

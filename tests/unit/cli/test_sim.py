@@ -1,0 +1,53 @@
+"""``clonos sim``: its sum, its exit code, and what it tells of a seed that fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.cli.main import invoke
+from clonos_py.runtime.sim import campaign
+from clonos_py.runtime.sim.scenario import Verdict, run_scenario, run_seed
+
+
+def test_a_run_without_violations_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["sim", "--seeds", "3", "--tasks", "6"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert len(out.splitlines()) == 1
+    assert out.startswith("3 seeds")
+    assert out.endswith("no violation\n")
+
+
+def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(seed: int, *given: object) -> Verdict:
+        verdict = run_seed(seed, *given)  # type: ignore[arg-type]
+        verdict.problems = ["planted"] if seed == 5 else []
+        return verdict
+
+    monkeypatch.setattr(campaign, "run_seed", failing)
+    monkeypatch.setattr(campaign, "shrink", lambda verdict: verdict)
+    assert invoke(["sim", "--start", "4", "--seeds", "3", "--faults", "kill", "--tasks", "6"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["seed 5: planted", "  again: clonos sim --start 5 --seeds 1 --faults kill --tasks 6"]
+    assert any("source0" in line for line in lines)
+    assert lines[-1].endswith("1 failed")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--faults", "kill,fire"], "there is no fault 'fire': choose of kill"),
+        (["--depth", "deep"], "'deep' is no sharing depth"),
+        (["--seeds", "0"], "0 is not in the range"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["sim", *options]) != 0
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_scenario_decides_everything() -> None:
+    verdict = run_seed(1)
+    assert run_scenario(verdict.scenario).story == verdict.story

@@ -1,0 +1,67 @@
+"""When a rollback is called for, as the simulator sees it: by what survivors depend on, not by what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import Partitioning, PhysicalPlan
+from clonos_py.runtime.sim.orphans import Survivor, called_for, may_hold, must_hold, orphan
+from clonos_py.runtime.sim.topology import Feed, Node, Topology
+from clonos_py.runtime.sim.trails import Ledger, StepKind, Volume
+
+SOURCE, FIRST, SECOND, SINK = TaskId("source0", 0), TaskId("step1", 0), TaskId("step2", 0), TaskId("sink3", 0)
+NOTHING_STABLE = (0, 0, 0, 0)
+
+
+def chain(sharing_depth: int, also_directly: bool = False) -> PhysicalPlan:
+    """source0 -> step1 -> step2 -> sink3, and from source0 to sink3 if ``also_directly``."""
+
+    def node(*sources: int) -> Node:
+        feeds = tuple(Feed(source, Partitioning.FORWARD, 4, 0) for source in sources)
+        return Node(1, feeds, (StepKind.PLAIN,))
+
+    source = Node(1, (), (), Volume(8, 1, 1, 1_000, None))
+    last = node(2, 0) if also_directly else node(2)
+    return Topology((source, node(0), node(1), last), sharing_depth).plan(Ledger())
+
+
+def survivor(
+    task: TaskId, depends: Mapping[int, int], holds: Mapping[int, int], heard_from: Collection[TaskId] = ()
+) -> Survivor:
+    return Survivor(task, depends, holds, heard_from)
+
+
+def test_who_depends_on_more_than_is_replayed_is_an_orphan() -> None:
+    plan = chain(1)
+    sink = survivor(SINK, {0: 7, 1: 5, 2: 3}, {2: 3})
+    assert orphan(plan, {0: 6}, NOTHING_STABLE, [sink]) == (SINK, SOURCE)
+    assert orphan(plan, {0: 7}, NOTHING_STABLE, [sink]) is None
+    assert orphan(plan, {0: 6}, (7, 0, 0, 0), [sink]) is None
+
+
+def test_a_survivor_that_holds_enough_saves_all() -> None:
+    plan = chain(1)
+    sink = survivor(SINK, {0: 7, 1: 5, 2: 3}, {2: 3}, (SECOND,))
+    second = survivor(SECOND, {0: 7, 1: 5}, {1: 5}, (FIRST,))
+    assert not called_for(plan, {FIRST}, NOTHING_STABLE, [second, sink])
+    assert called_for(plan, {SOURCE, FIRST}, NOTHING_STABLE, [second, sink])
+
+
+def test_a_way_longer_than_the_depth_counts_only_if_it_was_used() -> None:
+    plan = chain(1)
+    assert not called_for(plan, {SOURCE, FIRST}, NOTHING_STABLE, [survivor(SECOND, {}, {})])
+    assert called_for(plan, {SOURCE, FIRST}, NOTHING_STABLE, [survivor(SECOND, {}, {}, (FIRST,))])
+
+
+def test_with_full_depth_no_rollback_is_ever_called_for() -> None:
+    sink = survivor(SINK, {0: 7, 1: 5, 2: 3}, {0: 7, 1: 5, 2: 3}, (SECOND,))
+    assert not called_for(chain(-1), {SOURCE, FIRST, SECOND}, NOTHING_STABLE, [sink])
+
+
+def test_logs_within_the_depth_may_be_held_and_on_every_way_within_it_must() -> None:
+    assert may_hold(chain(2))[SINK] == {1, 2}
+    assert must_hold(chain(2))[SINK] == {1, 2}
+    assert may_hold(chain(1, also_directly=True))[SINK] == {0, 2}
+    assert must_hold(chain(1, also_directly=True))[SINK] == {2}
+    assert must_hold(chain(-1, also_directly=True))[SINK] == {0, 1, 2}
