@@ -46,8 +46,9 @@ imports: $(READY)
 unit: $(READY)
 	$(RUN) pytest -q tests/unit
 
-test: check ## everything: check, then simulated faults, real kills, real servers, examples
-	$(RUN) pytest -q tests --ignore=tests/unit
+test: check ## everything: check, then simulated faults, real servers, examples, real kills
+	$(RUN) pytest -q -n auto tests --ignore=tests/unit --ignore=tests/ray
+	$(RUN) pytest -q tests/ray
 
 bench: $(READY) ## prints throughput, overhead and recovery figures of this machine
 	$(RUN) python -m clonos_py.bench

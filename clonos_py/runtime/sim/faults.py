@@ -16,7 +16,8 @@ class Faults:
     one that is recovering, a neighbour of it, a standby, or just anybody.
 
     A run that is over soon (``actions_expected``: how long it takes without failures) would seldom see any of that: in
-    it moments are drawn within its length, and a task that runs will do where there is nobody of whom the plan speaks.
+    it moments are drawn within its length, and any task will do that has begun where there is nobody of whom the plan
+    speaks.
     """
 
     FRAMES_AT_LEAST = 20
@@ -51,7 +52,7 @@ class Faults:
             self._draw(world.actions_done)
         victims = self._victims(world)
         if not victims and self._actions_expected is not None:
-            victims = [p for p in world.processes.values() if p.link.state is TaskState.RUNNING]
+            victims = [p for p in world.processes.values() if p.link.state in (TaskState.RUNNING, TaskState.FINISHED)]
         if not victims:
             return
         first = self._random.choice(victims)
