@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import click
 
-from clonos_py.bench import digests, memory, overhead, recovery, speed
+from clonos_py.bench import determinants, digests, memory, overhead, recovery, speed
 
-_SCRIPTS = (speed.command, overhead.command, recovery.command)
+_SCRIPTS = (speed.command, overhead.command, determinants.command, recovery.command)
 
 
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command, memory.command))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
-    """Throughput, overhead and recovery of the Nexmark queries."""
+    """Throughput, overhead, determinants and recovery of the Nexmark queries."""
     if ctx.invoked_subcommand is None:
         for script in _SCRIPTS:
             click.echo(f"{script.name}: {script.help}")

@@ -1,17 +1,13 @@
 """Determinants: what must be known to answer a nondeterministic question the same way again (Clonos, section 4.1).
 
-Each kind is one struct; on the wire a run of determinants is one msgpack array of ``[tag, fields...]`` arrays. Decoding
-bytes gives determinants or raises CodecError, whatever the bytes.
+Each kind is one struct. How a log of them lies on the wire is the business of ``codec``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-
-from clonos_py.model.errors import CodecError
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
@@ -133,29 +129,7 @@ Determinant = (
     | Landmark
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[list[Determinant]] = msgspec.msgpack.Decoder(list[Determinant])
-
 
 def length(determinant: Determinant) -> int:
     """How many log offsets a determinant covers: a run of arrivals as many as it has, everything else one."""
     return determinant.count if isinstance(determinant, Order) else 1
-
-
-def encode(determinants: Iterable[Determinant]) -> bytes:
-    """The wire form. Raises CodecError when an answer holds something that is not plain data."""
-    try:
-        return _encoder.encode(list(determinants))
-    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
-        raise CodecError(f"a determinant cannot be encoded: {problem}; service answers must be plain data") from problem
-
-
-def decode(data: bytes) -> list[Determinant]:
-    """The determinants in ``data``. Raises CodecError on anything that ``encode`` would not have made."""
-    try:
-        determinants = _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-        raise CodecError(f"{len(data)} bytes are no determinants: {problem}") from problem
-    if any(d.count < 1 for d in determinants if isinstance(d, Order | Merged)):
-        raise CodecError("a run of arrivals in a determinant log is shorter than one")
-    return determinants

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from clonos_py.causal.determinants import Answer, Determinant, Landmark, Order, Refusal, Seed, Time, decode, length
+from clonos_py.causal.codec import LogCodec
+from clonos_py.causal.determinants import Answer, Determinant, Landmark, Order, Refusal, Seed, Time, length
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
 from clonos_py.model.segments import Segment
@@ -28,12 +29,14 @@ class Gate:
         self._run_used = 0
 
     def load(self, segments: Iterable[Segment]) -> None:
-        """Replays these, which must go on where the log stands. Raises ProtocolError if they do not."""
+        """Replays these, which must go on where the log stands. Raises ProtocolError if they do not. What is logged
+        after them is coded as their continuation."""
         expected = self.writer.offset
+        self.writer.codec = LogCodec(self.writer.epoch)
         for segment in segments:
             if segment.start != expected:
                 raise ProtocolError(f"the log to replay goes on at {segment.start}, the snapshot ends at {expected}")
-            self._replay.extend(decode(segment.payload))
+            self._replay.extend(self.writer.codec.load(segment))
             expected = segment.stop
 
     def skip(self, wanted: Callable[[Landmark], bool]) -> Landmark | None:
@@ -46,6 +49,15 @@ class Gate:
         landmark = self._replay[0]
         assert isinstance(landmark, Landmark)
         return landmark
+
+    def pass_over(self, segments: Iterable[Segment]) -> list[Determinant]:
+        """Takes these as done, whatever came of them, and goes on live after them (gap recovery)."""
+        skipped: list[Determinant] = []
+        self.writer.codec = LogCodec(self.writer.epoch)
+        for segment in segments:
+            skipped += self.writer.codec.load(segment)
+            self.writer.skip(segment)
+        return skipped
 
     @property
     def replaying(self) -> bool:

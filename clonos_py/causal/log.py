@@ -5,23 +5,31 @@ log it is, and travels unchanged over every path: holders compare whole segments
 
 Invariants of the store, checked on every append:
 - a log is contiguous, but for what a completed checkpoint has made stable;
-- a segment that arrives again equals the one held.
+- a segment that arrives again equals the one held;
+- of each task only the newest life is held: a task that started anew without its log has made the old one void.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from clonos_py.causal.determinants import Determinant, Order, encode, length
+from clonos_py.causal.codec import LogCodec
+from clonos_py.causal.determinants import Determinant, Order, length
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import Reach, Segment
+
+PENDING_MAX = 256
+"""A log is handed over with the frames that depend on it, and at the latest when it has so many determinants."""
 
 
 class LogWriter:
     """Collects a task's own determinants and cuts them into segments. Runs of arrivals are run-length encoded."""
 
-    def __init__(self, task: int) -> None:
-        self._task = task
+    def __init__(self, task: int, keeps: bool = True) -> None:
+        """``keeps``: False where nobody would ever ask for the log; then choices are only counted."""
+        self._task, self._keeps = task, keeps
+        self.codec = LogCodec()
+        """A replay replaces it with the one that has read the log, whose continuation is written."""
         self._pending: list[Determinant] = []
         self._count = 0
         self.epoch = 0
@@ -34,8 +42,14 @@ class LogWriter:
         self._pending, self._count = [], 0
         self.epoch, self.epoch_start, self.offset = epoch, epoch_start, offset
 
+    def skip(self, segment: Segment) -> None:
+        """Goes on after a segment that was cut by a predecessor."""
+        self.epoch, self.epoch_start, self.offset = segment.epoch, segment.epoch_start, segment.stop
+
     def append(self, determinant: Determinant) -> None:
         self.offset += length(determinant)
+        if not self._keeps:
+            return
         self._count += length(determinant)
         if isinstance(determinant, Order) and self._pending:
             last = self._pending[-1]
@@ -45,16 +59,17 @@ class LogWriter:
         self._pending.append(determinant)
 
     @property
-    def pending(self) -> int:
-        """Determinants since the last cut."""
-        return self._count
+    def full(self) -> bool:
+        """Whether there is too much to wait for a frame that depends on it."""
+        return len(self._pending) >= PENDING_MAX
 
     def cut(self) -> Segment | None:
         """Everything since the last cut as one segment, None if that is nothing."""
         if not self._pending:
             return None
         start = self.offset - self._count
-        segment = Segment(self._task, self.epoch, self.epoch_start, start, self._count, encode(self._pending))
+        payload = self.codec.encode(self._pending)
+        segment = Segment(self._task, self.epoch, self.epoch_start, start, self._count, payload)
         self._pending, self._count = [], 0
         return segment
 
@@ -62,6 +77,8 @@ class LogWriter:
         """The snapshot of ``checkpoint`` is taken here: cuts the old epoch's rest and starts the new epoch."""
         rest = self.cut()
         self.epoch, self.epoch_start = checkpoint, self.offset
+        if self.codec.epoch < checkpoint:
+            self.codec.open_epoch(checkpoint)
         return rest
 
 
@@ -73,6 +90,9 @@ class CausalStore:
         self._dropped = 0
         self._segments: dict[int, dict[int, Segment]] = {}
         self._ends: dict[int, int] = {}
+        self._lives: dict[int, int] = {}
+        self.lacking: tuple[int, ...] = ()
+        """Numbers of tasks of whose logs something may be missing here that a predecessor of this process held."""
         self.stable = 0
         """The newest checkpoint known to be complete."""
         self.size_bytes = 0
@@ -82,7 +102,7 @@ class CausalStore:
 
         False if it was known already. Raises ProtocolError on a gap and on an overlap that differs.
         """
-        if segment.epoch < self.stable:
+        if segment.epoch < self.stable or not self._lives_on(segment):
             return False
         held = self._segments.setdefault(segment.task, {})
         end = self._ends.get(segment.task)
@@ -99,6 +119,21 @@ class CausalStore:
         self._journal.append(segment)
         self.size_bytes += len(segment.payload)
         return True
+
+    def _lives_on(self, segment: Segment) -> bool:
+        """Whether it is of the newest life known; with the first segment of a newer one, what is held becomes void."""
+        known = self._lives.get(segment.task, 0)
+        if segment.life > known:
+            self._lives[segment.task] = segment.life
+            self._segments.pop(segment.task, None)
+            self._ends.pop(segment.task, None)
+            self._keep([s for s in self._journal if s.task != segment.task])
+        return segment.life >= known
+
+    def _keep(self, kept: list[Segment]) -> None:
+        self._dropped += len(self._journal) - len(kept)
+        self._journal = kept
+        self.size_bytes = sum(len(s.payload) for s in kept)
 
     def _compare(self, segment: Segment, known: Segment | None, end: int) -> None:
         if known is None and all(start >= segment.stop for start in self._segments[segment.task]):
@@ -124,30 +159,33 @@ class CausalStore:
         return sorted(self._segments.get(task, {}).values(), key=lambda s: s.start)
 
     def end(self, task: int) -> int | None:
-        return self._ends.get(task)
+        """Where the held part of one task's log ends; None if nothing is held that no completed checkpoint covers."""
+        return self._ends[task] if self._segments.get(task) else None
+
+    def reach(self, task: int) -> Reach:
+        """How far one task's log is held."""
+        return Reach(task, self._lives.get(task, 0), self._ends.get(task, 0))
 
     def truncate(self, checkpoint: int) -> None:
         """Checkpoint ``checkpoint`` is complete: determinants of earlier epochs are not needed any more."""
         if checkpoint <= self.stable:
             return
         self.stable = checkpoint
-        kept = [s for s in self._journal if s.epoch >= checkpoint]
-        self._dropped += len(self._journal) - len(kept)
-        self._journal = kept
-        self.size_bytes = sum(len(s.payload) for s in kept)
+        self._keep([s for s in self._journal if s.epoch >= checkpoint])
         for held in self._segments.values():
             for start in [start for start, s in held.items() if s.epoch < checkpoint]:
                 del held[start]
 
 
 def merge(answers: Iterable[Sequence[Segment]], epoch: int) -> list[Segment]:
-    """The longest log that the holders' answers make together, from ``epoch`` on, contiguous and without doubles.
+    """The longest log that the holders' answers make together, from ``epoch`` on, contiguous and without doubles; of
+    the newest life that any of them knows.
 
     Raises ProtocolError if two holders disagree or the pieces leave a gap.
     """
     store = CausalStore()
     store.truncate(epoch)
-    pieces = sorted((s for answer in answers for s in answer), key=lambda s: s.start)
+    pieces = sorted((s for answer in answers for s in answer), key=lambda s: (s.life, s.start))
     for segment in pieces:
         store.append(segment, epoch)
     return store.of(pieces[0].task) if pieces else []

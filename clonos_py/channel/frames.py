@@ -57,6 +57,8 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     delta: list[Segment]
     sent_before: int = 0
     """Of LOG_ONLY: frames below this number were sent to the receiver or its predecessor already."""
+    lacking: tuple[int, ...] = ()
+    """Numbers of tasks of whose logs the sender may not yet have all that its predecessor had."""
 
 
 class FrameCodec(Protocol):

@@ -37,6 +37,13 @@ class Guarantee(Enum):
     AT_MOST_ONCE = "at-most-once"
 
 
+class Preference(Enum):
+    """What matters more when both cannot be had."""
+
+    CONSISTENCY = "consistency"
+    AVAILABILITY = "availability"
+
+
 class Runtime(Enum):
     """Where tasks run."""
 
@@ -76,6 +83,11 @@ class Settings:
         choice(Guarantee), "exactly-once", "How often a record takes effect when tasks fail."
     )
     sharing_depth: int = _setting(DEPTH, "full", "How many hops downstream determinants are kept; 0 turns logging off.")
+    beyond_sharing_depth: Preference = _setting(
+        choice(Preference),
+        "consistency",
+        "When more tasks fail at once than the depth covers: roll back, or go on at-least-once, counted and told.",
+    )
     standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
     runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
@@ -189,6 +201,8 @@ def _consistent(settings: Settings) -> Settings:
     """Checks what holds between settings and lets unset ones follow from set ones."""
     settings = _with_logging_that_fits(settings)
     given = settings.origins
+    if "beyond_sharing_depth" in given and settings.guarantee is not Guarantee.EXACTLY_ONCE:
+        _refuse(settings, "beyond_sharing_depth", "guarantee", "below exactly-once nothing is ever rolled back")
     if settings.key_groups < settings.parallelism:
         _refuse(settings, "parallelism", "key_groups", "every task needs a key group of its own")
     if settings.address is not None and settings.runtime is not Runtime.RAY:

@@ -26,6 +26,8 @@ class JobPolicy:
     """Rollbacks without a checkpoint completed in between, after which the job is given up."""
     deduplicate: bool = True
     """False below exactly-once: replacements number their frames anew and receivers take what comes."""
+    availability: bool = False
+    """When determinants are lost that somebody depends on: False rolls the job back, True goes on at-least-once."""
     replay: bool = True
     """False for at-most-once: a replacement goes on at the present (gap recovery)."""
 
@@ -108,6 +110,7 @@ class Happening(Enum):
     REPLAYED = "replayed"
     NEW_EFFECT = "first new effect"
     ROLLED_BACK = "rolled back"
+    LAPSED = "exactly-once lapsed"
     COORDINATOR_REPLACED = "coordinator replaced"
     DRAINED = "drained"
     FINISHED = "finished"

@@ -1,12 +1,11 @@
-"""The decisions of a recovery round, without its course: restore points, peers, merged logs, orphans (D7, D9, D10)."""
+"""The decisions of a recovery round, without its course: restore points, peers, merged logs (D7, D9, D10)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clonos_py.causal.log import merge
-from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Holdings, Peer, Replay, Restore
 from clonos_py.model.plan import PhysicalPlan
@@ -24,6 +23,10 @@ class Round:
     """Whether Promote and Sever were sent."""
     awaited: set[int] = field(default_factory=set)
     answers: list[Holdings] = field(default_factory=list)
+    anew: set[TaskId] = field(default_factory=set)
+    """Failed tasks that start anew without their logs: below exactly-once all of them."""
+    lives: Mapping[TaskId, int] = field(default_factory=dict)
+    """How often tasks have started anew, this round included."""
 
 
 def restore_point(manifest: Manifest | None, task: TaskId, plan: PhysicalPlan) -> Restore:
@@ -65,47 +68,38 @@ def peers(
     return found
 
 
-def replay_of(
-    plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, aborted: Sequence[int], with_log: bool
-) -> Replay:
+def replay_of(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, aborted: Sequence[int]) -> Replay:
     """What a promoted process needs: the merged logs and what survivors have. Raises ProtocolError if holders differ.
 
     Who replays a log depends on whatever it depends on, and is to hold it as its predecessor did: should an upstream
     task fail again before it has sent anything, nobody else may be left who knows."""
-    if not with_log:
-        return Replay(round_.number, [], [], list(aborted))
+    life = round_.lives.get(task, 0)
+    if task in round_.anew:
+        skipped = _merged(plan, task, round_, checkpoint) if plan.gaps else []
+        return Replay(round_.number, skipped, [], list(aborted), complete=list(range(len(plan.tasks))), life=life)
     log = _merged(plan, task, round_, checkpoint)
-    failed_upstream = [origin for origin in sorted(round_.failed) if log and task in plan.hops[origin]]
-    upstream = [s for origin in failed_upstream for s in _merged(plan, origin, round_, checkpoint)]
+    failed_upstream = [origin for origin in sorted(round_.failed) if task in plan.hops[origin]]
+    upstream = [s for origin in failed_upstream if log for s in _merged(plan, origin, round_, checkpoint)]
+    complete = [plan.tasks.index(origin) for origin in (*failed_upstream, task)]
     own = set(plan.outputs[task])
     expected = [e for answer in round_.answers for e in answer.received if e.channel in own]
-    return Replay(round_.number, log, expected, list(aborted), upstream)
+    needs = _needs(plan, task, round_) if log else {}
+    return Replay(round_.number, log, expected, list(aborted), upstream, complete, needs, life)
 
 
 def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int) -> list[Segment]:
-    number = plan.tasks.index(task)
-    return merge(([s for s in answer.logs if s.task == number] for answer in round_.answers), checkpoint)
+    """Of the life that the log has now; nothing if all of it is lost."""
+    number, life = plan.tasks.index(task), round_.lives.get(task, 0)
+    return merge(
+        ([s for s in answer.logs if s.task == number and s.life == life] for answer in round_.answers), checkpoint
+    )
 
 
-def check_orphans(plan: PhysicalPlan, failed: Collection[TaskId]) -> None:
-    """Raises OrphanError if a survivor may depend on determinants that died with their holders (Clonos, Figure 4).
-
-    That needs a path from a failed task through failed tasks only that is longer than the sharing depth.
-    """
-    depth = plan.depth if plan.sharing_depth < 0 else plan.sharing_depth
-    for start in sorted(failed):
-        front, seen = {start}, {start}
-        while front:
-            reached = {plan.receiver(c) for task in front for c in plan.outputs[task]} - seen
-            orphans = [t for t in sorted(reached) if t not in failed and plan.hops[start][t] > depth]
-            if orphans:
-                raise OrphanError(
-                    f"{orphans[0]} depends on {start}, whose determinants died with {_names(failed)}: "
-                    f"sharing depth {depth} covers {depth} consecutive failures"
-                )
-            seen |= reached
-            front = {t for t in reached if t in failed}
-
-
-def _names(tasks: Iterable[TaskId]) -> str:
-    return ", ".join(str(t) for t in sorted(tasks))
+def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[int, int]:
+    """How far the holders of a log hold the logs upstream of it: the log depends on no more than that."""
+    found: dict[int, int] = {}
+    for answer in round_.answers:
+        for number, end in answer.ends.items():
+            if plan.shares(plan.tasks[number], task):
+                found[number] = max(end, found.get(number, 0))
+    return found

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 from clonos_py.job.desk import Desk
 from clonos_py.job.events import Happening
 from clonos_py.job.fleet import Process, Role
-from clonos_py.job.recovery import Round, check_orphans, peers, replay_of, restore_point
+from clonos_py.job.losses import Losses
+from clonos_py.job.recovery import Round, peers, replay_of, restore_point
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
 
@@ -29,6 +30,7 @@ class Rounds:
         """Whether nobody has run yet in this generation."""
         self._counters: dict[TaskId, int] = {}
         self._failed_us: dict[TaskId, int] = {}
+        self._losses = Losses(desk)
 
     def deploy(self) -> None:
         """Starts processes and standbys of all tasks, which are the first attempts of the desk's generation."""
@@ -36,6 +38,7 @@ class Rounds:
         self.deploying = True
         self._counters, self._failed_us = dict.fromkeys(desk.plan.tasks, 0), {}
         self._round = Round(self._round.number + 1, set(desk.plan.tasks))
+        self._losses.forget()
         for task in desk.plan.tasks:
             desk.start_process(task)
         for task in desk.plan.tasks:
@@ -63,7 +66,10 @@ class Rounds:
         if not self.deploying:
             self._failed_us[task] = self._desk.now_us
             self._desk.report(Happening.TASK_FAILED, task, reason=reason, attempt=str(process.attempt))
-        self._round = Round(self._round.number + 1, self._round.failed | {task})
+        self._restart(self._round.failed | {task})
+
+    def _restart(self, failed: set[TaskId]) -> None:
+        self._round = Round(self._round.number + 1, failed, anew=self._round.anew)
 
     def advance(self) -> bool:
         """Starts the round once checkpoints are settled and every failed task has a process to be it."""
@@ -73,8 +79,8 @@ class Rounds:
         chosen = {task: self._candidate(task) for task in sorted(round_.failed)}
         if any(process is None or process.address is None for process in chosen.values()):
             return False
-        if desk.policy.deduplicate and not self.deploying:
-            check_orphans(desk.plan, round_.failed)
+        if not self.deploying:
+            self._losses.begin(round_)
         round_.started = True
         promoted = [p for p in chosen.values() if p is not None and p.role is Role.STANDBY]
         for process in promoted:
@@ -109,7 +115,7 @@ class Rounds:
         """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
         received and hold something."""
         desk, owners = self._desk, self._owners()
-        reset = set() if desk.policy.deduplicate or self.deploying else round_.failed
+        reset = round_.anew
         all_reset = set(desk.plan.tasks) if not desk.policy.replay and not self.deploying else reset
         attempts = [(task, owners[task][1]) for task in sorted(round_.failed)]
         for process in desk.fleet.with_role(Role.PROMOTED, Role.ACTIVE):
@@ -149,16 +155,21 @@ class Rounds:
         desk, round_ = self._desk, self._round
         if not round_.started or round_.awaited:
             return False
+        if not self.deploying:
+            if self._losses.judge(round_):
+                self._restart(round_.failed)
+                return self.advance()
+            self._losses.settle(round_)
         for task in sorted(round_.failed):
             owner = desk.fleet.owner(task)
             assert owner is not None
             completed, aborted = desk.checkpoints.completed, desk.checkpoints.aborted
-            replay = replay_of(desk.plan, task, round_, completed, aborted, desk.policy.deduplicate)
+            replay = replay_of(desk.plan, task, round_, completed, aborted)
             owner.role = Role.ACTIVE
             desk.send(owner, replay)
             self._report(Happening.REPLAY_STARTED, task, attempt=str(owner.attempt))
         self._refill_standbys(round_.failed)
-        round_.failed = set()
+        round_.failed, round_.anew = set(), set()
         if self.deploying:
             desk.report(Happening.DEPLOYED, tasks=len(desk.plan.tasks), generation=desk.generation)
         self.deploying = False

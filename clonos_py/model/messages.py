@@ -62,13 +62,18 @@ class Promote(msgspec.Struct, frozen=True, tag=True):
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
     """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void.
-    ``upstream``: the logs of upstream tasks that have failed, too; on them depends what the log says."""
+    ``upstream``: the logs of upstream tasks that have failed, too; on them depends what the log says. All there is of
+    the logs of tasks number ``complete`` is in here; of others the log may depend on offsets below those in ``needs``.
+    ``life``: that of the log (see Segment)."""
 
     round: int
     log: list[Segment]
     expected: list[Expectation]
     aborted: list[int]
     upstream: list[Segment] = []
+    complete: list[int] = []
+    needs: dict[int, int] = {}
+    life: int = 0
 
 
 class Sever(msgspec.Struct, frozen=True, tag=True):
@@ -138,12 +143,24 @@ class NotPrepared(msgspec.Struct, frozen=True, tag=True):
 
 
 class Holdings(msgspec.Struct, frozen=True, tag=True):
-    """The answer to Sever."""
+    """The answer to Sever: logs of failed tasks, what was received from them, and what the process depends on (D10)."""
 
     process: int
     round: int
     logs: list[Segment]
     received: list[Expectation]
+    depends: list[int] = []
+    """Inputs of which it has received frames since its restart point."""
+    told: list[int] = []
+    """Inputs of which the log speaks that it was given to replay."""
+    lacking: dict[int, list[int]] = {}
+    """By input: numbers of tasks whose logs its predecessor had from there, and it may not have all of."""
+    settled: bool = True
+    """False: it takes a failed task's place and has not got that task's log."""
+    ends: dict[int, int] = {}
+    """By number of a task upstream of a failed one: where the log held of it ends."""
+    needs: dict[int, int] = {}
+    """What Replay said; void once a checkpoint that it has taken is complete."""
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):

@@ -108,6 +108,8 @@ class PhysicalPlan:
     key_groups: int = 128
     sharing_depth: int = -1
     """Hops that determinants travel (D6); -1: the depth of the graph."""
+    gaps: bool = False
+    """At-most-once: nothing is replayed, and of determinants only what sources have read is kept, to be skipped."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the planner did, for people: columns pruned, filters pushed, operators chained."""
@@ -167,6 +169,17 @@ class PhysicalPlan:
     def depth(self) -> int:
         """The longest of the shortest paths between two tasks."""
         return max((d for reached in self.hops.values() for d in reached.values()), default=0)
+
+    def shares(self, origin: TaskId, receiver: TaskId) -> bool:
+        """Whether the log of ``origin`` is kept as far downstream as ``receiver``, counted along the shortest path."""
+        hops = self.hops[origin].get(receiver)
+        if self.gaps:
+            return hops is not None and self.by_name[origin.vertex].source is not None
+        return hops is not None and (self.sharing_depth < 0 or hops <= self.sharing_depth)
+
+    def logged(self, task: TaskId) -> bool:
+        """Whether anybody keeps the log of ``task``."""
+        return any(self.shares(task, receiver) for receiver in self.hops[task])
 
     def groups(self, task: TaskId) -> range:
         """The key groups that a task owns: contiguous, as even as can be."""

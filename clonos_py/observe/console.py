@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clonos_py.observe.events import Listener, VertexProgress
-from clonos_py.observe.status import RunStatus, missed_text, unready_text, unwritten_text
+from clonos_py.observe.status import RunStatus, lapse_text, missed_text, unready_text, unwritten_text
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
@@ -102,6 +102,7 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
         ("checkpoint", len(status.checkpoints)),
         ("recovery", len(status.recoveries)),
         ("rollback", len(status.rollbacks)),
+        ("lapse", len(status.lapses)),
     ):
         if amount:
             plural = kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
@@ -115,6 +116,7 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield from (
         f"  rolled back to checkpoint {rollback.checkpoint}: {rollback.reason}" for rollback in status.rollbacks
     )
+    yield from (f"  {lapse_text(lapse)}" for lapse in status.lapses)
     yield from (f"  {unready_text(event)}" for event in status.standbys_unready)
     yield from (f"  {unwritten_text(event)}" for event in status.spills_failed)
     yield from (f"  {missed_text(event)}" for event in status.kills_missed)

@@ -156,6 +156,15 @@ class RolledBack(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lapsed(Event):
+    """Determinants were lost that somebody depends on, and the job preferred availability: what was sent since
+    ``checkpoint`` may take effect again (at-least-once)."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finished(Event):
     """Every source ended and every sink has committed (or, with ``stopped``, the run was interrupted in order)."""
 

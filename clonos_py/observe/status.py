@@ -16,6 +16,7 @@ from clonos_py.observe.events import (
     Finished,
     FirstNewEffect,
     KillMissed,
+    Lapsed,
     Progress,
     Recovered,
     Replayed,
@@ -82,6 +83,10 @@ def missed_text(event: KillMissed) -> str:
     return f"kill of {event.task} at {event.after_us / 1e6:g}s never happened: the job had ended"
 
 
+def lapse_text(event: Lapsed) -> str:
+    return f"exactly-once lapsed, rows sent since checkpoint {event.checkpoint} may count twice: {event.reason}"
+
+
 @dataclass
 class RunStatus:
     """Folds events; ``rows_in`` and ``rows_out`` meter rates by vertex."""
@@ -95,6 +100,7 @@ class RunStatus:
     checkpoints: list[CheckpointCompleted] = field(default_factory=list)
     aborted: list[CheckpointAborted] = field(default_factory=list)
     rollbacks: list[RolledBack] = field(default_factory=list)
+    lapses: list[Lapsed] = field(default_factory=list)
     recoveries: list[Recovery] = field(default_factory=list)
     kills_missed: list[KillMissed] = field(default_factory=list)
     standbys_unready: list[StandbyUnready] = field(default_factory=list)
@@ -122,6 +128,9 @@ class RunStatus:
             case RolledBack():
                 self.rollbacks.append(event)
                 self.news.append(f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
+            case Lapsed():
+                self.lapses.append(event)
+                self.news.append(lapse_text(event))
             case StandbyUnready():
                 self.standbys_unready.append(event)
                 self.news.append(unready_text(event))

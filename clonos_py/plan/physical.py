@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
-from clonos_py.dsl.settings import Settings, resolve
+from clonos_py.dsl.settings import Guarantee, Preference, Settings, resolve
 from clonos_py.dsl.values import FULL_DEPTH
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
@@ -47,12 +47,13 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         edge(link, number, names, *rows_per_frame(link.target, link.consumer, chosen.frame_rows))
         for number, link in enumerate(chains.links)
     )
-    return PhysicalPlan(
+    made = PhysicalPlan(
         job=graph.job,
         vertices=vertices,
         edges=edges,
         key_groups=chosen.key_groups,
         sharing_depth=chosen.sharing_depth,
+        gaps=chosen.guarantee is Guarantee.AT_MOST_ONCE,
         settings={found.name: getattr(chosen, found.name) for found in fields(Settings) if found.metadata},
         notes=(
             *graph.notes,
@@ -61,6 +62,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
             *_regeneration_notes(chains, names, chosen),
         ),
     )
+    return replace(made, notes=(*made.notes, *_depth_notes(made, chosen)))
 
 
 def _at_parallelism(settings: Settings, parallelism: int) -> Settings:
@@ -131,6 +133,14 @@ def _regeneration_notes(chains: Chains, names: dict[int, str], settings: Setting
             what = f"keeps its frames: {why}" if why else "makes its frames again"
             notes.append(f"{names[chain.number]!r} {what}")
     return notes
+
+
+def _depth_notes(made: PhysicalPlan, settings: Settings) -> list[str]:
+    if not 0 < settings.sharing_depth < made.depth:
+        return []
+    beyond = "rolls back" if settings.beyond_sharing_depth is Preference.CONSISTENCY else "goes on at-least-once"
+    covered = f"sharing depth {settings.sharing_depth} of {made.depth} covers that many consecutive failures"
+    return [f"{covered}; with more at once the job {beyond}"]
 
 
 def _shuffle_note(edges: tuple[Edge, ...]) -> str:

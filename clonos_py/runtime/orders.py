@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clonos_py.dsl.settings import Guarantee, Settings
+from clonos_py.dsl.settings import Guarantee, Preference, Settings
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model import errors
 from clonos_py.model.errors import SettingError
@@ -31,6 +31,7 @@ def policy(settings: Settings) -> JobPolicy:
         heartbeat_timeout_us=settings.heartbeat_timeout_us,
         start_timeout_us=settings.start_timeout_us,
         deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
+        availability=settings.beyond_sharing_depth is Preference.AVAILABILITY,
         replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
     )
 

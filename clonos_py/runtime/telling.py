@@ -20,6 +20,7 @@ from clonos_py.observe.events import (
     Finished,
     FirstNewEffect,
     KillMissed,
+    Lapsed,
     Listener,
     Progress,
     Recovered,
@@ -183,6 +184,8 @@ class Teller:
                 yield CheckpointAborted(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.ROLLED_BACK:
                 yield RolledBack(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
+            case Happening.LAPSED:
+                yield Lapsed(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.FINISHED:
                 yield Finished(at_us=at_us)
             case _ if task is not None:

@@ -208,8 +208,8 @@ class World(Coordination):
                 self.tell(number, message)
             case io.SendFrame():
                 self._send_frame(process, instruction)
-            case io.SendAck(connection, next_seq):
-                self._transmit(process, connection, io.Acknowledged(connection, next_seq))
+            case io.SendAck(connection, next_seq, held):
+                self._transmit(process, connection, io.Acknowledged(connection, next_seq, held))
             case io.Connect():
                 self.after(
                     "network", (number, "connect", instruction.input), lambda: self._connect(process, instruction)

@@ -30,6 +30,8 @@ class Connections:
         self._inputs, self._outputs = inputs, outputs
         self._attempt: Attempt | None = None
         self._parked: list[io.Subscribed] = []
+        self._wishes: dict[int, io.Hello] = {}
+        """By input: what was asked for last; an answer to an earlier question is void."""
 
     def open(self, attempt: Attempt) -> list[io.Subscribed]:
         """The state is here: connects the inputs as ``attempt``. The subscriptions that have waited for this."""
@@ -47,6 +49,7 @@ class Connections:
         channel.opened = False
         next_seq = -1 if channel.peer.reset else channel.next_seq
         hello = io.Hello(self._job, channel.channel, self._attempt, channel.peer.attempt, next_seq)
+        self._wishes[channel.index] = hello
         self._out.append(io.Connect(channel.index, channel.peer.address, hello))
 
     def _drop(self, channel: InputChannel) -> None:
@@ -67,7 +70,7 @@ class Connections:
 
     def connected(self, event: io.Connected) -> None:
         channel = self._inputs[event.input]
-        if channel.peer is None or channel.connection is not None or event.hello.sender != channel.peer.attempt:
+        if channel.peer is None or channel.connection is not None or event.hello != self._wishes[channel.index]:
             self._out.append(io.Disconnect(event.connection))
         else:
             channel.connection = event.connection
@@ -98,7 +101,7 @@ class Connections:
 
     def lost(self, event: io.Lost) -> None:
         for channel in self._inputs:
-            if channel.peer is not None and _concerns(event, channel, channel.peer):
+            if channel.peer is not None and self._concerns(event, channel):
                 channel.connection, channel.opened = None, False
                 self._out.append(io.Tell(Suspect(self._process, channel.sender)))
                 self._connect(channel)
@@ -118,9 +121,8 @@ class Connections:
                 self._stop_serving(output)
                 output.attempt = newer
 
-
-def _concerns(event: io.Lost, channel: InputChannel, peer: Peer) -> bool:
-    if event.connection >= 0:
-        return event.connection == channel.connection
-    tried = event.hello is not None and event.hello.sender == peer.attempt
-    return tried and event.input == channel.index and channel.connection is None
+    def _concerns(self, event: io.Lost, channel: InputChannel) -> bool:
+        if event.connection >= 0:
+            return event.connection == channel.connection
+        tried = event.hello is not None and event.hello == self._wishes.get(channel.index)
+        return tried and event.input == channel.index and channel.connection is None

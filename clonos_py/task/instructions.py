@@ -16,6 +16,7 @@ from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.model.errors import ClonosError, CodecError
 from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
+from clonos_py.model.segments import Reach
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.task.events import ToTask
@@ -78,10 +79,12 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The receiver at the other end has taken everything below ``next_seq``."""
+    """The receiver at the other end has taken everything below ``next_seq``, and holds ``held`` of upstream logs, some
+    of it from others."""
 
     connection: int
     next_seq: int
+    held: Sequence[Reach] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,7 @@ class SendFrame:
 class SendAck:
     connection: int
     next_seq: int
+    held: Sequence[Reach] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from typing import ClassVar
 
 import msgspec
 
-from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameCodec, FrameKind
 from clonos_py.model import messages as control
 from clonos_py.model.errors import ClonosError
@@ -30,11 +29,12 @@ from clonos_py.task.catching_up import CatchingUp
 from clonos_py.task.connections import Connections
 from clonos_py.task.epochs import Epochs
 from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, Progress, TaskState
+from clonos_py.task.holding import Holding, shared_logs
 from clonos_py.task.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
-from clonos_py.task.sending import OutputChannel, shared_logs
+from clonos_py.task.sending import OutputChannel
 from clonos_py.task.standing import Standing
 
 
@@ -52,10 +52,10 @@ class LinkMachine:
     ) -> None:
         self.task_id, self.process, self.state = task_id, process, TaskState.STANDBY
         self.attempt: Attempt | None = None
-        self.store = CausalStore()
-        self._plan = plan
         self._logs = plan.sharing_depth != 0
         self.inputs = [InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])]
+        self._holding = Holding(plan, task_id, self.inputs)
+        self.store = self._holding.store
         vertex = plan.by_name[task_id.vertex]
         regenerates = vertex.regenerates and self._logs
         self.outputs = [
@@ -114,6 +114,7 @@ class LinkMachine:
         if self.state is not TaskState.STANDBY:
             return
         self._round, self.attempt = message.round, message.attempt
+        self._holding.succeed(message.attempt)
         self._enter(TaskState.CONNECTING)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].peer = peer
@@ -164,8 +165,7 @@ class LinkMachine:
     def _on_replay(self, message: control.Replay) -> None:
         if self.state in BEFORE_BEGIN and message.round == self._round and self._replay is None:
             self._replay = message
-            for segment in (*message.upstream, *message.log):
-                self.store.append(segment, self.store.stable)
+            self._holding.replay(message)
             if self.attempt is not None and self._restoring.here:
                 self._begin()
 
@@ -202,11 +202,8 @@ class LinkMachine:
         """Closes first, then answers: nothing may arrive that the answer does not know of."""
         self._round = message.round
         self._truncate(message.stable)
-        failed = dict(message.attempts)
-        self._connections.close_older(failed)
-        logs = [s for n, origin in enumerate(self._plan.tasks) if origin in failed for s in self.store.of(n)]
-        received = [channel.expectation for channel in self.inputs if channel.sender in failed]
-        self._out.append(io.Tell(control.Holdings(self.process, message.round, logs, received)))
+        self._connections.close_older(dict(message.attempts))
+        self._out.append(io.Tell(self._holding.answer(self.process, message)))
         self._connections.replace(message.replacements)
         self._outflow.weigh()
 
@@ -225,9 +222,7 @@ class LinkMachine:
             channel.receive(header)
             self._standing.heard_of(header.checkpoint)
             self._catching_up.received(channel.index, header)
-        for segment in header.delta:
-            self.store.append(segment, header.stable)
-        self.store.truncate(header.stable)
+        self._holding.take(channel.index, header)
         if header.kind is FrameKind.LOG_ONLY:
             self._check_opened()
         else:
@@ -240,7 +235,7 @@ class LinkMachine:
     def _on_acknowledged(self, event: io.Acknowledged) -> None:
         for output in self.outputs:
             if output.connection == event.connection:
-                output.log.acknowledge(event.next_seq)
+                output.acknowledged(event.next_seq, event.held)
                 self._outflow.pump(output)
         self._outflow.weigh()
 
@@ -248,7 +243,7 @@ class LinkMachine:
         channel = self.inputs[event.input]
         taken = channel.acknowledge(event.next_seq)
         if taken is not None and channel.connection is not None:
-            self._out.append(io.SendAck(channel.connection, taken))
+            self._out.append(io.SendAck(channel.connection, taken, self._holding.news(channel.index)))
         new = self._catching_up.took(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
             self._catching_up.tell_running(self._round, 0)
@@ -257,7 +252,7 @@ class LinkMachine:
 
     def _on_produced(self, event: task.Produced) -> None:
         if event.log is not None:
-            self.store.append(event.log, self.store.stable)
+            self._holding.produced(event.log)
         self._outflow.produced(event)
         self._outflow.weigh()
 
@@ -301,6 +296,7 @@ class LinkMachine:
         self.store.truncate(checkpoint)
         if (progress := self._epochs.complete(checkpoint)) is None:
             return
+        self._holding.complete()
         self._outflow.truncate(checkpoint)
         for channel in self.inputs:
             channel.truncate(progress.inputs[channel.index].next_seq)

@@ -73,24 +73,16 @@ class TaskMachine:
     """One process's task, active or standing by."""
 
     def __init__(
-        self,
-        plan: PhysicalPlan,
-        task: TaskId,
-        ports: Ports,
-        linger_us: int = 10_000,
-        frames_merged: int = 8,
-        unsent_max: int = 1024,
+        self, plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000, frames_merged: int = 8
     ) -> None:
-        """``frames_merged``: at most so many waiting frames are taken together. ``unsent_max``: so many determinants
-        become a segment even if no frame depends on them yet."""
+        """``frames_merged``: at most so many waiting frames are taken together."""
         self.task, self.state = task, TaskState.STANDBY
         self._events: list[FromTask] = []
         self._ports, self._linger_us, self._frames_merged = ports, linger_us, frames_merged
-        self._unsent_max = unsent_max
         vertex = plan.by_name[task.vertex]
-        self._writer = LogWriter(plan.tasks.index(task))
+        self._gaps = plan.gaps
+        self._writer = LogWriter(plan.tasks.index(task), keeps=plan.logged(task))
         self._gate = Gate(self._writer)
-        self._logs = plan.sharing_depth != 0
         self._shared = Shared(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)
@@ -98,9 +90,9 @@ class TaskMachine:
         self._inputs = Inputs(len(self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
         self._snapshotting = Snapshotting(
-            self._shared, self._writer, self._logs, self._inputs, self._chain, self._outputs, self._reader
+            self._shared, self._writer, self._inputs, self._chain, self._outputs, self._reader
         )
-        regenerates = vertex.regenerates and self._logs
+        regenerates = vertex.regenerates and plan.sharing_depth != 0
         self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, frames_merged))
         sinks = any(operator.sink for operator in vertex.operators)
@@ -144,7 +136,9 @@ class TaskMachine:
     def _begin(self, item: Begin) -> None:
         if self.state is not TaskState.STANDBY:
             raise ProtocolError(f"{self.task} is {self.state.value} and cannot begin as attempt {item.attempt}")
-        if self._landmarks is None:
+        if self._gaps and self._reader:
+            self._reader.skip(self._gate.pass_over(item.log))
+        elif self._landmarks is None:
             self._gate.load(item.log)
         elif went_on := self._landmarks.enter(item.log, item.before, self._take_state):
             self._events.append(went_on)
@@ -191,11 +185,10 @@ class TaskMachine:
             self._enter(TaskState.FINISHED)
 
     def _hand_over(self) -> None:
-        """Determinants wait for frames that depend on them, so that they make few and long segments."""
         frames = self._outputs.take()
-        if frames or self._writer.pending >= self._unsent_max:
-            segment = self._writer.cut()
-            self._events.append(Produced(segment if self._logs else None, frames))
+        segment = self._writer.cut() if frames or self._writer.full else None
+        if segment or frames:
+            self._events.append(Produced(segment, frames))
             self._sightings.cut(sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None))
         self._sightings.counters()
 
@@ -229,14 +222,17 @@ class TaskMachine:
             case Merged(channel=channel, count=count):
                 self._take_frames(channel, count)
             case SourceRead(partition=partition, start=start, stop=stop, checksum=checksum):
-                assert self._reader is not None
-                self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
+                self._reread(partition, start, stop, checksum)
             case Landmark() if self._landmarks:
                 self._landmarks.compare(expected, self._others, self._ended, self._ports.now_us())
             case _:
                 assert expected is not None
                 self._perform(expected)
         return True
+
+    def _reread(self, partition: int, start: int, stop: int, checksum: int) -> None:
+        assert self._reader is not None
+        self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
 
     # ---- running: the task chooses, and logs the choice
 
@@ -326,14 +322,18 @@ class TaskMachine:
             self._sightings.marker(taken.marker_us, channel, taken.seq)
             self._inputs.observe(channel, taken)
         match frame.kind:
+            case FrameKind.DATA:
+                self._follow_inputs()
+            case FrameKind.BARRIER:
+                self._follow_inputs()
+                self._barrier(channel, frame)
+            case FrameKind.END:
+                if self._inputs.end(channel):
+                    self._finish()
+                else:
+                    self._follow_inputs()
             case FrameKind.LOG_ONLY:
                 raise ProtocolError("a log-only frame is for the link, not for the task")
-            case FrameKind.END if self._inputs.end(channel):
-                self._finish()
-            case _:
-                self._follow_inputs()
-        if frame.kind is FrameKind.BARRIER:
-            self._barrier(channel, frame)
 
     def _follow_inputs(self) -> None:
         self._outputs.idle = self._inputs.idle

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.causal.determinants import Determinant, SourceRead
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
@@ -47,6 +48,11 @@ class Reader:
                 f"partition {gone[0]} is gone: "
                 "resume with the inputs of the first run, or start anew with --fresh"
             )
+
+    def skip(self, log: Sequence[Determinant]) -> None:
+        """Goes on after the last of these reads without making them again."""
+        self._positions.update({read.partition: read.stop for read in log if isinstance(read, SourceRead)})
+        self._source.seek(self._positions)
 
     def snapshot(self) -> OperatorState:
         return OperatorState(values={"positions": self.positions})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from clonos_py.channel.frames import FrameHeader
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import ChannelId, TaskId
@@ -31,9 +33,10 @@ class InputChannel:
         """Takes the log-only frame. True if the numbering starts anew. Raises ProtocolError on a gap."""
         assert self.peer is not None
         self.opened = True
+        reset, self.peer = self.peer.reset, msgspec.structs.replace(self.peer, reset=False)
         if header.seq == self.next_seq:
             return False
-        if not self.peer.reset:
+        if not reset:
             raise ProtocolError(
                 f"{self.sender} offers frames from {header.seq} on {self.channel}, {self.next_seq} is next"
             )
@@ -58,6 +61,11 @@ class InputChannel:
         """Everything below is covered by a completed checkpoint."""
         while self._checksums and self._checksums[0][0] < next_seq:
             self._checksums.popleft()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether frames have come that no completed checkpoint covers."""
+        return bool(self._checksums)
 
     @property
     def expectation(self) -> Expectation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from clonos_py.causal.log import CausalStore
@@ -12,26 +12,16 @@ from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.segments import Reach
 
 NO_ATTEMPT = Attempt(-1, -1)
-
-
-def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:
-    """The logs that ``task`` passes on to ``receiver``: its own and upstream ones within the sharing depth, counted
-    along the shortest path (D6)."""
-    depth = plan.depth if plan.sharing_depth < 0 else plan.sharing_depth
-    return frozenset(
-        number
-        for number, origin in enumerate(plan.tasks)
-        if (origin == task or task in plan.hops[origin]) and plan.hops[origin].get(receiver, depth + 1) <= depth
-    )
 
 
 class OutputChannel:
     """One output: its in-flight log, who receives it, and how far that connection has carried the logs.
 
-    What a receiver holds is known per connection only, and is forgotten with it.
+    What a receiver holds is known per connection only, and is forgotten with it. It has what this connection carried,
+    and what it says that it got from others, which is not sent again.
     """
 
     def __init__(
@@ -55,6 +45,7 @@ class OutputChannel:
         self.log = self.again or InFlightLog(next_seq)
         self.log.retain = self.retain
         self._position = 0
+        self._held: dict[int, Reach] = {}
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
 
@@ -97,14 +88,23 @@ class OutputChannel:
             next_seq = self.log.first if self.retain else self.log.next_seq
         self.log.connect(next_seq)
         self.connection, self.attempt, self._position = connection, attempt, 0
+        self._held = {}
         delta = self._delta(store)
         sent_before = max(self.log.sent_before, self._first_new)
-        return FrameHeader(next_seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, store.stable, delta, sent_before)
+        kind, lacking = FrameKind.LOG_ONLY, store.lacking
+        return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, store.stable, delta, sent_before, lacking)
+
+    def acknowledged(self, next_seq: int, held: Iterable[Reach]) -> None:
+        """The receiver has taken everything below ``next_seq``, and has got so much of upstream logs from anybody."""
+        self.log.acknowledge(next_seq)
+        self._held.update((reach.task, reach) for reach in held)
 
     def _delta(self, store: CausalStore) -> list[Any]:
         delta = store.since(self._position, self._shared_logs.__contains__) if self._shared_logs else []
         self._position = store.position
-        return delta
+        if not self._held:
+            return delta
+        return [s for s in delta if (held := self._held.get(s.task)) is None or s.reach > held]
 
     def disconnect(self) -> int | None:
         """Ends the connection; what it was."""
@@ -128,6 +128,7 @@ class OutputChannel:
                 entry.checksum,
                 store.stable,
                 self._delta(store),
+                lacking=store.lacking,
             )
             body = entry.body
             self.log.sent()

@@ -28,13 +28,12 @@ class Snapshotting:
         self,
         shared: Shared,
         writer: LogWriter,
-        logs: bool,
         inputs: Inputs,
         chain: Chain,
         outputs: Outputs,
         reader: Reader | None,
     ) -> None:
-        self._shared, self._writer, self._logs = shared, writer, logs
+        self._shared, self._writer = shared, writer
         self._inputs, self._chain, self._outputs, self._reader = inputs, chain, outputs, reader
 
     def restore(self, item: TakeState) -> None:
@@ -66,7 +65,7 @@ class Snapshotting:
             operators[self._reader.name] = self._reader.snapshot()
         self._outputs.close_with(FrameKind.BARRIER, checkpoint)
         rest = self._writer.open_epoch(checkpoint)
-        produced = Produced(rest if self._logs else None, self._outputs.take())
+        produced = Produced(rest, self._outputs.take())
         self._outputs.epoch = checkpoint
         self._shared.open_epoch()
         progress = self._progress(others, ended, self._writer.offset)

@@ -83,8 +83,8 @@ class Channels:
         match instruction:
             case SendFrame(connection, header, body):
                 self._endpoint.send(connection, encode_header(header), (body,) if body is not None else ())
-            case SendAck(connection, next_seq):
-                self._endpoint.send(connection, encode_ack(next_seq))
+            case SendAck(connection):
+                self._endpoint.send(connection, encode_ack(instruction))
             case Connect():
                 self._connect(instruction)
             case Disconnect(connection):
@@ -134,7 +134,7 @@ class Channels:
             case transport.Received(_, header, body):
                 if inbound := self._inbound.get(connection):
                     return Arrived(connection, *decode_frame(header, body, inbound.schema, inbound.remote))
-                return Acknowledged(connection, decode_ack(header)) if connection in self._outbound else None
+                return Acknowledged(connection, *decode_ack(header)) if connection in self._outbound else None
             case transport.Accepted(_, hello):
                 subscription = decode_hello(hello)
                 self._outbound.add(connection)

@@ -8,11 +8,14 @@ import xxhash
 
 from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.model.errors import CodecError
+from clonos_py.model.segments import Reach
 from clonos_py.runtime.transport.batches import decode_batch, encode_batch
+from clonos_py.task.instructions import SendAck
 
 _header_encoder = msgspec.msgpack.Encoder()
 _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)
-_ack_decoder: msgspec.msgpack.Decoder[int] = msgspec.msgpack.Decoder(int)
+_Ack = tuple[int, list[Reach]]
+_ack_decoder: msgspec.msgpack.Decoder[_Ack] = msgspec.msgpack.Decoder(_Ack)
 
 
 class WireCodec:
@@ -32,12 +35,12 @@ def encode_header(header: FrameHeader) -> bytes:
     return _header_encoder.encode(header)
 
 
-def encode_ack(next_seq: int) -> bytes:
-    return _header_encoder.encode(next_seq)
+def encode_ack(acknowledgement: SendAck) -> bytes:
+    return _header_encoder.encode((acknowledgement.next_seq, acknowledgement.held))
 
 
-def decode_ack(data: bytes) -> int:
-    """Raises CodecError."""
+def decode_ack(data: bytes) -> tuple[int, list[Reach]]:
+    """The next sequence number, and how far the receiver holds logs. Raises CodecError."""
     try:
         return _ack_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as problem:

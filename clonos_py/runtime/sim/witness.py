@@ -212,6 +212,7 @@ class WitnessJob:
     standbys: int = 1
     regenerates: bool = False
     """Whether the source makes its frames again instead of keeping them."""
+    gaps: bool = False
 
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         p = self.parallelism
@@ -249,7 +250,8 @@ class WitnessJob:
             Edge(2, "enrich", 0, 0, "rank", 0, 0, Partitioning.HASH, ("key",), ENRICHED, n, n),
         )
         vertices = tuple(replace(vertex, standbys=self.standbys) for vertex in vertices)
-        return PhysicalPlan("witness", vertices, edges, key_groups=16, sharing_depth=self.sharing_depth)
+        depth = self.sharing_depth
+        return PhysicalPlan("witness", vertices, edges, key_groups=16, sharing_depth=depth, gaps=self.gaps)
 
 
 def disagreements(ledger: Ledger, total: int) -> list[str]:

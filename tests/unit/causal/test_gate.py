@@ -82,6 +82,19 @@ def test_live_choices_during_a_replay_are_an_error() -> None:
         replaying(log).record(Linger())
 
 
+def test_what_is_logged_after_a_replay_continues_its_log() -> None:
+    first, _ = recorded(lambda g: (g.now(lambda: 10**15), g.ask("rates", lambda: 1)))
+    gate = replaying(first)
+    assert (gate.now(forbidden), gate.ask("rates", forbidden)) == (10**15, 1)
+    assert (gate.now(lambda: 10**15 + 5), gate.ask("rates", lambda: 2)) == (10**15 + 5, 2)
+    cut = gate.writer.cut()
+    assert cut is not None
+    assert len(cut.payload) < 12, "differences to what was replayed"
+    third = replaying([*first, cut])
+    assert [third.now(forbidden), third.ask("rates", forbidden)] == [10**15, 1]
+    assert [third.now(forbidden), third.ask("rates", forbidden)] == [10**15 + 5, 2]
+
+
 def test_a_log_that_does_not_go_on_where_the_snapshot_ends_is_an_error() -> None:
     log, _ = recorded(lambda g: g.record(Linger()))
     gate = Gate(LogWriter(0))

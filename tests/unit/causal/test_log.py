@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from clonos_py.causal.determinants import Linger, Order, Time, decode
+from clonos_py.causal.codec import decode
+from clonos_py.causal.determinants import Linger, Order, Time
 from clonos_py.causal.log import CausalStore, LogWriter, merge
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.segments import Segment
@@ -35,6 +37,38 @@ def test_a_new_epoch_starts_a_new_segment_at_its_own_offset() -> None:
     assert (rest.epoch, rest.start, rest.count) == (0, 0, 1)
     assert (cut.epoch, cut.epoch_start, cut.start) == (4, 1, 1)
     assert writer.cut() is None
+
+
+def test_a_log_that_is_never_asked_for_is_only_counted() -> None:
+    writer = LogWriter(0, keeps=False)
+    writer.append(Order(1, 3))
+    assert (writer.offset, writer.full, writer.cut()) == (3, False, None)
+
+
+def test_a_new_life_makes_what_was_held_void_and_an_old_one_is_not_heard_any_more() -> None:
+    store = CausalStore()
+    store.append(segment(0, 3, task=1), 0)
+    store.append(segment(0, task=2), 0)
+    position = store.position
+    store.append(replace(segment(0, payload=b"anew", task=1), life=1), 0)
+    assert not store.append(segment(3, task=1), 0)
+    assert [s.payload for s in store.of(1)] == [b"anew"]
+    assert store.since(position, lambda task: task == 1) == store.of(1)
+    assert store.size_bytes == len(b"anew") + len(b"x")
+
+
+def test_merging_takes_the_newest_life() -> None:
+    old, new = segment(0, 9), replace(segment(0, payload=b"anew"), life=1)
+    assert merge([[old], [new]], 0) == [new]
+
+
+def test_where_nothing_is_held_that_is_not_stable_nothing_ends() -> None:
+    store = CausalStore()
+    assert store.end(0) is None
+    store.append(segment(0, 3), 0)
+    assert store.end(0) == 3
+    store.truncate(1)
+    assert store.end(0) is None
 
 
 def test_a_segment_over_two_paths_is_held_once() -> None:

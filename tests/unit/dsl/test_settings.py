@@ -81,6 +81,7 @@ def test_the_switch_for_tracebacks_is_no_setting() -> None:
         ("parallelism", "two", "'two' is not a whole number"),
         ("parallelism", True, "True is not a whole number"),
         ("guarantee", "exactly_once", "'exactly_once' is none of exactly-once, at-least-once, at-most-once"),
+        ("beyond_sharing_depth", "both", "'both' is none of consistency, availability"),
         ("sharing_depth", "deep", "'deep' is neither 'full' nor a number of hops"),
         ("checkpoint_interval", 5, "5 is no duration: write it with its unit"),
         ("checkpoint_interval", "-5s", "'-5s' is not longer than nothing"),
@@ -122,6 +123,8 @@ def test_guarantee_and_sharing_depth_follow_from_each_other() -> None:
     [
         ({"guarantee": "exactly-once", "sharing_depth": 0}, r"guarantee = exactly-once \(Job\(\.\.\.\)\) contradicts"),
         ({"guarantee": "at-most-once", "sharing_depth": 1}, "at-most-once replays nothing"),
+        ({"guarantee": "at-least-once", "beyond_sharing_depth": "availability"}, "below exactly-once nothing is ever"),
+        ({"sharing_depth": 0, "beyond_sharing_depth": "consistency"}, "below exactly-once nothing is ever"),
         ({"parallelism": 200}, "every task needs a key group"),
         ({"address": "host:6379", "runtime": "local"}, "only the ray runtime joins a cluster"),
         ({"fresh": True}, "without a checkpoint folder every run is fresh"),

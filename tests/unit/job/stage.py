@@ -94,11 +94,11 @@ class Stage:
         """The process started last for a task: it stands by, once the job is deployed."""
         return [i.process for i in self.told if isinstance(i, StartProcess) and i.task == task][-1]
 
-    def answer(self, severs: Sequence[tuple[int, Sever]]) -> list[JobInstruction]:
-        """Survivors say that they hold nothing."""
+    def answer(self, severs: Sequence[tuple[int, Sever]], depends: Sequence[int] = ()) -> list[JobInstruction]:
+        """Survivors say that they hold nothing, and have received from these inputs."""
         since = len(self.told)
         for process, sever in severs:
-            self.say(Holdings(process, sever.round, [], []))
+            self.say(Holdings(process, sever.round, [], [], depends=list(depends)))
         return self.told[since:]
 
     def snapshot(self, *tasks: TaskId, checkpoint: int) -> list[JobInstruction]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from clonos_py.causal.determinants import Order, encode
+from clonos_py.causal.codec import encode
+from clonos_py.causal.determinants import Order
 from clonos_py.job.events import ProcessDied
 from clonos_py.model.messages import Holdings, Replay, Sever
 from clonos_py.model.segments import Segment

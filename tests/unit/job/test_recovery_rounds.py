@@ -27,6 +27,7 @@ from clonos_py.model.messages import (
     Running,
     Sever,
     Suspect,
+    Trigger,
 )
 from tests.unit.job.stage import (
     MIDDLE,
@@ -143,12 +144,53 @@ def test_what_a_fenced_process_says_is_ignored() -> None:
 def test_orphans_are_rolled_back_in_a_new_generation() -> None:
     stage = deployed(chain(sharing_depth=1))
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    dead = stage.process(MIDDLE)
     before = {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}
-    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
+    before.add(stage.process(MIDDLE))
+    instructions = stage.answer(severs, depends=[0])
     assert Happening.ROLLED_BACK in happened(instructions)
     assert of(instructions, OpenGeneration) == [OpenGeneration(2)]
-    assert before - {i.process for i in of(instructions, KillProcess)} == {stage.process(MIDDLE)}
+    assert {i.process for i in of(instructions, KillProcess)} >= before - {dead}
     assert {m.attempt for _, m in sent(stage.start_up(), Promote)} == {Attempt(2, 1)}
+
+
+def test_survivors_that_have_received_nothing_are_no_orphans() -> None:
+    stage = deployed(chain(sharing_depth=1))
+    stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    replays = stage.answer(sent(instructions, Sever))
+    assert receivers(replays, Replay) == {stage.process(SOURCE), stage.process(MIDDLE)}
+
+
+def test_a_job_that_prefers_availability_starts_orphaned_tasks_anew_and_says_so() -> None:
+    stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True))
+    stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    first = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
+    instructions = stage.answer(first, depends=[0])
+    assert happened(instructions) == [Happening.LAPSED]
+    second = dict(sent(instructions, Sever))
+    assert second.keys() == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}, "replacements are told, too"
+    assert [peer.reset for peer in second[stage.process(SINK)].replacements] == [True]
+    replays = dict(sent(stage.answer(list(second.items()), depends=[0]), Replay))
+    assert replays.keys() == {stage.process(SOURCE), stage.process(MIDDLE)}
+    assert {(replay.life, len(replay.log), len(replay.expected)) for replay in replays.values()} == {(1, 0, 0)}
+
+
+def test_who_received_what_was_sent_anew_starts_anew_itself_until_a_checkpoint_is_complete() -> None:
+    stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=SECOND_US))
+    stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    lapse = stage.answer(sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever), depends=[0])
+    stage.answer(sent(lapse, Sever))
+    stage.start_up()
+    again = stage.say(ProcessDied(stage.process(SINK), "killed"))
+    assert Happening.LAPSED in happened(again)
+    stage.answer(sent(again, Sever))
+    stage.start_up()
+    (trigger,) = {message.checkpoint for _, message in sent(stage.wait(SECOND_US), Trigger)}
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=trigger)
+    stage.say(ManifestWritten(trigger))
+    assert Happening.LAPSED not in happened(stage.say(ProcessDied(stage.process(SINK), "killed")))
 
 
 def test_consecutive_failures_within_the_sharing_depth_are_healed() -> None:

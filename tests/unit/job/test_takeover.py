@@ -240,4 +240,5 @@ def test_orphans_of_failures_that_nobody_saw_are_rolled_back() -> None:
     stage.say(ProcessDied(1, "killed"))
     stage.say(ProcessDied(2, "killed"))
     answer(stage, task(3), Present(4), Present(5), Present(6))
+    stage.answer(sent(stage.told, Sever), depends=[0])
     assert Happening.ROLLED_BACK in happened(stage.told)

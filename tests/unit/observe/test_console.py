@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.observe.console import bytes_text, duration_text, view, watch
+from clonos_py.observe.console import bytes_text, duration_text, summary, view, watch
 from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -19,6 +19,7 @@ from clonos_py.observe.events import (
     Finished,
     FirstNewEffect,
     KillMissed,
+    Lapsed,
     Progress,
     Recovered,
     Replayed,
@@ -108,6 +109,17 @@ def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
     )
     assert "checkpoint 2 aborted: timed out after 10s" in text
     assert "rolled back to checkpoint 1: determinants of join[0] are lost" in text
+
+
+def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> None:
+    status = told(
+        *STORY, Lapsed(at_us=3_100_000, checkpoint=1, reason="b[0] depends on a[0]"), Finished(at_us=4_000_000)
+    )
+    line = "exactly-once lapsed, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
+    assert line in drawn(status)
+    first, *rest = summary("hot", status)
+    assert first.endswith("1 checkpoint, 1 recovery, 1 lapse")
+    assert f"  {line}" in rest
 
 
 def test_what_was_not_as_ordered_remains_in_the_sum() -> None:

@@ -18,6 +18,7 @@ from clonos_py import (
     session,
     tumbling,
 )  # fmt: skip
+from clonos_py.dsl.settings import resolve
 from clonos_py.plan.physical import plan
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import Label, Watch, nexmark, quick, shape
@@ -270,3 +271,21 @@ def test_a_total_of_money_may_be_money() -> None:
     job = Job("money")
     bids(job).key_by("auction").window(tumbling("1s")).aggregate(Total, total=col("price").sum()).sink(Nowhere())
     assert plan(job).vertices[1].operators[0].schemas[0] == Total.schema()
+
+
+def test_a_sharing_depth_below_full_is_told_with_what_it_covers() -> None:
+    job = Job("word-count", sharing_depth=1)
+    job.source(Rows(Label)).flat_map(words).key_by("word").aggregate(n=count()).changes().rebalance().sink(Nowhere("c"))
+    assert "sharing depth 1 of 2 covers that many consecutive failures; with more at once the job rolls back" in (
+        plan(job).notes
+    )
+    available = resolve({"sharing_depth": 1, "beyond_sharing_depth": "availability"})
+    assert plan(job, available).notes[-1].endswith("with more at once the job goes on at-least-once")
+    assert not any("sharing depth" in note for note in plan(job, resolve({})).notes)
+
+
+def test_at_most_once_keeps_only_what_sources_have_read() -> None:
+    job = Job("word-count", guarantee="at-most-once")
+    job.source(Rows(Label)).flat_map(words).key_by("word").aggregate(n=count()).changes().rebalance().sink(Nowhere("c"))
+    planned = plan(job)
+    assert [task.vertex for task in planned.tasks if planned.logged(task)] == [planned.vertices[0].name]

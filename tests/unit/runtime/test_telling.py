@@ -6,7 +6,7 @@ from typing import Any
 
 from clonos_py.job.events import Happening, Report
 from clonos_py.model.ids import TaskId
-from clonos_py.observe.events import Event, Finished, KillMissed, Progress, StandbyUnready, TaskFailed
+from clonos_py.observe.events import Event, Finished, KillMissed, Lapsed, Progress, StandbyUnready, TaskFailed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.telling import News, Teller
 from clonos_py.task.events import Observed
@@ -59,6 +59,13 @@ def test_a_standby_that_is_not_ready_is_told_with_its_reason() -> None:
     report = Report(Happening.STANDBY_UNREADY, MIDDLE, {"checkpoint": 3, "reason": "a chunk is damaged"})
     events = told(Teller(three(), BEGAN_US, heard.append), heard, News(reports=[(BEGAN_US + 7, report)]))
     assert events[0] == StandbyUnready(at_us=7, task=MIDDLE, checkpoint=3, reason="a chunk is damaged")
+
+
+def test_a_lapse_is_told_with_the_checkpoint_since_which_rows_may_count_twice() -> None:
+    heard: list[Event] = []
+    report = Report(Happening.LAPSED, None, {"checkpoint": 3, "reason": "an orphan"})
+    events = told(Teller(three(), BEGAN_US, heard.append), heard, News(reports=[(BEGAN_US + 7, report)]))
+    assert events[0] == Lapsed(at_us=7, checkpoint=3, reason="an orphan")
 
 
 def last_progress(found: dict[int, tuple[TaskId, dict[str, Any]]]) -> Progress:

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from clonos_py.causal.determinants import Determinant, Landmark, SourceRead, Trigger, decode
+from clonos_py.causal.codec import LogCodec
+from clonos_py.causal.determinants import Determinant, Landmark, SourceRead, Trigger
 from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt
@@ -48,7 +49,7 @@ class Run:
     """A source task that the test steps at times of its own."""
 
     def __init__(self, log: Sequence[Segment] = (), state: TakeState | None = None) -> None:
-        self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US, unsent_max=1)
+        self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
         self.events: list[Any] = []
         if state is not None:
             self.machine.offer(state)
@@ -64,11 +65,15 @@ class Run:
 
     @property
     def segments(self) -> list[Segment]:
+        """All that was logged. What no frame depends on yet is handed over for this."""
+        if (rest := self.machine._writer.cut()) is not None:
+            self.events.append(Produced(rest, ()))
         return [event.log for event in self.of(Produced) if event.log is not None]
 
     @property
     def log(self) -> list[Determinant]:
-        return [determinant for segment in self.segments for determinant in decode(segment.payload)]
+        codec = LogCodec()
+        return [determinant for segment in self.segments for determinant in codec.load(segment)]
 
     @property
     def frames(self) -> list[tuple[int, Frame]]:

@@ -3,15 +3,17 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
-from clonos_py.causal.determinants import Order, encode
+from clonos_py.causal.codec import encode
+from clonos_py.causal.determinants import Order
 from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError, SpillError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer, Restore
 from clonos_py.model.retention import Spill
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import Reach, Segment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
@@ -227,7 +229,7 @@ def test_the_answer_says_what_was_received_and_which_logs_are_held() -> None:
     link = running()
     link.handle(arrived(0, UP_LOG, checksum=77))
     (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
-    assert holdings == control.Holdings(5, 2, [UP_LOG], [Expectation(INPUT, 1, [(0, 77)])])
+    assert holdings == control.Holdings(5, 2, [UP_LOG], [Expectation(INPUT, 1, [(0, 77)])], depends=[0])
 
 
 def test_what_an_old_connection_still_brings_is_not_heard() -> None:
@@ -284,6 +286,23 @@ def test_the_task_is_held_back_while_its_receiver_is_behind() -> None:
     link.handle(subscribe())
     assert task.MayProduce(False) in handed(link.handle(produced(*range(40))))
     assert task.MayProduce(True) in handed(link.handle(io.Acknowledged(TO_DOWN, 16)))
+
+
+def test_what_a_receiver_has_got_from_others_is_not_sent_to_it_and_what_it_lacks_is() -> None:
+    link = running()
+    link.handle(subscribe())
+    link.handle(produced(0))
+    further = replace(UP_LOG, start=1)
+    link.handle(io.Acknowledged(TO_DOWN, 1, [Reach(UP_LOG.task, 0, 1)]))
+    link.handle(arrived(0, UP_LOG))
+    (known,) = of(link.handle(produced(1, log=OWN_LOG)), io.SendFrame)
+    link.handle(arrived(1, further))
+    (new,) = of(link.handle(produced(2)), io.SendFrame)
+    assert (known.header.delta, new.header.delta) == ([OWN_LOG], [further])
+    again = of(link.handle(subscribe(connection=21)), io.SendFrame)
+    assert again[0].header.delta == [UP_LOG, OWN_LOG, further], (
+        "knowledge of what a receiver holds dies with its connection"
+    )
 
 
 # ---- frames on disk

@@ -1,0 +1,150 @@
+"""What causal logging sends: bytes of determinants per record and per frame, for every sharing depth, on a deep graph.
+
+All tasks run in this process, on the wall clock. Compared are the logs as they are sent with a plain encoding, in
+which every determinant is an array of its own, arrivals one by one. ``again`` is the share of log bytes that their
+receiver had got before over another path, ``of all`` the share of the logs in everything that is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+import msgspec
+
+from clonos_py.bench.nexmark.jobs import build
+from clonos_py.bench.nexmark.running import Order
+from clonos_py.bench.tables import show
+from clonos_py.causal.codec import LogCodec
+from clonos_py.causal.determinants import Determinant
+from clonos_py.causal.determinants import Order as Arrivals
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.connectors import BlackholeSink
+from clonos_py.dsl.settings import Settings
+from clonos_py.model.segments import Segment
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.local.clock import RealTime
+from clonos_py.runtime.local.run import LocalPorts
+from clonos_py.runtime.orders import limits, policy, raise_for
+from clonos_py.runtime.ray.wire_codec import encode_header
+from clonos_py.runtime.world import LocalProcess, World
+from clonos_py.runtime.world import Settings as WorldSettings
+from clonos_py.task.instructions import SendFrame
+
+_QUERIES = ("chain", "wide_chain")
+_DEPTHS = ("1", "2", "full")
+
+
+@dataclass
+class Tally:
+    """Of everything that was sent between tasks."""
+
+    frames: int = 0
+    rows: int = 0
+    data_bytes: int = 0
+    log_bytes: int = 0
+    plain_bytes: int = 0
+    again_bytes: int = 0
+    _plain: dict[tuple[int, int], int] = field(default_factory=dict)
+    _codecs: dict[int, LogCodec] = field(default_factory=dict)
+    _held: set[tuple[int, int, int]] = field(default_factory=set)
+
+    def count(self, receiver: int, wish: SendFrame, data_bytes: int) -> None:
+        """One frame to a process."""
+        header = wish.header
+        self.frames += 1
+        self.rows += header.rows
+        self.data_bytes += data_bytes
+        self.log_bytes += len(encode_header(header)) - len(encode_header(msgspec.structs.replace(header, delta=[])))
+        for segment in header.delta:
+            self._count_segment(receiver, segment)
+
+    def _count_segment(self, receiver: int, segment: Segment) -> None:
+        key = segment.task, segment.start
+        if key not in self._plain:  # a task is the first to send its own log, and sends it in order
+            codec = self._codecs.setdefault(segment.task, LogCodec())
+            self._plain[key] = sum(plain_bytes(determinant) for determinant in codec.load(segment))
+        self.plain_bytes += self._plain[key]
+        if (receiver, *key) in self._held:
+            self.again_bytes += len(msgspec.msgpack.encode(segment))
+        self._held.add((receiver, *key))
+
+
+def plain_bytes(determinant: Determinant) -> int:
+    """Of one array for each event."""
+    if isinstance(determinant, Arrivals):
+        return determinant.count * len(msgspec.msgpack.encode(Arrivals(determinant.channel, 1)))
+    return len(msgspec.msgpack.encode(determinant))
+
+
+class Counted(World):
+    """A world in which every frame is counted when it is sent."""
+
+    tally: Tally
+
+    def _send_frame(self, process: LocalProcess, wish: SendFrame) -> None:
+        connection = self._connections.get(wish.connection)
+        if connection is not None:
+            size = self._codec.size_bytes(wish.body) if wish.body is not None else 0
+            self.tally.count(connection.receiver.number, wish, size)
+        super()._send_frame(process, wish)
+
+
+def measure(query: str, events: int, settings: Settings) -> Tally:
+    """One run of a query to its end."""
+    planned = plan(build(query, Order(query, events).source(settings), BlackholeSink()), settings)
+    clock = RealTime()
+    world = Counted(
+        planned,
+        MemoryStore(planned.job),
+        clock,
+        lambda task: LocalPorts(clock),
+        WorldSettings(policy(settings), limits(settings), settings.linger_us),
+    )
+    world.tally = Tally()
+    raise_for(world.run())
+    return world.tally
+
+
+def rows(queries: tuple[str, ...], events: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A line of the table for each depth of each query."""
+    for query in queries:
+        for depth in _DEPTHS:
+            settings = resolved({"parallelism": 4, "standbys": 0}, {**given, "sharing_depth": depth})
+            tally = measure(query, events, settings)
+            sent = tally.data_bytes + tally.log_bytes
+            yield (
+                query,
+                depth,
+                f"{tally.frames:,}",
+                *(f"{size / tally.rows:.4f}" for size in (tally.plain_bytes, tally.log_bytes)),
+                *(f"{size / tally.frames:.1f}" for size in (tally.plain_bytes, tally.log_bytes)),
+                f"{tally.again_bytes / max(tally.log_bytes, 1):.0%}",
+                f"{tally.log_bytes / sent:.3%}",
+                f"{tally.again_bytes / sent:.3%}",
+            )
+
+
+def run(queries: tuple[str, ...], events: int, **given: Any) -> None:
+    """Measures and prints."""
+    unknown = [query for query in queries if query not in _QUERIES]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]} is no deep graph: choose of {', '.join(_QUERIES)}")
+    each = ("plain B/row", "B/row", "plain B/frame", "B/frame")
+    headings = ("query", "depth", "frames", *each, "again", "of all", "again of all")
+    show("Determinants sent, 5 shuffles, 4 tasks each", headings, rows(queries or _QUERIES, events, given))
+
+
+command = click.Command(
+    "determinants",
+    callback=run,
+    params=[
+        click.Argument(["queries"], nargs=-1),
+        click.Option(["--events"], type=click.IntRange(1), default=2_000_000, show_default=True, help="Events read."),
+        *setting_options("parallelism", "frame_rows", "linger", "checkpoint_interval"),
+    ],
+    help="Bytes of determinants per record and frame on a deep graph at depth 1, 2 and full, against a plain encoding.",
+)

@@ -1,0 +1,263 @@
+"""The wire form of a log: its segments, one after the other, each coded against what came before it in its epoch.
+
+A segment is one flat msgpack array of numbered codes, each followed by its fields. An arrival is a single small
+number; arrivals that repeat in a pattern, as those of channels taken in turn do, are a copy of what stands so many
+places before (Lempel and Ziv, 1977). Times and timers are differences, a read goes on where the last one of its
+partition stopped, and the kind of a service is spelled out once. What has no code of its own is written as it is.
+
+Decoding bytes gives determinants or raises CodecError, whatever the bytes. A codec that has decoded a log goes on
+coding where the log ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from clonos_py.causal.determinants import (
+    Answer,
+    Determinant,
+    Linger,
+    Merged,
+    Order,
+    SourceRead,
+    Time,
+    TimerFired,
+)
+from clonos_py.model.errors import CodecError
+from clonos_py.model.segments import Segment
+
+_COPY, _TIME, _TIMER, _LINGER, _READ, _ANSWER, _MERGED, _OTHER = range(8)
+_ORDER = 8
+"""From here on: an arrival. Even ones of channel (code - 8) / 2 once, odd ones are followed by how often."""
+_COPY_AT_LEAST = 4
+_COPIED_MAX = 1 << 16
+"""So many determinants at most come out of the copies of one segment."""
+_FAR = 1 << 62
+_KINDS_MAX = 64
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[Any])
+
+
+class LogCodec:
+    """For the segments of one log, in their order. ``epoch`` is the one that its memory is of."""
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.open_epoch(epoch)
+
+    def open_epoch(self, epoch: int) -> None:
+        """Forgets what came before: the first segment of an epoch can be read without earlier ones."""
+        self.epoch = epoch
+        self._time_us = 0
+        self._timer_us = 0
+        self._stops: dict[int, int] = {}
+        self._kinds: list[str] = []
+
+    # ---- encoding
+
+    def encode(self, determinants: Sequence[Determinant]) -> bytes:
+        """Raises CodecError when an answer holds something that is not plain data."""
+        flat: list[Any] = []
+        copies = _Copies(determinants)
+        position = 0
+        while position < len(determinants):
+            if length := copies.length(position):
+                flat += (_COPY, copies.distance, length)
+                position += length
+                continue
+            self._put(determinants[position], flat)
+            position += 1
+        try:
+            return _encoder.encode(flat)
+        except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+            raise CodecError(
+                f"a determinant cannot be encoded: {problem}; service answers must be plain data"
+            ) from problem
+
+    def _put(self, determinant: Determinant, flat: list[Any]) -> None:
+        match determinant:
+            case Order(channel, 1):
+                flat.append(_ORDER + 2 * channel)
+            case Order(channel, count):
+                flat += (_ORDER + 2 * channel + 1, count)
+            case Merged(channel, count):
+                flat += (_MERGED, channel, count)
+            case Linger():
+                flat.append(_LINGER)
+            case Time(now_us) if determinant == Time(now_us) and abs(now_us - self._time_us) < _FAR:
+                flat += (_TIME, now_us - self._time_us)
+                self._time_us = now_us
+            case TimerFired(operator, at_us) if abs(at_us - self._timer_us) < _FAR:
+                flat += (_TIMER, operator, at_us - self._timer_us)
+                self._timer_us = at_us
+            case SourceRead(partition, start, stop, checksum) if start == self._stops.get(partition, 0) <= stop < _FAR:
+                flat += (_READ, partition, stop - start, checksum)
+                self._stops[partition] = stop
+            case Answer(kind, value):
+                flat += (_ANSWER, self._coded(kind), value)
+            case _:
+                flat += (_OTHER, determinant)
+                self._remember(determinant)
+
+    def _coded(self, kind: str) -> int | str:
+        if kind in self._kinds:
+            return self._kinds.index(kind)
+        self._learn(kind)
+        return kind
+
+    def _learn(self, kind: str) -> None:
+        if len(self._kinds) < _KINDS_MAX:
+            self._kinds.append(kind)
+
+    def _remember(self, determinant: Determinant) -> None:
+        """What is written as it is says where the next one begins, too."""
+        match determinant:
+            case SourceRead(partition=partition, stop=stop):
+                self._stops[partition] = stop
+            case Time(now_us=now_us):
+                self._time_us = now_us
+            case TimerFired(at_us=at_us):
+                self._timer_us = at_us
+
+    # ---- decoding
+
+    def decode(self, data: bytes) -> list[Determinant]:
+        """Raises CodecError on anything that ``encode`` would not have made after what was decoded before."""
+        try:
+            flat = _decoder.decode(data)
+            return self._read(iter(flat))
+        except (msgspec.MsgspecError, ValueError, LookupError, StopIteration, RecursionError) as problem:
+            raise CodecError(f"{len(data)} bytes are no determinants: {problem or type(problem).__name__}") from problem
+
+    def load(self, segment: Segment) -> list[Determinant]:
+        """The determinants of the log's next segment."""
+        if segment.epoch != self.epoch:
+            self.open_epoch(segment.epoch)
+        return self.decode(segment.payload)
+
+    def _read(self, fields: Any) -> list[Determinant]:
+        found: list[Determinant] = []
+        copied = 0
+        for code in fields:
+            if _number(code) >= _ORDER:
+                channel, repeated = divmod(code - _ORDER, 2)
+                found.append(Order(channel, _count(next(fields)) if repeated else 1))
+            elif code == _COPY:
+                copied += _copy(found, _number(next(fields)), _count(next(fields)), _COPIED_MAX - copied)
+            else:
+                found.append(self._READERS[code](self, fields))
+        return found
+
+    def _read_time(self, fields: Any) -> Determinant:
+        self._time_us += _number(next(fields), -_FAR)
+        return Time(self._time_us)
+
+    def _read_timer(self, fields: Any) -> Determinant:
+        operator = _number(next(fields))
+        self._timer_us += _number(next(fields), -_FAR)
+        return TimerFired(operator, self._timer_us)
+
+    def _read_linger(self, fields: Any) -> Determinant:
+        return Linger()
+
+    def _read_read(self, fields: Any) -> Determinant:
+        partition = _number(next(fields))
+        start = self._stops.get(partition, 0)
+        stop = self._stops[partition] = start + _number(next(fields))
+        return SourceRead(partition, start, stop, _number(next(fields)))
+
+    def _read_answer(self, fields: Any) -> Determinant:
+        kind = next(fields)
+        if isinstance(kind, str):
+            self._learn(kind)
+        else:
+            kind = self._kinds[_number(kind)]
+        return Answer(kind, next(fields))
+
+    def _read_merged(self, fields: Any) -> Determinant:
+        return Merged(_number(next(fields)), _count(next(fields)))
+
+    def _read_other(self, fields: Any) -> Determinant:
+        determinant: Determinant = msgspec.convert(next(fields), Determinant)
+        if isinstance(determinant, Order | Merged):
+            _count(determinant.count)
+        self._remember(determinant)
+        return determinant
+
+    _READERS: ClassVar[dict[int, Callable[[LogCodec, Any], Determinant]]] = {
+        _TIME: _read_time,
+        _TIMER: _read_timer,
+        _LINGER: _read_linger,
+        _READ: _read_read,
+        _ANSWER: _read_answer,
+        _MERGED: _read_merged,
+        _OTHER: _read_other,
+    }
+
+
+class _Copies:
+    """Finds arrivals that stand in the same order a little before."""
+
+    def __init__(self, determinants: Sequence[Determinant]) -> None:
+        self._all = determinants
+        self._last: dict[Determinant, int] | None = {} if len(determinants) > _COPY_AT_LEAST else None
+        self._left = _COPIED_MAX
+        self.distance = 0
+
+    def length(self, position: int) -> int:
+        """How many from ``position`` on stand ``distance`` before, too; 0 if it is not worth a copy."""
+        here = self._all[position]
+        if self._last is None or not isinstance(here, Order | Merged):
+            return 0
+        before = self._last.get(here, position)
+        self._last[here] = position
+        self.distance = position - before
+        length = 0
+        while self.distance and length < self._left and self._repeats(position + length):
+            length += 1
+        if length < _COPY_AT_LEAST:
+            return 0
+        self._left -= length
+        return length
+
+    def _repeats(self, position: int) -> bool:
+        if position >= len(self._all):
+            return False
+        here = self._all[position]
+        return isinstance(here, Order | Merged) and here == self._all[position - self.distance]
+
+
+def _copy(found: list[Determinant], distance: int, length: int, most: int) -> int:
+    if not 0 < distance <= len(found) or length > most:
+        raise ValueError("a copy of what is not there, or of too much")
+    for _ in range(length):
+        determinant = found[-distance]
+        if not isinstance(determinant, Order | Merged):
+            raise ValueError("a copy of something else than arrivals")
+        found.append(determinant)
+    return length
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{value!r} where a number is expected")
+    return value
+
+
+def _count(value: Any) -> int:
+    if _number(value) < 1:
+        raise ValueError("a run that is shorter than one")
+    return value  # type: ignore[no-any-return]
+
+
+def encode(determinants: Sequence[Determinant]) -> bytes:
+    """The wire form of a log's first segment."""
+    return LogCodec().encode(determinants)
+
+
+def decode(data: bytes) -> list[Determinant]:
+    """The determinants of a log's first segment. Raises CodecError."""
+    return LogCodec().decode(data)

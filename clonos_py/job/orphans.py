@@ -1,0 +1,72 @@
+"""Orphans: survivors that depend on determinants which died with their holders (Clonos, section 5.3 and Figure 4; D10).
+
+    failed --> failed, or alive and not caught up --> ... --> survivor
+
+What a failed task decided travels with its frames down every path, as far as the sharing depth allows. A path is
+covered where it meets a process that is alive, within the depth all the way, and caught up; what lies beyond depends
+on nothing that this holder does not know. A process that is met before, and has received anything from there, is an
+orphan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.messages import Holdings
+from clonos_py.model.plan import PhysicalPlan
+
+Survivors = Mapping[TaskId, Holdings]
+"""What the process that is a task has answered. Tasks whose process has only now been told to be it are not in it."""
+
+
+def orphans(plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors) -> dict[TaskId, TaskId]:
+    """By failed task whose determinants are lost: one that depends on them. Empty if replay can heal the failures."""
+    found = {}
+    for origin in sorted(failed):
+        dependant = _dependant(plan, origin, survivors) or _lost(plan, origin, survivors)
+        if dependant is not None:
+            found[origin] = dependant
+    return found
+
+
+def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[TaskId]) -> str:
+    """For people."""
+    origin, dependant = min(found.items())
+    depth = plan.depth if plan.sharing_depth < 0 else plan.sharing_depth
+    names = ", ".join(str(task) for task in sorted(failed))
+    return (
+        f"{dependant} depends on {origin}, whose determinants died with {names}: sharing depth {depth} covers "
+        f"{depth} consecutive failures"
+    )
+
+
+def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
+    """Goes down every path from a failed task as far as nobody covers it."""
+    number = plan.tasks.index(origin)
+    front: list[tuple[ChannelId, bool]] = [(channel, True) for channel in plan.outputs[origin]]
+    seen = set(front)
+    while front:
+        channel, carried = front.pop()
+        task = plan.receiver(channel)
+        carried = carried and plan.shares(origin, task)
+        answer = survivors.get(task)
+        if answer is not None:
+            index = plan.inputs[task].index(channel)
+            if carried and number not in answer.lacking.get(index, ()):
+                continue
+            if index in answer.depends or (index in answer.told and not carried):
+                return task
+            if answer.settled and index not in answer.told:
+                continue
+        onward = {(output, carried) for output in plan.outputs[task]} - seen
+        seen |= onward
+        front += sorted(onward)
+    return None
+
+
+def _lost(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
+    """A process that has yet to replay a log depends on as much of the upstream logs as those who gave it had."""
+    number = plan.tasks.index(origin)
+    held = max((s.stop for answer in survivors.values() for s in answer.logs if s.task == number), default=0)
+    return next((task for task, answer in sorted(survivors.items()) if answer.needs.get(number, 0) > held), None)

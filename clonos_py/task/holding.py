@@ -1,0 +1,126 @@
+"""What a process holds of its own and of upstream tasks' logs, and what of them it may lack (D6, D10).
+
+A process that takes a failed task's place holds nothing at first. Until it has caught up it is no holder of the logs
+that its predecessor held: neither of its own, which the coordinator sends, nor of upstream ones, which come with the
+first frame of every connection. What a sender lacks itself, it says with each frame.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from clonos_py.causal.codec import LogCodec
+from clonos_py.causal.determinants import Merged, Order
+from clonos_py.causal.log import CausalStore
+from clonos_py.channel.frames import FrameHeader, FrameKind
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Holdings, Replay, Sever
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.segments import Reach, Segment
+from clonos_py.task.receiving import InputChannel
+
+
+def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:
+    """The logs that ``task`` passes on to ``receiver``: its own and upstream ones within the sharing depth, counted
+    along the shortest path (D6)."""
+    return frozenset(
+        number
+        for number, origin in enumerate(plan.tasks)
+        if (origin == task or task in plan.hops[origin]) and plan.shares(origin, receiver)
+    )
+
+
+class Holding:
+    """One per link. ``store.lacking`` is kept for the frames that leave."""
+
+    def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Sequence[InputChannel]) -> None:
+        self.store = CausalStore()
+        self._plan, self._task, self._inputs = plan, task, inputs
+        self._own = plan.tasks.index(task)
+        self._lacking: list[set[int]] = [set() for _ in inputs]
+        shared = [shared_logs(plan, channel.sender, task) for channel in inputs]
+        paths = Counter(number for logs in shared for number in logs)
+        self._several = [sorted(number for number in logs if paths[number] > 1) for logs in shared]
+        self._acknowledged = [self._untold(index) for index in range(len(inputs))]
+        self._told: set[int] = set()
+        self._needs: dict[int, int] = {}
+        self._settled = True
+        self.life = 0
+        """That of the task's own log."""
+
+    def succeed(self, attempt: Attempt) -> None:
+        """This process is ``attempt`` of its task now; only a first attempt has no predecessor."""
+        if attempt.counter > 1:
+            self._settled = False
+            self._lacking = [set(shared_logs(self._plan, channel.sender, self._task)) for channel in self._inputs]
+            self._note()
+
+    def replay(self, message: Replay) -> None:
+        """Takes the logs that the coordinator has gathered."""
+        self._settled, self.life, self._needs = True, message.life, dict(message.needs)
+        for segment in (*message.upstream, *message.log):
+            self.store.append(segment, self.store.stable)
+        codec = LogCodec()
+        spoken = (d for segment in message.log for d in codec.load(segment))
+        self._told = {d.channel for d in spoken if isinstance(d, Order | Merged)}
+        for lacking in self._lacking:
+            lacking.difference_update(message.complete)
+        self._note()
+
+    def take(self, index: int, header: FrameHeader) -> None:
+        """Takes in what came with a frame of input ``index``."""
+        if header.kind is FrameKind.LOG_ONLY:
+            self._acknowledged[index] = self._untold(index)
+        for segment in header.delta:
+            self.store.append(segment, header.stable)
+        self.store.truncate(header.stable)
+        if self._lacking[index]:
+            self._lacking[index].intersection_update(header.lacking)
+            self._note()
+
+    def news(self, index: int) -> list[Reach]:
+        """What the sender of an input need not send, since others have; only what it has not been told before."""
+        told = self._acknowledged[index]
+        found = [reach for number in self._several[index] if (reach := self.store.reach(number)) > told[number]]
+        told.update((reach.task, reach) for reach in found)
+        return found
+
+    def produced(self, segment: Segment) -> None:
+        """Takes in what the task has logged."""
+        self.store.append(msgspec.structs.replace(segment, life=self.life) if self.life else segment, self.store.stable)
+
+    def complete(self) -> None:
+        """A checkpoint that this process has taken is complete: what it lacked from before does not matter any more."""
+        self._told, self._needs = set(), {}
+        if self.store.lacking:
+            self._lacking = [set() for _ in self._inputs]
+            self._note()
+
+    def _untold(self, index: int) -> dict[int, Reach]:
+        """A new connection knows nothing of what its receiver holds."""
+        return {number: Reach(number, 0, 0) for number in self._several[index]}
+
+    def _note(self) -> None:
+        own = set() if self._settled else {self._own}
+        self.store.lacking = tuple(sorted(own.union(*self._lacking)))
+
+    def answer(self, process: int, message: Sever) -> Holdings:
+        """What the coordinator has to know to heal the failures."""
+        plan, failed = self._plan, {task for task, _ in message.attempts}
+        numbers = {plan.tasks.index(task) for task in failed}
+        upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
+        return Holdings(
+            process,
+            message.round,
+            [segment for number in sorted(numbers) for segment in self.store.of(number)],
+            [channel.expectation for channel in self._inputs if channel.sender in failed],
+            depends=[channel.index for channel in self._inputs if channel.has_received],
+            told=sorted(self._told),
+            lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
+            settled=self._settled,
+            ends={n: end for n in upstream if n not in numbers and (end := self.store.end(n)) is not None},
+            needs=self._needs,
+        )

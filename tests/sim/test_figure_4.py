@@ -1,0 +1,126 @@
+"""Every leaf of Figure 4 of the Clonos paper: sharing depth full or less, determinants in a survivor or not, survivors
+that depend on them or not. Each is a set of tasks of the witness job that die together in full flow.
+
+    numbers -> enrich -> left
+                     \\-> rank
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.job.events import Happening, JobPolicy
+from clonos_py.model.ids import TaskId
+from clonos_py.runtime.sim.witness import WitnessJob, disagreements
+from clonos_py.task.holding import Holding
+from tests.sim.worlds import INTERVAL_US, E, KillBehind, KillTogether, L, N, R, Run, run
+
+AVAILABLE = JobPolicy(checkpoint_interval_us=INTERVAL_US, availability=True)
+SEEDS = range(5)
+
+
+def kill(seed: int, depth: int, *tasks: TaskId, policy: JobPolicy | None = None) -> Run:
+    """Of a chain of parallelism 1, so that a set of failed tasks is what it says."""
+    made = run(seed, WitnessJob(parallelism=1, sharing_depth=depth), KillTogether(tasks, times=2), policy)
+    assert made.kills >= len(tasks), "nothing was killed"
+    assert made.ended is not None
+    assert made.ended.error is None, made.ended.message
+    return made
+
+
+def healed(made: Run) -> bool:
+    """Without a rollback, and with the right outputs."""
+    assert not disagreements(made.ledger, 200)
+    assert not made.of(Happening.LAPSED)
+    return not made.of(Happening.ROLLED_BACK)
+
+
+@pytest.mark.parametrize("tasks", [(N,), (E,), (N, E), (N, L), (E, L), (N, E, R)])
+def test_depth_is_full_and_a_survivor_has_the_determinants_they_guide_the_recovery(tasks: tuple[TaskId, ...]) -> None:
+    assert all(healed(kill(seed, -1, *tasks)) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("tasks", [(L,), (R,), (L, R), (E, L, R)])
+def test_depth_is_full_and_nobody_is_left_who_depends_any_execution_will_do(tasks: tuple[TaskId, ...]) -> None:
+    """Of the sinks nobody ever depends; of enrich only they did."""
+    assert all(healed(kill(seed, -1, *tasks)) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("depth", [-1, 1])
+def test_all_tasks_fail_the_job_goes_on_from_its_checkpoint_and_nothing_depended(depth: int) -> None:
+    for seed in SEEDS:
+        made = kill(seed, depth, N, E, L, R)
+        assert healed(made)
+        assert {report.detail["generation"] for report in made.of(Happening.DEPLOYED)} == {1}
+
+
+@pytest.mark.parametrize("tasks", [(N,), (E,), (N, L), (E, L), (N, L, R)])
+def test_depth_is_less_and_a_survivor_within_it_has_the_determinants_they_guide_the_recovery(
+    tasks: tuple[TaskId, ...],
+) -> None:
+    assert all(healed(kill(seed, 1, *tasks)) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("tasks", [(L, R), (E, L, R), (N, E, L, R)])
+def test_depth_is_less_and_holders_and_dependants_have_all_failed_any_execution_will_do(
+    tasks: tuple[TaskId, ...],
+) -> None:
+    assert all(healed(kill(seed, 1, *tasks)) for seed in SEEDS)
+
+
+@pytest.mark.parametrize("tasks", [(N, E), (N, E, L)])
+def test_depth_is_less_and_holders_have_failed_but_not_all_dependants_the_job_rolls_back(
+    tasks: tuple[TaskId, ...],
+) -> None:
+    for seed in SEEDS:
+        made = kill(seed, 1, *tasks)
+        assert not healed(made), "consistency is what a job prefers unless it says otherwise"
+        assert "depends on numbers[0]" in made.of(Happening.ROLLED_BACK)[0].detail["reason"]
+
+
+@pytest.mark.parametrize("tasks", [(N, E), (N, E, L)])
+def test_depth_is_less_and_dependants_are_left_but_availability_is_preferred_the_job_goes_on_at_least_once(
+    tasks: tuple[TaskId, ...],
+) -> None:
+    twice = 0
+    for seed in SEEDS:
+        made = kill(seed, 1, *tasks, policy=AVAILABLE)
+        assert not made.of(Happening.ROLLED_BACK)
+        assert made.of(Happening.LAPSED)
+        for witness in ("left", "right"):
+            assert set(made.ids(witness)) == set(range(200)), "nothing is lost"
+        twice += len(made.ids("right")) - 200
+    assert twice > 0, "nothing ever came twice: there was no lapse to survive"
+
+
+def test_depth_is_0_no_determinant_is_kept_and_the_job_is_at_least_once() -> None:
+    policy = JobPolicy(checkpoint_interval_us=INTERVAL_US, deduplicate=False)
+    for seed in SEEDS:
+        made = kill(seed, 0, N, E, policy=policy)
+        assert not made.of(Happening.ROLLED_BACK)
+        assert set(made.ids("left")) == set(made.ids("right")) == set(range(200))
+
+
+def behind(seed: int) -> Run:
+    """numbers fails while the replacement of enrich, the only holder of its determinants, has not heard from it yet."""
+    made = run(seed, WitnessJob(parallelism=1, sharing_depth=1), KillBehind(E, N))
+    assert made.kills == 2
+    assert not disagreements(made.ledger, 200)
+    return made
+
+
+def test_depth_is_less_and_the_holder_has_not_caught_up_it_counts_for_nothing() -> None:
+    assert all(behind(seed).of(Happening.ROLLED_BACK) for seed in SEEDS)
+
+
+def found_out(seed: int) -> bool:
+    try:
+        reports = behind(seed).of(Happening.ROLLED_BACK)
+    except AssertionError:
+        return True
+    return any("depends on" not in report.detail["reason"] for report in reports)
+
+
+def test_a_holder_that_claims_to_have_caught_up_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holding, "succeed", lambda self, attempt: None)
+    assert any(found_out(seed) for seed in range(200))

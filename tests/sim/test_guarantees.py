@@ -1,0 +1,82 @@
+"""The three guarantees of section 5.4 of the Clonos paper, as settings, under failures at any moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from clonos_py.dsl.settings import Settings, resolve
+from clonos_py.job.events import Happening
+from clonos_py.model.ids import TaskId
+from clonos_py.runtime.orders import policy
+from clonos_py.runtime.sim.run import simulate_plan
+from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from tests.sim.worlds import E, KillTogether, L, N, R, Run, run
+
+SEEDS = range(30)
+
+
+def witnessed(seed: int, settings: Settings) -> tuple[Ledger, list[str], int]:
+    """What the sinks committed, what happened, and how many kills there were."""
+    ledger, told = Ledger(), list[str]()
+    plan = WitnessJob(sharing_depth=settings.sharing_depth, gaps=settings.guarantee.value == "at-most-once").plan(
+        ledger
+    )
+    outcome = simulate_plan(
+        plan, seed, kills=4, policy=policy(settings), listener=lambda _, report: told.append(report.what.value)
+    )
+    problems = [problem for problem in outcome.problems if not problem.endswith(" rollbacks")]
+    assert not problems, (seed, problems, outcome.story)
+    return ledger, told, outcome.kills
+
+
+def settings(**given: object) -> Settings:
+    return resolve({"checkpoint_interval": "25ms", **given})
+
+
+def test_exactly_once_every_record_takes_effect_once() -> None:
+    for seed in SEEDS:
+        ledger, told, _ = witnessed(seed, settings(guarantee="exactly-once"))
+        assert not disagreements(ledger, 200), seed
+        assert "rolled back" not in told
+
+
+VICTIMS = ([N], [E], [L], [R], [N, E], [E, R], [N, E, L, R])
+
+
+def seen(made: Run, witness: str) -> Counter[int]:
+    """How often each record took effect."""
+    return Counter(made.ids(witness))
+
+
+@pytest.mark.parametrize("victims", VICTIMS)
+@pytest.mark.parametrize("given", [{"sharing_depth": 0}, {"guarantee": "at-least-once", "sharing_depth": "full"}])
+def test_at_least_once_no_record_is_lost_and_some_come_twice(given: dict[str, object], victims: list[TaskId]) -> None:
+    chosen, twice = settings(**given), 0
+    for seed in range(6):
+        job = WitnessJob(sharing_depth=chosen.sharing_depth)
+        made = run(seed, job, KillTogether(victims, times=2), policy(chosen))
+        assert made.kills
+        assert not made.of(Happening.ROLLED_BACK), "nothing is ever rolled back below exactly-once"
+        for name in ("left", "right"):
+            assert set(seen(made, name)) == set(range(200)), (seed, name)
+            twice += len(made.ids(name)) - 200
+    assert (twice > 0) == (victims not in ([L], [R])), "what sinks had not committed counts once"
+
+
+def test_beyond_the_sharing_depth_availability_loses_nothing_and_is_told() -> None:
+    lapses = twice = 0
+    for seed in SEEDS:
+        ledger, told, _ = witnessed(seed, settings(sharing_depth=1, beyond_sharing_depth="availability"))
+        assert "rolled back" not in told, seed
+        lapses += told.count("exactly-once lapsed")
+        doubled = 0
+        for name in ("left", "right"):
+            ids = [row["id"] for row in ledger.rows(name)]
+            assert set(ids) == set(range(200)), (seed, name)
+            doubled += len(ids) - 200
+        assert "exactly-once lapsed" in told or not doubled, (seed, "what came twice was not told")
+        twice += doubled
+    assert lapses > 0
+    assert twice > 0

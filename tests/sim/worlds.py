@@ -1,0 +1,127 @@
+"""Simulated runs of the witness job in which the test itself decides who dies when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
+from clonos_py.model.ids import TaskId
+from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.witness import Ledger, WitnessJob
+from clonos_py.runtime.world import LocalProcess, Settings, World
+from clonos_py.task.context import Ports
+from clonos_py.task.events import TaskState
+from clonos_py.task.pressure import LinkLimits
+
+INTERVAL_US = 25_000
+N, E, L, R = (TaskId(name, 0) for name in ("numbers", "enrich", "left", "rank"))
+"""The first tasks of the witness job's vertices."""
+
+
+@dataclass
+class Run:
+    """What is left of a run."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    reports: list[Report] = field(default_factory=list)
+    ended: EndJob | None = None
+    kills: int = 0
+
+    def of(self, what: Happening) -> list[Report]:
+        return [report for report in self.reports if report.what is what]
+
+    def ids(self, witness: str) -> list[int]:
+        return sorted(row["id"] for row in self.ledger.rows(witness))
+
+
+def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy: JobPolicy | None = None) -> Run:
+    """Runs to the end. ``faults`` is asked before every action."""
+    random_ = random.Random(seed)
+    time = VirtualTime(random_)
+    made = Run()
+    chosen = policy or JobPolicy(checkpoint_interval_us=INTERVAL_US)
+    settings = Settings(chosen, LinkLimits(window=random_.choice([1, 4, 16])), linger_us=2_000, events_max=400_000)
+    ports: Ports = SimulatedPorts(time.now_us, random_)
+    plan = job.plan(made.ledger)
+    world = World(
+        plan,
+        MemoryStore(plan.job),
+        time,
+        lambda task: ports,
+        settings,
+        lambda time_us, report: made.reports.append(report),
+        hook=lambda world: faults(world, made),
+    )
+    made.ended = world.run()
+    return made
+
+
+def active(world: World) -> list[LocalProcess]:
+    """The processes that are tasks, or have been told to be."""
+    return [world.processes[n] for n in sorted(world.processes) if world.processes[n].link.attempt is not None]
+
+
+def calm(world: World) -> bool:
+    """Whether every task runs and has caught up with whatever it was before."""
+    up = [p for p in active(world) if p.link.state in (TaskState.RUNNING, TaskState.FINISHED)]
+    return {p.task for p in up} == set(world.plan.tasks) and not any(p.link.store.lacking for p in up)
+
+
+class KillTogether:
+    """Kills these tasks in one moment, ``times`` times, each time when all is calm and everybody has much to lose."""
+
+    def __init__(self, tasks: Collection[TaskId], times: int = 1, frames_at_least: int = 6, pause: int = 0) -> None:
+        """``pause``: so many actions at least before each time."""
+        self._tasks, self._left, self._frames_at_least = tasks, times, frames_at_least
+        self._pause = self._not_before = pause
+
+    def __call__(self, world: World, made: Run) -> None:
+        if not self._left or world.ended is not None or world.actions_done < self._not_before or not calm(world):
+            return
+        owners = {p.task: p for p in active(world)}
+        if all(p.link.state is TaskState.RUNNING for p in owners.values()) and all(
+            owners[task].link.frames_at_stake >= self._frames_at_least for task in world.plan.tasks
+        ):
+            self._left -= 1
+            self._not_before = world.actions_done + self._pause
+            made.kills += len(self._tasks)
+            for task in sorted(self._tasks):
+                world.kill(owners[task].number)
+
+
+class KillOneAtATime:
+    """Kills anybody who runs, again and again, but never before all is calm."""
+
+    def __init__(self, seed: int, times: int) -> None:
+        self._random, self._left = random.Random(seed), times
+        self._not_before = 0
+
+    def __call__(self, world: World, made: Run) -> None:
+        if not self._left or world.ended is not None or world.actions_done < self._not_before or not calm(world):
+            return
+        self._left -= 1
+        made.kills += 1
+        world.kill(self._random.choice(active(world)).number)
+        self._not_before = world.actions_done + self._random.randrange(20, 300)
+
+
+class KillBehind:
+    """Kills ``first`` when all is calm, and ``second`` as soon as the replacement of ``first`` has been told to be it
+    and still lacks logs that its predecessor had."""
+
+    def __init__(self, first: TaskId, second: TaskId) -> None:
+        self._together, self._second, self._left = KillTogether([first]), second, True
+        self._first = first
+
+    def __call__(self, world: World, made: Run) -> None:
+        self._together(world, made)
+        owners = {p.task: p for p in active(world)}
+        replacement = owners.get(self._first)
+        if self._left and made.kills and replacement is not None and replacement.link.store.lacking:
+            self._left = False
+            made.kills += 1
+            world.kill(owners[self._second].number)

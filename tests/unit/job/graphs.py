@@ -1,0 +1,85 @@
+"""Small graphs of tasks for tests of orphans, and the same question answered from the definitions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+
+from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.messages import Holdings
+from clonos_py.model.operators import EventTime, Operator, Source
+from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
+from clonos_py.runtime.sim.witness import NUMBERS
+
+
+def graph(*edges: str, sharing_depth: int = -1) -> PhysicalPlan:
+    """One task for every letter; ``ab`` is a channel from a to b. Letters are in topological order."""
+    letters = sorted(set("".join(edges)))
+    targets = {edge[1] for edge in edges}
+    vertices = tuple(
+        Vertex(letter, 1, None, (OperatorPlan(letter, "map", Operator, (NUMBERS,)),), ())
+        if letter in targets
+        else Vertex(letter, 1, SourcePlan(letter, Source, (NUMBERS,), EventTime((None,))), (), ())
+        for letter in letters
+    )
+    wired = tuple(
+        Edge(number, source, -1, 0, target, 0, 0, Partitioning.FORWARD, (), NUMBERS)
+        for number, (source, target) in enumerate(map(tuple, edges))
+    )
+    return PhysicalPlan("graph", vertices, wired, sharing_depth=sharing_depth)
+
+
+def every_graph(letters: str) -> Iterator[tuple[str, ...]]:
+    """All graphs in which every task has a neighbour."""
+    possible = [a + b for a, b in itertools.combinations(letters, 2)]
+    for size in range(1, len(possible) + 1):
+        for edges in itertools.combinations(possible, size):
+            if set("".join(edges)) == set(letters):
+                yield edges
+
+
+def task(letter: str) -> TaskId:
+    return TaskId(letter, 0)
+
+
+def paths(plan: PhysicalPlan, origin: TaskId) -> Iterator[tuple[ChannelId, ...]]:
+    """Every path that begins at a task, the longest ones and all their beginnings."""
+    for channel in plan.outputs[origin]:
+        yield (channel,)
+        yield from ((channel, *rest) for rest in paths(plan, plan.receiver(channel)))
+
+
+def orphans_by_definition(
+    plan: PhysicalPlan, failed: Collection[TaskId], survivors: Mapping[TaskId, Holdings]
+) -> set[TaskId]:
+    """The failed tasks with an event e that is not stable and of which Depend(e) has survivors and Log(e) none
+    (Clonos, equations 1 to 3). What is not known may have happened: e may have gone down any single path, as far as
+    its receivers, where they still live, say that they have received something from there."""
+    return {origin for origin in failed if any(_lost_on(plan, path, origin, survivors) for path in paths(plan, origin))}
+
+
+def _lost_on(
+    plan: PhysicalPlan, path: tuple[ChannelId, ...], origin: TaskId, survivors: Mapping[TaskId, Holdings]
+) -> bool:
+    number = plan.tasks.index(origin)
+    depth = plan.sharing_depth if plan.sharing_depth >= 0 else len(plan.tasks)
+    depend, log = set(), set()
+    within = True
+    for channel in path:
+        receiver = plan.receiver(channel)
+        shortest = min(len(p) for p in paths(plan, origin) if plan.receiver(p[-1]) == receiver)
+        within = within and shortest <= depth
+        answer = survivors.get(receiver)
+        if answer is None:
+            continue
+        index = plan.inputs[receiver].index(channel)
+        knows = within and number not in answer.lacking.get(index, [])
+        took = index in answer.depends or (index in answer.told and not within)
+        may_have_passed_on = not answer.settled or index in answer.told
+        if took:
+            depend.add(receiver)
+        if knows:
+            log.add(receiver)
+        if not took and not knows and not may_have_passed_on:
+            return False
+    return bool(depend) and not log
