@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from clonos_py.operators.process import map_state as map_state
     from clonos_py.operators.process import processing_timer as processing_timer
     from clonos_py.operators.process import state as state
+    from clonos_py.services.async_context import AsyncContext as AsyncContext
     from clonos_py.services.context import Context as Context
     from clonos_py.services.definition import service as service
 
@@ -72,12 +73,14 @@ _HOMES = {
         "processing_timer",
         "state",
     ),
+    "clonos_py.services.async_context": ("AsyncContext",),
     "clonos_py.services.context": ("Context",),
     "clonos_py.services.definition": ("service",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AsyncContext",
     "ClonosError",
     "Context",
     "DeadLetter",

@@ -22,20 +22,24 @@ class RowFailures:
         self._catch = catch
         self._letters: list[DeadLetter] = []
 
-    def add(self, rows: pa.RecordBatch, row: int, error: Exception) -> None:
+    def add(self, rows: pa.RecordBatch, row: int, error: Exception, origin: tuple[int, int, int] | None = None) -> None:
         """Row ``row`` of the batch failed. Raises UserCodeError naming operator and record, if failures are not
-        caught; raises ``error`` itself if it is not user code that failed but the engine."""
+        caught; raises ``error`` itself if it is not user code that failed but the engine. ``origin``: the channel,
+        frame and row that it came as, where that is not the frame at work."""
         text = row_text(rows, row)
-        channel, sequence = self._ctx.frame
-        self.add_subject(f"record {text} (row {row} of frame {sequence} of input {channel})", text, row, error)
+        channel, sequence, row = origin or (*self._ctx.frame, row)
+        subject = f"record {text} (row {row} of frame {sequence} of input {channel})"
+        self.add_subject(subject, text, row, error, (channel, sequence))
 
-    def add_subject(self, subject: str, record: str, row: int, error: Exception) -> None:
+    def add_subject(
+        self, subject: str, record: str, row: int, error: Exception, frame: tuple[int, int] | None = None
+    ) -> None:
         """The same for what people call ``subject`` and a dead letter describes as ``record``; -1 for no row."""
         problem = problem_of(error)
         if not self._catch:
             message = f"operator {self._ctx.operator!r} failed on {subject}: {problem}; .catch() would skip it"
             raise UserCodeError(message) from error
-        self._letters.append(DeadLetter(self._ctx.operator, problem, record, *self._ctx.frame, row))
+        self._letters.append(DeadLetter(self._ctx.operator, problem, record, *(frame or self._ctx.frame), row))
 
     def take(self) -> pa.RecordBatch | None:
         """The dead letters since the last call, in the order of their rows; counted as ``dead_letters``."""

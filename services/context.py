@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 from urllib.parse import quote
 
-from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import Clock, OperatorContext
+from clonos_py.services.asking import ask
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.http import Http
-from clonos_py.services.plain import plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,18 +62,9 @@ class Context:
         """The answer of a user's service, plain data. Raises ServiceError for whatever the service raises."""
         if not isinstance(service, ServiceDefinition):
             raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
-        answer: R = self._ctx.gate.ask("service", lambda: self._answer(service.name, args, kwargs))
+        name = service.name
+        answer: R = self._ctx.gate.ask("service", lambda: ask(self._ctx.service(name), name, args, kwargs))
         return answer
-
-    def _answer(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        client = self._ctx.service(name)
-        try:
-            answer = client(*args, **kwargs)
-        except ServiceError:
-            raise
-        except Exception as error:
-            raise ServiceError(f"service {name} raised {type(error).__name__}: {error}") from error
-        return plain(answer, f"service {name}")
 
     def _next_call(self) -> str:
         """Names the input that causes a call: operator, task, channel, sequence number, row, number of the call."""

@@ -3,20 +3,22 @@
 A failed request (refused, timed out, cut off) is an answer too: a ServiceError, logged and raised again on replay. A
 request is sent once per attempt of a task; one that was sent but not yet logged when the task died is sent again. So
 each carries an idempotency key made of the input that caused it (D16), the same on replay, by which the server can
-recognise it.
+recognise it. With ``retries`` each attempt is a question of its own, under the same key: what the log has of them is
+not tried again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, Protocol, TypedDict, Unpack
 
 import msgspec
 
-from clonos_py.model.errors import ServiceError
+from clonos_py.model.errors import ServiceError, UserCodeError
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.times import micros
 from clonos_py.services.plain import plain
@@ -24,6 +26,9 @@ from clonos_py.services.plain import plain
 HTTP = "http"
 """The name of the service, and the kind under which the gate logs its answers."""
 IDEMPOTENCY_KEY = "Idempotency-Key"
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses of answers that another attempt may better."""
+_BACKOFF_US_MAX = 60_000_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Request:
     headers: Mapping[str, str]
     content: bytes
     timeout_us: int
+    after_us: int = 0
+    """How long to wait before it is sent: part of an attempt, not of what the server sees."""
 
     def digest(self) -> str:
         """16 hexadecimal digits of everything that the server sees."""
@@ -88,6 +95,8 @@ class Options(TypedDict, total=False):
 
     headers: Mapping[str, str] | None
     timeout: str | int
+    retries: int
+    backoff: str | int
 
 
 class ContentOptions(Options, total=False):
@@ -116,33 +125,70 @@ class Http:
         """A request with ``json=`` or ``content=``, see ``request``."""
         return self.request("PUT", url, **options)
 
+    def patch(self, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """A request with ``json=`` or ``content=``, see ``request``."""
+        return self.request("PATCH", url, **options)
+
     def delete(self, url: str, **options: Unpack[Options]) -> Response:
         """A request without content, see ``request``."""
         return self.request("DELETE", url, **options)
 
-    def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        json: Any = None,
-        content: bytes | str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: str | int = "10s",
-    ) -> Response:
-        """Sends and waits for the answer. ``json`` is encoded as the content. ``timeout`` (a duration such as ``"2s"``)
-        holds for connecting and for each piece of the answer.
+    def head(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request whose answer has no content, see ``request``."""
+        return self.request("HEAD", url, **options)
+
+    def options(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request without content, see ``request``."""
+        return self.request("OPTIONS", url, **options)
+
+    def request(self, method: str, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """Sends and waits for the answer. ``json`` is encoded as the content. ``timeout`` (a duration such as ``"2s"``,
+        10 s if not said) holds for connecting and for each piece of the answer.
+
+        ``retries``: so many further attempts where there was no answer or one that may pass (408, 425, 429, 500, 502,
+        503, 504), after ``backoff`` (100 ms if not said), twice that, and so on, a minute at most.
 
         Raises ServiceError if there was no answer; a status of 400 and above is an answer.
         """
-        body = _content(json, content)
-        sent = dict(headers or {})
-        if json is not None:
-            sent.setdefault("Content-Type", "application/json")
-        bare = Request(method, url, sent, body, micros(timeout))
-        keyed = Request(method, url, {IDEMPOTENCY_KEY: f"{self._key()}/{bare.digest()}"} | sent, body, bare.timeout_us)
-        answer = self._ctx.gate.ask(HTTP, lambda: plain(self._ctx.service(HTTP).send(keyed), url))
-        return Response(url, answer["status"], answer["headers"], answer["content"])
+        for attempt, last in attempts(method, url, self._key(), options):
+            try:
+                answer = self._ctx.gate.ask(HTTP, partial(self._send, attempt))
+            except ServiceError:
+                if last:
+                    raise
+            else:
+                if last or answer["status"] not in TRANSIENT:
+                    return response(url, answer)
+        raise AssertionError("the last attempt ends the loop")
+
+    def _send(self, request: Request) -> Any:
+        return send(self._ctx.service(HTTP), request)
+
+
+def send(client: HttpClient, request: Request) -> Any:
+    """The answer as plain data. Raises ServiceError."""
+    return plain(client.send(request), request.url)
+
+
+def response(url: str, answer: Mapping[str, Any]) -> Response:
+    """An answer of the log as what user code sees."""
+    return Response(url, answer["status"], answer["headers"], answer["content"])
+
+
+def attempts(method: str, url: str, key: str, options: ContentOptions) -> Iterator[tuple[Request, bool]]:
+    """The requests to send one after the other until one is answered, and whether it is the last."""
+    json, retries = options.get("json"), options.get("retries", 0)
+    if type(retries) is not int or retries < 0:
+        raise UserCodeError(f"{method} {url}: retries={retries!r} is no number of further attempts")
+    sent = dict(options.get("headers") or {})
+    if json is not None:
+        sent.setdefault("Content-Type", "application/json")
+    bare = Request(method, url, sent, _content(json, options.get("content")), micros(options.get("timeout", "10s")))
+    keyed = replace(bare, headers={IDEMPOTENCY_KEY: f"{key}/{bare.digest()}"} | sent)
+    backoff_us = micros(options.get("backoff", "100ms"))
+    for number in range(retries + 1):
+        after_us = min(backoff_us << (number - 1), _BACKOFF_US_MAX) if number else 0
+        yield replace(keyed, after_us=after_us), number == retries
 
 
 def _content(json: Any, content: bytes | str | None) -> bytes:

@@ -29,9 +29,9 @@ from clonos_py.causal.determinants import (
 from clonos_py.model.errors import CodecError
 from clonos_py.model.segments import Segment
 
-_COPY, _TIME, _TIMER, _LINGER, _READ, _ANSWER, _MERGED, _OTHER = range(8)
-_ORDER = 8
-"""From here on: an arrival. Even ones of channel (code - 8) / 2 once, odd ones are followed by how often."""
+_COPY, _TIME, _TIMER, _LINGER, _READ, _ANSWER, _MERGED, _OTHER, _CACHED = range(9)
+_ORDER = 9
+"""From here on: an arrival. One of channel c is 9 + 2c, and 10 + 2c is followed by how many."""
 _COPY_AT_LEAST = 4
 _COPIED_MAX = 1 << 16
 """So many determinants at most come out of the copies of one segment."""
@@ -87,8 +87,8 @@ class LogCodec:
                 flat += (_MERGED, channel, count)
             case Linger():
                 flat.append(_LINGER)
-            case Time(now_us) if determinant == Time(now_us) and abs(now_us - self._time_us) < _FAR:
-                flat += (_TIME, now_us - self._time_us)
+            case Time(now_us, cached) if abs(now_us - self._time_us) < _FAR:
+                flat += (_CACHED, now_us - self._time_us, cached) if cached else (_TIME, now_us - self._time_us)
                 self._time_us = now_us
             case TimerFired(operator, at_us) if abs(at_us - self._timer_us) < _FAR:
                 flat += (_TIMER, operator, at_us - self._timer_us)
@@ -96,7 +96,7 @@ class LogCodec:
             case SourceRead(partition, start, stop, checksum) if start == self._stops.get(partition, 0) <= stop < _FAR:
                 flat += (_READ, partition, stop - start, checksum)
                 self._stops[partition] = stop
-            case Answer(kind, value):
+            case Answer(kind, value, None):
                 flat += (_ANSWER, self._coded(kind), value)
             case _:
                 flat += (_OTHER, determinant)
@@ -155,6 +155,10 @@ class LogCodec:
         self._time_us += _number(next(fields), -_FAR)
         return Time(self._time_us)
 
+    def _read_cached(self, fields: Any) -> Determinant:
+        self._time_us += _number(next(fields), -_FAR)
+        return Time(self._time_us, _count(next(fields)))
+
     def _read_timer(self, fields: Any) -> Determinant:
         operator = _number(next(fields))
         self._timer_us += _number(next(fields), -_FAR)
@@ -195,6 +199,7 @@ class LogCodec:
         _ANSWER: _read_answer,
         _MERGED: _read_merged,
         _OTHER: _read_other,
+        _CACHED: _read_cached,
     }
 
 

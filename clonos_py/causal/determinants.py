@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from clonos_py.model.errors import CodecError
+
 
 class Order(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
     """The next ``count`` events were frames of input channel ``channel``, in their order there."""
@@ -18,9 +20,10 @@ class Order(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class Time(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """The clock was asked and said ``now_us``."""
+    """The clock was asked and said ``now_us``, after ``cached`` questions that the time before this had answered."""
 
     now_us: int
+    cached: int = 0
 
 
 class Seed(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -72,10 +75,11 @@ class SourceIdle(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
-    """A service of ``kind`` answered ``value``, plain data."""
+    """A service of ``kind`` answered ``value``, plain data; or it was kept aside under the name ``kept``."""
 
     kind: str
     value: Any
+    kept: str | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
@@ -86,12 +90,14 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
 
 
 class Completion(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
-    """The asynchronous call number ``call`` of operator ``operator`` completed here, with ``value`` or ``error``."""
+    """The asynchronous call number ``call`` of operator ``operator`` completed here, with ``value`` or ``error``; or
+    the value was kept aside under the name ``kept``."""
 
     operator: int
     call: int
     value: Any
     error: str | None = None
+    kept: str | None = None
 
 
 class Merged(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
@@ -133,3 +139,19 @@ Determinant = (
 def length(determinant: Determinant) -> int:
     """How many log offsets a determinant covers: a run of arrivals as many as it has, everything else one."""
     return determinant.count if isinstance(determinant, Order) else 1
+
+
+def encode_value(value: Any) -> bytes:
+    """An answer alone. Raises CodecError when it holds something that is not plain data."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise CodecError(f"an answer cannot be encoded: {problem}; service answers must be plain data") from problem
+
+
+def decode_value(data: bytes) -> Any:
+    """What ``encode_value`` was given. Raises CodecError."""
+    try:
+        return msgspec.msgpack.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise CodecError(f"{len(data)} bytes are no answer: {problem}") from problem

@@ -3,30 +3,75 @@
 Running, the task reports each choice with ``record`` and each service question with ``ask``. Replaying, ``peek`` says
 which event must come next and ``take`` consumes it; ``ask`` gives the logged answer. When the last determinant is
 used up the gate is running, be it in the middle of an event.
+
+The time is as fine as the granularity: until so much has passed, questions are given the time of the last one and
+nothing is logged. A determinant of time says how many such questions came before it, so a replay gives the old time to
+just those. Where the log ends, what was asked of the old time is not in it; so the time does not pass in an event that
+is replayed, but for what the log says. Every epoch begins with a new time, as a snapshot holds none.
+
+A log is copied to every task that depends on it. So an answer beyond 64 KiB is made durable aside first, and the log
+has its name.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from clonos_py.causal.codec import LogCodec
-from clonos_py.causal.determinants import Answer, Determinant, Landmark, Order, Refusal, Seed, Time, length
+from clonos_py.causal.determinants import (
+    Answer,
+    Completion,
+    Determinant,
+    Landmark,
+    Order,
+    Refusal,
+    Seed,
+    Time,
+    decode_value,
+    encode_value,
+    length,
+)
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
 from clonos_py.model.segments import Segment
 
 D = TypeVar("D")
+A = TypeVar("A", Answer, Completion)
+ASIDE_BYTES = 64 << 10
+"""An answer that takes more is kept aside."""
+
+
+class Keeper(Protocol):
+    """Where answers are kept aside."""
+
+    def keep(self, epoch: int, content: bytes) -> str:
+        """Makes an answer of this epoch durable and names it. Raises CheckpointError."""
+        ...
+
+    def kept(self, name: str) -> bytes:
+        """What was kept under a name. Raises CheckpointError."""
+        ...
 
 
 class Gate:
     """One per task. ``record``, ``take`` and ``ask`` keep the log's offset in step with what has happened."""
 
-    def __init__(self, writer: LogWriter) -> None:
+    def __init__(self, writer: LogWriter, granularity_us: int = 0, keeper: Keeper | None = None) -> None:
         self.writer = writer
+        self._granularity_us, self._keeper = granularity_us, keeper
         self._replay: deque[Determinant] = deque()
         self._run_used = 0
+        self._repeating = False
+        self.forget_time()
+
+    def forget_time(self) -> None:
+        """The next question for the time is answered anew."""
+        self._now_us: int | None = None
+        self._cached = 0
 
     def load(self, segments: Iterable[Segment]) -> None:
         """Replays these, which must go on where the log stands. Raises ProtocolError if they do not. What is logged
@@ -68,8 +113,9 @@ class Gate:
         return self._replay[0] if self._replay else None
 
     def take(self) -> Determinant:
-        """Consumes the next event of the replay; of a run of arrivals only the first."""
+        """Consumes the next event of the replay, its value fetched; of a run of arrivals only the first."""
         determinant = self._replay[0]
+        self._repeating = True
         self.writer.offset += 1
         if isinstance(determinant, Order):
             self._run_used += 1
@@ -77,13 +123,14 @@ class Gate:
                 return determinant
             self._run_used = 0
         self._replay.popleft()
-        return determinant
+        return self._whole(determinant) if isinstance(determinant, Completion) else determinant
 
     def record(self, determinant: Determinant) -> None:
         """Logs a choice made live. Replaying tasks make none."""
         if self._replay:
             raise ProtocolError(f"{determinant} was decided live while determinants are still to be replayed")
-        self.writer.append(determinant)
+        self._repeating = False
+        self.writer.append(self._lightened(determinant) if isinstance(determinant, Completion) else determinant)
 
     def _expect(self, kind: type[D], question: str) -> D:
         found = self._replay[0]
@@ -94,11 +141,28 @@ class Gate:
         return found
 
     def now(self, live: Callable[[], int]) -> int:
-        """The time, microseconds UTC."""
+        """The time, microseconds UTC, no older than the granularity."""
+        if self._old_time_serves(live):
+            self._cached += 1
+        else:
+            self._now_us = self._new_time(live)
+            self._cached = 0
+        assert self._now_us is not None
+        return self._now_us
+
+    def _old_time_serves(self, live: Callable[[], int]) -> bool:
+        if self._now_us is None or not self._granularity_us:
+            return False
+        if self._repeating:
+            following = self._replay[0] if self._replay else None
+            return not (isinstance(following, Time) and following.cached == self._cached)
+        return 0 <= live() - self._now_us < self._granularity_us
+
+    def _new_time(self, live: Callable[[], int]) -> int:
         if self._replay:
             return self._expect(Time, "the time").now_us
         now_us = live()
-        self.writer.append(Time(now_us))
+        self.writer.append(Time(now_us, self._cached))
         return now_us
 
     def seed(self, live: Callable[[], int]) -> int:
@@ -118,8 +182,24 @@ class Gate:
         except ServiceError as problem:
             self.writer.append(Refusal(kind, str(problem)))
             raise
-        self.writer.append(Answer(kind, value))
+        self.writer.append(self._lightened(Answer(kind, value)))
         return value
+
+    def _lightened(self, answer: A) -> A:
+        """With the name of its value, if that is large."""
+        if self._keeper is None or answer.value is None or isinstance(answer.value, int):
+            return answer
+        content = encode_value(answer.value)
+        if len(content) <= ASIDE_BYTES:
+            return answer
+        return replace(answer, value=None, kept=self._keeper.keep(self.writer.epoch, content))
+
+    def _whole(self, answer: A) -> A:
+        if answer.kept is None:
+            return answer
+        if self._keeper is None:
+            raise ProtocolError(f"the log names an answer kept aside, {answer.kept!r}, and nobody keeps any")
+        return replace(answer, value=decode_value(self._keeper.kept(answer.kept)), kept=None)
 
     def _replayed(self, kind: str) -> Any:
         found = self._expect(Answer | Refusal, f"an answer of {kind!r}")  # type: ignore[arg-type]
@@ -127,4 +207,4 @@ class Gate:
             raise DivergenceError(f"the replay asks {kind!r}, its predecessor asked {found.kind!r} here")
         if isinstance(found, Refusal):
             raise ServiceError(found.message)
-        return found.value
+        return self._whole(found).value

@@ -6,6 +6,7 @@
     FOLDER/JOB/line/manifests/000000000007.00000002.manifest
     FOLDER/JOB/line/savepoints/NAME.manifest
     FOLDER/JOB/line/state/000000000007.join-0.2.1.0.chunks
+    FOLDER/JOB/line/answers/000000000007.join-0.3.6b1f0c.answer
     FOLDER/JOB/archive/0001/                 a former ``line``, whole, moved aside by ``--fresh``
 
 A chunk file holds one or more chunks of one task's snapshot. Its name begins with the checkpoint that wrote it, so that
@@ -18,6 +19,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+import xxhash
+
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 
@@ -27,6 +30,7 @@ ARCHIVE = "archive"
 MANIFESTS = "manifests"
 SAVEPOINTS = "savepoints"
 STATE = "state"
+ANSWERS = "answers"
 MANIFEST_SUFFIX = ".manifest"
 TEMPORARY_SUFFIX = ".incomplete"
 
@@ -47,6 +51,11 @@ def manifest_name(checkpoint: int, generation: int) -> str:
 
 def chunk_file_name(task: TaskId, attempt: Attempt, checkpoint: int, number: int) -> str:
     return f"{checkpoint:012d}.{name_in_folder(task.vertex)}-{task.index}.{attempt}.{number}.chunks"
+
+
+def answer_name(epoch: int, owner: str, content: bytes) -> str:
+    """The same for the same content only."""
+    return f"{epoch:012d}.{name_in_folder(owner)}.{xxhash.xxh3_128_hexdigest(content)}.answer"
 
 
 def checkpoint_of(name: str) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 import pyarrow as pa
 
-from clonos_py.checkpoint.layout import checkpoint_of
+from clonos_py.checkpoint.layout import answer_name, checkpoint_of
 from clonos_py.checkpoint.manifest import Generation, check_newest, check_not_fenced, collectable, is_void
 from clonos_py.checkpoint.storage import chunks_of, encode_values
 from clonos_py.model.errors import CheckpointError
@@ -31,6 +31,7 @@ class MemoryStore:
         self._savepoints: dict[str, Manifest] = {}
         self._generations: list[Generation] = []
         self._chunks_written = 0
+        self._answers: dict[str, bytes] = {}
         self._archived = 0
         self._failures: dict[str, list[CheckpointError]] = {}
 
@@ -78,6 +79,18 @@ class MemoryStore:
         self._check_present(location)
         return Chunk(self._chunks[location], location)
 
+    def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:
+        self._fail_if_planned("keep_answer")
+        name = answer_name(epoch, owner, content)
+        self._answers[name] = content
+        return name
+
+    def kept_answer(self, name: str) -> bytes:
+        self._fail_if_planned("kept_answer")
+        if name not in self._answers:
+            raise CheckpointError(f"answer {name!r} is missing: it was reclaimed while a log still referred to it")
+        return self._answers[name]
+
     def open_generation(self, after: int | None = None) -> int:
         self._fail_if_planned("open_generation")
         check_newest(after, len(self._generations), self.job)
@@ -118,6 +131,8 @@ class MemoryStore:
         self._manifests = {mark: m for mark, m in self._manifests.items() if mark[0] >= oldest_kept}
         for location in collectable({name: checkpoint_of(name) for name in self._chunks}, referenced, oldest_kept):
             del self._chunks[location]
+        for name in collectable({name: checkpoint_of(name) for name in self._answers}, frozenset(), oldest_kept):
+            del self._answers[name]
 
     def archive(self) -> str | None:
         """Forgets the former line: nothing can read what is archived in memory."""
@@ -126,6 +141,7 @@ class MemoryStore:
         self._manifests.clear()
         self._savepoints.clear()
         self._chunks.clear()
+        self._answers.clear()
         self._archived += 1
         return f"memory, archive {self._archived}"
 

@@ -28,6 +28,7 @@ FILE_BYTES = 8 << 20
 _MANIFESTS = f"{layout.LINE}/{layout.MANIFESTS}"
 _SAVEPOINTS = f"{layout.LINE}/{layout.SAVEPOINTS}"
 _STATE = f"{layout.LINE}/{layout.STATE}"
+_ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
 
 
 class CheckpointStore:
@@ -106,6 +107,16 @@ class CheckpointStore:
                 batch = decode(content, rows, location.checksum, f"{self.path}/{layout.LINE}/{file}")
                 yield Chunk(batch, str(location))
 
+    # Answers
+
+    def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:
+        name = layout.answer_name(epoch, owner, content)
+        self._folder.write(f"{_ANSWERS}/{name}", content)
+        return name
+
+    def kept_answer(self, name: str) -> bytes:
+        return self._read(f"{_ANSWERS}/{name}")
+
     # Generations
 
     def open_generation(self, after: int | None = None) -> int:
@@ -178,6 +189,7 @@ class CheckpointStore:
         oldest_kept = layout.checkpoint_of(kept[0]) or 0
         referenced = self._files_referenced(kept)
         self._remove_before(_MANIFESTS, oldest_kept, frozenset(kept))
+        self._remove_before(_ANSWERS, oldest_kept, frozenset())
         self._remove_before(
             _STATE, oldest_kept, frozenset(file.removeprefix(f"{layout.STATE}/") for file in referenced)
         )

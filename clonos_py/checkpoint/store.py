@@ -27,6 +27,13 @@ class SnapshotStore(Protocol):
         taken from there, not read: a standby loads each new checkpoint at the cost of what changed."""
         ...
 
+    def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:
+        """Makes an answer that is too large for a log durable, and names it. It is kept until a later checkpoint than
+        ``epoch`` is the oldest kept one. ``owner`` tells writers apart."""
+        ...
+
+    def kept_answer(self, name: str) -> bytes: ...
+
     def open_generation(self, after: int | None = None) -> int:
         """Starts a generation: 1, 2, ... never twice, durable. The newest manifest at this moment is adopted; later
         ones of earlier generations are void (D11). Raises CheckpointError if ``after`` is given and is not the newest:

@@ -15,7 +15,9 @@ import pyarrow as pa
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record
 
-_MANY = (abc.Iterator, abc.Iterable, abc.Generator, abc.Sequence, list, tuple)
+_MANY = (
+    abc.Iterator, abc.Iterable, abc.Generator, abc.Sequence, list, tuple, abc.AsyncIterator, abc.AsyncGenerator
+)  # fmt: skip
 _FIX = "annotate what it returns with a Record class, or give returns="
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,24 +48,26 @@ class Signature:
     wants_ctx: bool
     row: Any
     result: Any
+    asynchronous: bool = False
 
 
-def signature_of(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature:
+def signature_of(function: Callable[..., Any], names: Mapping[str, Any], may_wait: bool = False) -> Signature:
     """Reads a function's parameters and annotations; ``names`` helps to resolve those of local classes.
 
-    Raises GraphError for what is no synchronous function of one row, and optionally ``ctx``.
+    Raises GraphError for what is no function of one row, and optionally ``ctx``; ``may_wait``: it may be asynchronous.
     """
     plain = _plain(function)
     name = getattr(plain, "__qualname__", repr(plain)).replace("<locals>.", "")
-    if not callable(function) or inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
-        raise GraphError(f"{name}: it takes a plain function; `async def` is not supported, and neither is a value")
+    asynchronous = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
+    if not callable(function) or (asynchronous and not may_wait):
+        raise GraphError(f"{name}: it takes a plain function; `async def` is for map, flat_map and filter")
     parameters = _parameters(function, name)
     rows = [p for p in parameters if p.name != "ctx"]
     required = [p for p in rows[1:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not rows or required:
         raise GraphError(f"{name}: it takes one row and, if it wants, `ctx`; it has {len(parameters)} parameters")
     hints = _hints(plain, name, names)
-    return Signature(name, len(rows) < len(parameters), hints.get(rows[0].name), hints.get("return"))
+    return Signature(name, len(rows) < len(parameters), hints.get(rows[0].name), hints.get("return"), asynchronous)
 
 
 def returned(signature: Signature, returns: Shape | None, many: bool) -> Shape:

@@ -101,6 +101,10 @@ class Settings:
     checkpoints_kept: int = _setting(count(1), 2, "How many completed checkpoints are kept.")
     key_groups: int = _setting(count(1), 128, "Units in which keyed state moves; fixed by the first checkpoint.")
     linger_us: int = _setting(DURATION, "10ms", "How long rows may wait for a frame to fill.", "linger")
+    time_granularity_us: int = _setting(
+        DURATION, "1ms", "How long ctx.time.now() may repeat its last answer; 0s asks the clock every time.",
+        "time_granularity",
+    )  # fmt: skip
     frame_rows: int = _setting(count(1), 65_536, "Most rows in a frame between tasks.")
     in_flight_budget_bytes: int = _setting(
         SIZE, "1GiB", "Bytes of sent frames that a task retains for replay.", "in_flight_budget"

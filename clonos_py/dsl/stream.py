@@ -5,8 +5,8 @@ Errors are found where they are written: every verb checks columns and types at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from clonos_py.dsl.functions import Shape, is_record, record_of, returned, schem
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.projection import carried, exactly, node_with, projected, result_fields
 from clonos_py.dsl.shapes import check_row, same_columns
+from clonos_py.dsl.waiting import WaitingOptions, waiting_of
 from clonos_py.dsl.windows import Between, Forever
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError
@@ -75,12 +76,15 @@ class Stream(Generic[R]):
     @overload
     def filter(self, condition: Expr) -> Stream[R]: ...
     @overload
-    def filter(self, condition: Callable[..., Any]) -> Mapped[R]: ...
-    def filter(self, condition: Expr | Callable[..., Any]) -> Stream[R]:
-        """Keeps the rows for which an expression, or a function of the row, is true. Null is not true."""
+    def filter(self, condition: Callable[..., Any], **waiting: Unpack[WaitingOptions]) -> Mapped[R]: ...
+    def filter(self, condition: Expr | Callable[..., Any], **waiting: Any) -> Stream[R]:
+        """Keeps the rows for which an expression, or a function of the row, is true. Null is not true. For
+        ``async def`` functions see ``map``."""
         with located("filter") as site:
             if not isinstance(condition, Expr):
-                return self._per_row("filter", condition, None, site)
+                return self._per_row("filter", condition, None, site, waiting)
+            if waiting:
+                raise GraphError(f"{next(iter(waiting))}= is for `async def` functions, and an expression is none")
             if not pa.types.is_boolean(condition.node.bind(self.schema).type):
                 raise GraphError(f"{condition} is {condition.node.bind(self.schema).type}, not bool")
             return Stream(self._draft, self._same_rows("filter", FilterRows(condition.node), site))
@@ -108,29 +112,50 @@ class Stream(Generic[R]):
             return self._projected("with_columns", [*kept, *made.items()], site)
 
     @overload
+    def map(
+        self, function: Callable[..., Awaitable[S]], returns: None = None, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
+    @overload
     def map(self, function: Callable[..., S], returns: None = None) -> Mapped[S]: ...
     @overload
-    def map(self, function: Callable[..., Any], returns: type[S]) -> Mapped[S]: ...
+    def map(self, function: Callable[..., Any], returns: type[S], **waiting: Unpack[WaitingOptions]) -> Mapped[S]: ...
     @overload
-    def map(self, function: Callable[..., Any], returns: pa.Schema) -> Mapped[Any]: ...
-    def map(self, function: Callable[..., Any], returns: Shape | None = None) -> Mapped[Any]:
+    def map(
+        self, function: Callable[..., Any], returns: pa.Schema, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[Any]: ...
+    def map(self, function: Callable[..., Any], returns: Shape | None = None, **waiting: Any) -> Mapped[Any]:
         """One row for each. The class that the function's parameter is annotated with is what it is given; a parameter
-        ``ctx`` gets the Context. Results are of the class it returns, or ``returns``."""
-        with located("map") as site:
-            return self._per_row("map", function, returns, site)
+        ``ctx`` gets the Context. Results are of the class it returns, or ``returns``.
 
+        An ``async def`` function, whose ``ctx`` is an AsyncContext, works on many rows at once: see WaitingOptions."""
+        with located("map") as site:
+            return self._per_row("map", function, returns, site, waiting)
+
+    @overload
+    def flat_map(
+        self, function: Callable[..., AsyncIterator[S]], returns: None = None, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
+    @overload
+    def flat_map(
+        self, function: Callable[..., Awaitable[list[S]]], returns: None = None, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
     @overload
     def flat_map(self, function: Callable[..., Iterator[S]], returns: None = None) -> Mapped[S]: ...
     @overload
     def flat_map(self, function: Callable[..., list[S]], returns: None = None) -> Mapped[S]: ...
     @overload
-    def flat_map(self, function: Callable[..., Any], returns: type[S]) -> Mapped[S]: ...
+    def flat_map(
+        self, function: Callable[..., Any], returns: type[S], **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
     @overload
-    def flat_map(self, function: Callable[..., Any], returns: pa.Schema) -> Mapped[Any]: ...
-    def flat_map(self, function: Callable[..., Any], returns: Shape | None = None) -> Mapped[Any]:
-        """Any number of rows for each: an iterator or a list. ``returns`` is the class of one of them."""
+    def flat_map(
+        self, function: Callable[..., Any], returns: pa.Schema, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[Any]: ...
+    def flat_map(self, function: Callable[..., Any], returns: Shape | None = None, **waiting: Any) -> Mapped[Any]:
+        """Any number of rows for each: an iterator or a list. ``returns`` is the class of one of them. For
+        ``async def`` functions and generators see ``map``."""
         with located("flat_map") as site:
-            return self._per_row("flat_map", function, returns, site)
+            return self._per_row("flat_map", function, returns, site, waiting)
 
     @overload
     def map_batches(self, function: Callable[..., pa.RecordBatch], returns: type[S]) -> Stream[S]: ...
@@ -262,12 +287,13 @@ class Stream(Generic[R]):
         function: Callable[..., Any],
         returns: Shape | None,
         site: CallSite,
+        options: Mapping[str, Any],
     ) -> Mapped[Any]:
-        signature = signature_of(function, site.names)
+        signature = signature_of(function, site.names, may_wait=True)
         row = signature.row if is_record(signature.row) else self._node.records[self._port.port]
         if row is not None:
             check_row(row.schema(), self.schema, row.__name__)
-        work = CallPerRow(kind, function, row, signature.wants_ctx)
+        work = CallPerRow(kind, function, row, signature.wants_ctx, waiting=waiting_of(signature, options))
         shape: Shape = self.schema if kind == "filter" else returned(signature, returns, kind == "flat_map")
         record = self._node.records[self._port.port] if kind == "filter" else record_of(shape)
         return Mapped(self._draft, self._derived(kind, work, schema_of(shape), record, site))

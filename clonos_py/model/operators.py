@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
 
 if TYPE_CHECKING:
     import random
@@ -109,6 +110,20 @@ class OperatorContext(Protocol):
 
     def clear_timer(self, at: int) -> None: ...
 
+    def start_call(self, number: int, service: str, question: Any) -> None:
+        """Asks for ``on_answer(number, ...)`` once the service has answered. Nothing is called before the replay is
+        over, and nothing that the log has an answer to. Like timers, calls are no part of the operator's snapshot."""
+        ...
+
+    def forget_call(self, number: int) -> None:
+        """Its answer is not wanted any more."""
+        ...
+
+    def hold(self, any_: bool, enough: bool) -> None:
+        """Whether the operator has rows that it has not finished with: before it has, the task does not end. And
+        whether these are enough: while they are, the task takes no others."""
+        ...
+
     def count(self, metric: str, amount: int) -> None:
         """Adds to a counter shown to the user, such as ``late_rows``. Has no effect on results."""
         ...
@@ -140,6 +155,14 @@ class Operator:
 
     def on_timer(self, at: int) -> None:
         """A processing-time timer set by ``ctx.set_timer(at)`` has fired."""
+
+    def on_answer(self, number: int, value: Any, error: str | None) -> None:
+        """The call of this number, asked for by ``ctx.start_call``, is answered."""
+
+    def released(self) -> int:
+        """After a timer or an answer: the watermark that now holds for what was emitted. MIN_TIME where
+        ``on_watermark`` holds nothing back."""
+        return MIN_TIME
 
     def on_end(self) -> None:
         """All inputs have ended; called once, after ``on_watermark(MAX_TIME)``. Emits what is left."""

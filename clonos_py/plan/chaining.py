@@ -128,7 +128,7 @@ class Chains:
             return None
         if any(place.chain is not chain for place in places) or node.parallelism not in (None, chain.parallelism):
             return None
-        waits = isinstance(node.work, CallPerRow) and node.work.wants_ctx
+        waits = isinstance(node.work, CallPerRow) and node.work.waits
         return None if waits and any(chain.behind_windows(place.operator) for place in places) else chain
 
     def _parallelism_of(self, node: Node, sides: list[list[Feed]]) -> int:

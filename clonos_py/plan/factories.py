@@ -13,6 +13,7 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, SourcePlan
 from clonos_py.model.windows import Session
+from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.rows import MapRows
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
@@ -82,10 +83,7 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             made = tuple((name, expression.compile(rows, node.name)) for name, expression in columns)
             return partial(Project, made, node.schemas[0])
         case CallPerRow() as work:
-            on_error: Literal["fail", "catch"] = "catch" if work.catch else "fail"
-            return partial(
-                MapRows, work.function, work.row_type, node.schemas[0], work.kind, work.wants_ctx, on_error=on_error
-            )
+            return _row_factory(node, work)
         case CallPerBatch(function, wants_ctx):
             return partial(MapBatches, function, node.schemas[0], wants_ctx)
         case AggregateTable(keys, aggregates, mode):
@@ -105,6 +103,14 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case RunProcess() as work:
             return _process_factory(work)
     raise GraphError(f"{node.verb} is no operator")
+
+
+def _row_factory(node: Node, work: CallPerRow) -> Factory:
+    on_error: Literal["fail", "catch"] = "catch" if work.catch else "fail"
+    function, row, schema = work.function, work.row_type, node.schemas[0]
+    if work.waiting is not None:
+        return partial(MapAsyncRows, function, row, schema, work.kind, work.wants_ctx, work.waiting, on_error)
+    return partial(MapRows, function, row, schema, work.kind, work.wants_ctx, on_error)
 
 
 def _window_factory(node: Node, work: AggregateWindows) -> Factory:

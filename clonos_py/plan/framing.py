@@ -40,8 +40,8 @@ def rows_read(chain: Chain) -> int | None:
 
 def _own_limit(node: Node) -> int | None:
     match node.work:
-        case CallPerRow(wants_ctx=wants_ctx):
-            return WAITING_FUNCTION_ROWS if wants_ctx else ROW_FUNCTION_ROWS
+        case CallPerRow(waits=waits):
+            return WAITING_FUNCTION_ROWS if waits else ROW_FUNCTION_ROWS
         case RunProcess():
             return ROW_FUNCTION_ROWS
         case AggregateWindows() | AggregateTable() as work if any(a.user is not None for a in work.aggregates):

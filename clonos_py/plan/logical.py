@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from clonos_py.dsl.tree import Node as Expression
 from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.calls import Waiting
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import EventTime
@@ -57,6 +58,13 @@ class CallPerRow:
     row_type: type[Record] | None
     wants_ctx: bool
     catch: bool = False
+    waiting: Waiting | None = None
+    """For an asynchronous function."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may wait for the outside world."""
+        return self.wants_ctx or self.waiting is not None
 
 
 @dataclass(frozen=True)

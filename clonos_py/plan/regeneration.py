@@ -27,6 +27,8 @@ def _obstacle(node: Node) -> str | None:
             return None
         case CallPerRow(wants_ctx=True) | CallPerBatch(wants_ctx=True):
             return "takes ctx"
+        case CallPerRow(waits=True):
+            return "waits for answers"
         case CallPerRow(function=function) | CallPerBatch(function=function):
             return None if is_deterministic(function) else "calls a function that is not declared deterministic"
         case _:

@@ -9,20 +9,24 @@ travels in messages, and a killed process does nothing more, whatever was schedu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from clonos_py.channel.frames import Frame, PassThrough
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobPolicy, Report
+from clonos_py.model.calls import Answered, Call
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
 from clonos_py.runtime import disk
 from clonos_py.runtime.coordination import Coordination
+from clonos_py.runtime.processes import Connection, LocalProcess
 from clonos_py.runtime.spill import FrameShelf, MemoryShelf
+from clonos_py.services.asking import answered
 from clonos_py.task import instructions as io
 from clonos_py.task.context import Ports
 from clonos_py.task.events import Observed, TaskState
@@ -41,7 +45,11 @@ class Scheduler(Protocol):
         ...
 
     def delay_us(self, kind: str) -> int:
-        """How long an action of this kind takes: network, queue, control, disk, start, step, detect."""
+        """How long an action of this kind takes: network, queue, control, disk, start, step, detect, call."""
+        ...
+
+    def arrived(self) -> Sequence[Callable[[], None]]:
+        """What has come from outside of the world since the last look; waiting ends when something comes."""
         ...
 
 
@@ -57,28 +65,8 @@ class Settings:
     """Give up after so many actions: a job that hangs is a defect."""
     shelf: Callable[[int], FrameShelf] = lambda number: MemoryShelf()
     """Where a process, by its number, puts retained frames that are not to stay in memory."""
-
-
-class LocalProcess:
-    """A process of the world: a link and a task, and the connections it takes part in."""
-
-    def __init__(self, number: int, task: TaskId, link: LinkMachine, machine: TaskMachine, shelf: FrameShelf) -> None:
-        self.number, self.task, self.link, self.machine, self.shelf = number, task, link, machine, shelf
-        self.alive = True
-        self.step_token = 0
-        self.connections: set[int] = set()
-
-
-@dataclass
-class Connection:
-    """From a subscriber (the receiver of frames) to the process that serves it."""
-
-    receiver: LocalProcess
-    sender: LocalProcess
-    closed: bool = False
-
-    def other(self, process: LocalProcess) -> LocalProcess:
-        return self.sender if process is self.receiver else self.receiver
+    call: Callable[[Call, Callable[[Answered], None]], None] | None = None
+    """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
 
 
 class World(Coordination):
@@ -133,12 +121,16 @@ class World(Coordination):
         return self.ended
 
     def _next(self) -> None:
+        for arrived in self.scheduler.arrived():
+            arrived()
         if not self._actions:
             raise AssertionError("nothing is left to happen and the job has not ended")
-        time_us, _, action = heapq.heappop(self._actions)
-        if time_us > self.now_us:
-            self.scheduler.wait_until(time_us)
-        self.now_us = max(self.now_us, self.scheduler.now_us(), time_us)
+        if self._actions[0][0] > self.now_us:
+            self.scheduler.wait_until(self._actions[0][0])
+        self.now_us = max(self.now_us, self.scheduler.now_us())
+        if self._actions[0][0] > self.now_us:
+            return
+        action = heapq.heappop(self._actions)[2]
         self.actions_done += 1
         limit = self._settings.events_max
         if limit is not None and self.actions_done > limit:
@@ -153,12 +145,12 @@ class World(Coordination):
         world = self._settings
         link = LinkMachine(self.plan, task, number, self._codec, world.limits, world.policy.replay)
         try:
-            merged = world.limits.frames_merged
-            machine = TaskMachine(self.plan, task, self._ports(task), world.linger_us, merged)
+            merged, ports = world.limits.frames_merged, self._ports(task)
+            machine = TaskMachine(self.plan, task, ports, world.linger_us, merged)
         except ClonosError as problem:
             self.ended = EndJob(type(problem).__name__, str(problem))
             return
-        self.processes[number] = LocalProcess(number, task, link, machine, world.shelf(number))
+        self.processes[number] = LocalProcess(number, task, link, machine, ports, world.shelf(number))
         self._started(number)
 
     def kill(self, number: int) -> None:
@@ -314,10 +306,19 @@ class World(Coordination):
                 self._observer(self.scheduler.now_us(), process.task, process.link.observed(event))
             else:
                 self._from_task(process, event)
+        for call in outcome.calls:
+            self._call(process, call)
         if outcome.wake_us is None:
             self._plan_step(process, self.now_us + self.scheduler.delay_us("step"))
         elif outcome.wake_us < MAX_TIME:
             self._plan_step(process, max(outcome.wake_us, self.now_us + 1))
+
+    def _call(self, process: LocalProcess, call: Call) -> None:
+        if self._settings.call is not None:
+            self._settings.call(call, partial(self._offer, process))
+        else:
+            at_us = self.now_us + self.scheduler.delay_us("call")
+            self.at(at_us, lambda: self._offer(process, answered(process.ports.service, call)))
 
     def _from_task(self, process: LocalProcess, event: Any) -> None:
         self.after("queue", (process.number, "from task"), lambda: self._link_event(process.number, event))

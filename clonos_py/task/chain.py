@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from clonos_py.causal.determinants import Completion
 from clonos_py.model.errors import ClonosError, UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator, Sink
@@ -25,6 +26,7 @@ R = TypeVar("R")
 
 SOURCE = -1
 """The producer number of a vertex's source."""
+NOT_ENDED = -1
 
 
 class _Port:
@@ -81,6 +83,8 @@ class Chain:
                 self._port(edge.producer).edges.setdefault(edge.port, []).append(edge.id)
         for stage in self._stages:
             self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
+        self.ended = NOT_ENDED
+        """How many operators know that all input has ended."""
         self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
         self._received = dict.fromkeys(range(len(self._stages)), MIN_TIME)
 
@@ -109,6 +113,9 @@ class Chain:
     def advance(self, watermark: int) -> None:
         """The task's input (its channels, or its source) is complete up to ``watermark``."""
         self._watermarks[SOURCE] = max(watermark, self._watermarks[SOURCE])
+        self._pass_on(watermark)
+
+    def _pass_on(self, watermark: int) -> None:
         for number, stage in enumerate(self._stages):
             reached = min((watermark if p is None else self._watermarks[p] for p in stage.producers), default=watermark)
             if reached > self._received[number]:
@@ -121,12 +128,31 @@ class Chain:
     def fire(self, number: int, at_us: int) -> None:
         stage = self._stages[number]
         self._guard(stage, partial(stage.operator.on_timer, at_us))
+        self._release(number)
 
-    def end(self) -> None:
-        """All input has ended: closes what waits for event time, then lets every operator finish."""
+    def answer(self, completion: Completion) -> None:
+        stage = self._stages[completion.operator]
+        c = completion
+        self._guard(stage, partial(stage.operator.on_answer, c.call, c.value, c.error))
+        self._release(completion.operator)
+
+    def _release(self, number: int) -> None:
+        """Operator ``number`` may have held event time back until now."""
+        released = self._stages[number].operator.released()
+        if released > self._watermarks[number]:
+            self._watermarks[number] = released
+            self._pass_on(self._watermarks[SOURCE])
+
+    def end(self) -> bool:
+        """All input has ended: closes what waits for event time, then lets every operator finish, each when no
+        operator before it has rows left. Whether all have."""
+        self.ended = max(self.ended, 0)
         self.advance(MAX_TIME)
-        for stage in self._stages:
+        while self.ended < len(self._stages) and not self._shared.working:
+            stage = self._stages[self.ended]
+            self.ended += 1
             self._guard(stage, stage.operator.on_end)
+        return self.ended == len(self._stages) and not self._shared.working
 
     def prepare(self, checkpoint: int) -> dict[str, bytes]:
         """What the sinks want committed with ``checkpoint``, by name."""
@@ -169,6 +195,10 @@ class Chain:
 
     def restore(self, parts: Mapping[str, Sequence[OperatorState]], progress: Progress | None) -> None:
         """Replaces all state; operators without a snapshot start empty."""
+        self.ended = progress.ended if progress else NOT_ENDED
+        self._shared.calls.clear()
+        self._shared.working.clear()
+        self._shared.full.clear()
         for number in self._watermarks:
             self._watermarks[number] = progress.watermarks[number + 1] if progress else MIN_TIME
         for number, stage in enumerate(self._stages):

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from clonos_py.causal.gate import Gate
+from clonos_py.model.calls import Call
 from clonos_py.model.ids import TaskId
 from clonos_py.model.times import MIN_TIME
+from clonos_py.task.calls import Calls
 from clonos_py.task.timers import Timers
 
 
@@ -27,6 +29,14 @@ class Ports(Protocol):
         """The client of a service; raises KeyError for one that is not there."""
         ...
 
+    def keep(self, epoch: int, content: bytes) -> str:
+        """Makes a large answer of this epoch durable, and names it."""
+        ...
+
+    def kept(self, name: str) -> bytes:
+        """What was kept under a name."""
+        ...
+
 
 class Shared:
     """What all operator contexts of a task share."""
@@ -37,6 +47,11 @@ class Shared:
         self.task, self.parallelism, self.groups, self.key_groups = task, parallelism, groups, key_groups
         self.gate, self.ports = gate, ports
         self.timers = Timers()
+        self.calls = Calls()
+        self.working: set[int] = set()
+        """Operators that have not finished with all their rows."""
+        self.full: set[int] = set()
+        """Operators that have enough rows."""
         self.frame: tuple[int, int] = (-1, 0)
         self.counts: dict[str, int] = {}
         self.counted = False
@@ -44,8 +59,9 @@ class Shared:
         self._random: random.Random | None = None
 
     def open_epoch(self) -> None:
-        """At a barrier: the next random number asks for a new seed."""
+        """At a barrier: the next random number asks for a new seed, the next question for the time for a new time."""
         self._random = None
+        self.gate.forget_time()
 
     @property
     def random(self) -> random.Random:
@@ -118,6 +134,16 @@ class Context:
 
     def clear_timer(self, at: int) -> None:
         self._shared.timers.remove(self._number, at)
+
+    def start_call(self, number: int, service: str, question: Any) -> None:
+        self._shared.calls.begin(Call(self._number, number, service, question))
+
+    def forget_call(self, number: int) -> None:
+        self._shared.calls.forget(self._number, number)
+
+    def hold(self, any_: bool, enough: bool) -> None:
+        (self._shared.working.add if any_ else self._shared.working.discard)(self._number)
+        (self._shared.full.add if enough else self._shared.full.discard)(self._number)
 
     def count(self, metric: str, amount: int) -> None:
         self._shared.count(f"{self._operator}.{metric}", amount)

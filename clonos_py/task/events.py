@@ -9,6 +9,7 @@ from enum import Enum
 import msgspec
 
 from clonos_py.channel.frames import Frame
+from clonos_py.model.calls import Answered, Call
 from clonos_py.model.ids import Attempt
 from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
@@ -77,6 +78,8 @@ class Progress(msgspec.Struct):
     others: int = 0
     """Events so far that were no frames; they number what idempotency keys are made of (D16)."""
     finished: bool = False
+    ended: int = -1
+    """Operators that know that all input has ended; -1: it has not."""
     counts: dict[str, int] = {}
     """Counters of the operators: what is replayed counts once."""
 
@@ -159,7 +162,9 @@ class RegenerateBelow:
     below: int
 
 
-ToTask = TakeState | Begin | Deliver | Renumber | TriggerCall | AbortCall | MayProduce | Regenerate | RegenerateBelow
+ToTask = (
+    TakeState | Begin | Deliver | Renumber | TriggerCall | AbortCall | MayProduce | Answered | Regenerate | RegenerateBelow
+)  # fmt: skip
 
 
 # ---- task to link
@@ -235,9 +240,14 @@ class Regenerated:
 FromTask = Produced | Took | Snapped | Entered | Observed | WentOn | Regenerated
 
 
+# ---- task to driver
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step gave. ``wake_us``: nothing to do before this time or the next offer; None: step again at once."""
+    """What a step gave. ``wake_us``: nothing to do before this time or the next offer; None: step again at once.
+    ``calls`` are to be started now, and their answers offered."""
 
     events: Sequence[FromTask]
     wake_us: int | None
+    calls: Sequence[Call] = ()

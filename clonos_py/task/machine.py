@@ -15,11 +15,11 @@ Invariants, asserted:
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 
 from clonos_py.causal.determinants import (
     Abort,
+    Completion,
     Determinant,
     Landmark,
     Linger,
@@ -35,13 +35,15 @@ from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.columns.views import concat
+from clonos_py.model.calls import Answered
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import End, Read, Wait
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
-from clonos_py.task.chain import Chain
+from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.context import Ports, Shared
+from clonos_py.task.control import Control
 from clonos_py.task.events import (
     AbortCall,
     Begin,
@@ -62,6 +64,7 @@ from clonos_py.task.events import (
 )
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.landmarks import Landmarks
+from clonos_py.task.lingering import Lingering
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
 from clonos_py.task.regeneration import Regeneration
@@ -78,11 +81,12 @@ class TaskMachine:
         """``frames_merged``: at most so many waiting frames are taken together."""
         self.task, self.state = task, TaskState.STANDBY
         self._events: list[FromTask] = []
-        self._ports, self._linger_us, self._frames_merged = ports, linger_us, frames_merged
+        self._ports, self._frames_merged = ports, frames_merged
         vertex = plan.by_name[task.vertex]
         self._gaps = plan.gaps
         self._writer = LogWriter(plan.tasks.index(task), keeps=plan.logged(task))
-        self._gate = Gate(self._writer)
+        keeper = ports if plan.sharing_depth != 0 else None
+        self._gate = Gate(self._writer, plan.settings.get("time_granularity_us", 0), keeper)
         self._shared = Shared(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)
@@ -97,13 +101,9 @@ class TaskMachine:
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, frames_merged))
         sinks = any(operator.sink for operator in vertex.operators)
         self._sightings = Sightings(self._shared, self._outputs, sinks, self._events.append)
-        self._calls: deque[TriggerCall | AbortCall] = deque()
-        self._may_produce = True
-        self._linger_at: int | None = None
-        self._aborted: set[int] = set()
-        self._ended = False
-        self._others = 0
-        self._read_at_us = 0
+        self._control = Control()
+        self._lingering = Lingering(self._outputs, linger_us)
+        self._may_produce, self._read_at_us = True, 0
         self._take_state(TakeState(0, {}, None))
 
     # ---- what the link says
@@ -116,7 +116,9 @@ class TaskMachine:
             case Renumber(index, next_seq):
                 self._inputs.restart(index, next_seq)
             case TriggerCall() | AbortCall():
-                self._calls.append(item)
+                self._control.offer(item)
+            case Answered():
+                self._shared.calls.answer(item)
             case MayProduce(allowed):
                 self._may_produce = allowed
             case Regenerate() | RegenerateBelow():
@@ -142,7 +144,8 @@ class TaskMachine:
             self._gate.load(item.log)
         elif went_on := self._landmarks.enter(item.log, item.before, self._take_state):
             self._events.append(went_on)
-        self._calls.extend(AbortCall(checkpoint) for checkpoint in item.aborted)
+        for checkpoint in item.aborted:
+            self._control.offer(AbortCall(checkpoint))
         self._enter(TaskState.REPLAYING)
         self._settle()
 
@@ -168,14 +171,14 @@ class TaskMachine:
             self._events += [regenerated] if regenerated.frames else []
             worked = True
         if worked:
-            self._arm_linger(now_us)
+            self._lingering.arm(now_us)
             return self._outcome(None)
         return self._outcome(MAX_TIME if self._gate.replaying else self._wake_us(now_us))
 
     def _outcome(self, wake_us: int | None) -> Outcome:
-        events = self._events[:]
+        events, calls = self._events[:], self._shared.calls.start() if self.state is TaskState.RUNNING else ()
         self._events.clear()
-        return Outcome(events, wake_us)
+        return Outcome(events, wake_us, calls)
 
     def _settle(self) -> None:
         """The replay's end, and the end of all input, change the state."""
@@ -192,47 +195,37 @@ class TaskMachine:
             self._sightings.cut(sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None))
         self._sightings.counters()
 
-    def _arm_linger(self, now_us: int) -> None:
-        if not self._outputs.waiting:
-            self._linger_at = None
-        elif self._linger_at is None:
-            self._linger_at = now_us + self._linger_us
-
     def _wake_us(self, now_us: int) -> int:
-        times = [self._linger_at, self._shared.timers.next_us, self._read_at_us if self._may_read() else None]
+        times = [self._lingering.until_us, self._shared.timers.next_us, self._read_at_us if self._may_read() else None]
         if self._reader:
             times.append(self._reader.next_idle_us)
         return min((t for t in times if t is not None), default=MAX_TIME)
 
     def _may_read(self) -> bool:
-        return self._reader is not None and not self._ended and self._may_produce
+        return self._reader is not None and not self._reader.ended and self._may_take
+
+    @property
+    def _may_take(self) -> bool:
+        return self._may_produce and not self._shared.full
 
     # ---- replaying: the log says what comes next
 
     def _replay_event(self) -> bool:
         expected = self._gate.peek()
-        if isinstance(expected, Order) and not self._inputs.ready(expected.channel):
+        count = expected.count if isinstance(expected, Merged) else 1
+        if isinstance(expected, Order | Merged) and not self._inputs.ready(expected.channel, count):
             return False
-        if isinstance(expected, Merged) and not self._inputs.ready(expected.channel, expected.count):
-            return False
-        self._gate.take()
-        match expected:
-            case Order(channel=channel):
-                self._take_frames(channel, 1)
-            case Merged(channel=channel, count=count):
+        match expected := self._gate.take():
+            case Order(channel=channel) | Merged(channel=channel):
                 self._take_frames(channel, count)
             case SourceRead(partition=partition, start=start, stop=stop, checksum=checksum):
-                self._reread(partition, start, stop, checksum)
+                assert self._reader is not None
+                self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
             case Landmark() if self._landmarks:
                 self._landmarks.compare(expected, self._others, self._ended, self._ports.now_us())
             case _:
-                assert expected is not None
                 self._perform(expected)
         return True
-
-    def _reread(self, partition: int, start: int, stop: int, checksum: int) -> None:
-        assert self._reader is not None
-        self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
 
     # ---- running: the task chooses, and logs the choice
 
@@ -240,28 +233,22 @@ class TaskMachine:
         if self._landmarks and self._landmarks.due(now_us):
             self._landmarks.log(self._others, self._ended, now_us)
             return True
-        while self._calls:
-            if self._live_call(self._calls.popleft()):
-                return True
+        if (call := self._control.next(self._outputs.epoch)) is not None:
+            return self._decide(call)
         if (timer := self._shared.timers.due(now_us)) is not None:
             return self._decide(TimerFired(timer[1], timer[0]))
-        if self._linger_at is not None and self._linger_at <= now_us:
-            self._linger_at = None
-            return self._outputs.waiting and self._decide(Linger())
+        if self._lingering.due(now_us):
+            return self._decide(Linger())
         if self._reader and (partition := self._reader.due_idle(now_us)) is not None:
             return self._decide(SourceIdle(partition))
-        if self._may_produce and (channel := self._inputs.choose()) is not None:
+        if (answer := self._shared.calls.next()) is not None:
+            return self._decide(answer)
+        if self._may_take and (channel := self._inputs.choose()) is not None:
             count = self._inputs.mergeable(channel, self._frames_merged, self._input_edges[channel].merge_rows)
             self._gate.record(Order(channel, 1) if count == 1 else Merged(channel, count))
             self._take_frames(channel, count)
             return True
         return self._may_read() and self._poll(now_us)
-
-    def _live_call(self, call: TriggerCall | AbortCall) -> bool:
-        """Whether the call changes anything; only then it is an event."""
-        if call.checkpoint <= self._outputs.epoch or call.checkpoint in self._aborted:
-            return False
-        return self._decide((Abort if isinstance(call, AbortCall) else Trigger)(call.checkpoint))
 
     def _decide(self, determinant: Determinant) -> bool:
         self._gate.record(determinant)
@@ -290,16 +277,22 @@ class TaskMachine:
             case TimerFired(operator=operator, at_us=at_us):
                 self._shared.timers.remove(operator, at_us)
                 self._chain.fire(operator, at_us)
+                self._worked_off()
+            case Completion() as completion if self._shared.calls.complete(completion):
+                self._chain.answer(completion)
+                self._worked_off()
             case Linger():
                 self._outputs.flush()
             case Trigger(checkpoint=checkpoint):
                 self._snapshot(checkpoint)
             case Abort(checkpoint=checkpoint):
-                self._abort(checkpoint)
+                self._control.aborted.add(checkpoint)
+                if self._inputs.aligning == checkpoint:
+                    self._inputs.release()
             case SourceIdle(partition=partition):
                 assert self._reader is not None
                 self._reader.fall_idle(partition)
-                self._outputs.idle = self._reader.idle
+                self._follow_idleness()
                 self._chain.advance(self._reader.watermark)
             case SourceEnd():
                 assert self._reader is not None
@@ -336,8 +329,21 @@ class TaskMachine:
                 raise ProtocolError("a log-only frame is for the link, not for the task")
 
     def _follow_inputs(self) -> None:
-        self._outputs.idle = self._inputs.idle
+        self._follow_idleness()
         self._chain.advance(self._inputs.watermark)
+        self._follow_idleness()
+
+    def _follow_idleness(self) -> None:
+        """Whoever has rows that are not finished with is not idle."""
+        idle = self._reader.idle if self._reader else self._inputs.idle
+        self._outputs.idle = idle and not self._shared.working
+
+    def _worked_off(self) -> None:
+        """An operator may have finished with its last row."""
+        if self._chain.ended == NOT_ENDED:
+            self._follow_idleness()
+        elif not self._ended:
+            self._finish()
 
     def _admit(self, read: Read, now_us: int) -> None:
         assert self._reader is not None
@@ -358,7 +364,8 @@ class TaskMachine:
 
     def _finish(self) -> None:
         self._outputs.idle = False
-        self._chain.end()
+        if not self._chain.end():
+            return
         self._shared.timers.clear()
         self._outputs.close_with(FrameKind.END)
         self._ended = True
@@ -367,22 +374,17 @@ class TaskMachine:
 
     def _barrier(self, channel: int, frame: Frame) -> None:
         checkpoint = frame.checkpoint
-        if checkpoint <= self._outputs.epoch or checkpoint in self._aborted:
+        if checkpoint <= self._outputs.epoch or checkpoint in self._control.aborted:
             return
         if self._inputs.barrier(channel, checkpoint):
             self._inputs.release()
             self._snapshot(checkpoint)
 
-    def _abort(self, checkpoint: int) -> None:
-        self._aborted.add(checkpoint)
-        if self._inputs.aligning == checkpoint:
-            self._inputs.release()
-
     def _snapshot(self, checkpoint: int) -> None:
         """What a replay passes was persisted by its predecessor, or is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
         self._events += self._snapshotting.take(checkpoint, self._others, self._ended, persist=not replayed)
-        self._aborted = {c for c in self._aborted if c > checkpoint}
+        self._control.passed(checkpoint)
         if self._landmarks:
             self._landmarks.epoch()
 

@@ -54,7 +54,7 @@ class Snapshotting:
                 self._shared.timers.set(operator, at_us)
         if self._reader:
             self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
-            self._reader.ended = progress.finished if progress else False
+            self._reader.ended = progress.ended >= 0 if progress else False
 
     def take(self, checkpoint: int, others: int, ended: bool, persist: bool) -> tuple[Produced, Snapped]:
         """Old epoch: what is pending, state, barriers. New epoch: a fresh seed, and progress counted from here."""
@@ -102,5 +102,6 @@ class Snapshotting:
             partitions=self._reader.partitions if self._reader else {},
             others=others,
             finished=ended,
+            ended=self._chain.ended,
             counts=dict(self._shared.counts),
         )

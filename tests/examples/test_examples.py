@@ -90,6 +90,16 @@ def test_enrichment_asks_once_per_bid_and_sets_aside_what_fails(tmp_path: Path, 
     assert all("rate" in row["error"] for row in failed)
 
 
+def test_quotes_come_in_the_order_of_their_orders_whoever_is_answered_first(tmp_path: Path, rates: str) -> None:
+    out = tmp_path / "quotes"
+    run("quotes", "--rates", rates, "--out", str(out))
+    bids = [bid for bid in rows("bids.jsonl") if bid["currency"] in BASE_RATES]
+    quoted = read_results(str(out))
+    assert [(row["auction"], str(row["price"])) for row in quoted] == [(bid["auction"], bid["price"]) for bid in bids]
+    assert {row["opinions"] for row in quoted if Decimal(row["price"]) > 100} == {2}
+    assert len(read_results(f"{out}-failed")) == len(rows("bids.jsonl")) - len(bids) > 0
+
+
 def test_fraud_is_found_whatever_fails_and_when() -> None:
     def txn(account: int, cents: int, offset: str) -> fraud.Txn:
         return fraud.Txn(account, cents, at(offset))

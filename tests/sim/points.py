@@ -9,10 +9,11 @@ from functools import partial
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import Happening, JobPolicy, Report
+from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
-from clonos_py.runtime.world import LocalProcess, Settings, World
+from clonos_py.runtime.world import Settings, World
 from clonos_py.task import instructions as io
 from clonos_py.task.events import TaskState
 from clonos_py.task.pressure import LinkLimits
@@ -145,11 +146,11 @@ def run(seed: int, point: Point, harm: Harm, times: int = 3, job: WitnessJob = W
         found.story.append(f"{time_us}: {report.what.value} {report.task or ''} {dict(report.detail)}")
         found.happened.append(report.what)
 
-    ports = SimulatedPorts(time.now_us, random_)
+    store = MemoryStore("witness")
+    ports = SimulatedPorts(time.now_us, random_, store)
     policy = JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000]), checkpoint_timeout_us=2_000_000)
     settings = Settings(policy, LinkLimits(window=random_.choice([2, 16])), linger_us=2_000, events_max=200_000)
     harmer = Harmer(random_, point, harm, times, found)
-    store = MemoryStore("witness")
     world = World(job.plan(ledger), store, time, lambda task: ports, settings, listen, hook=harmer)
     found.problems.extend(_problems(world))
     found.problems.extend(disagreements(ledger, job.total))

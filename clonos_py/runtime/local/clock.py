@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+_WAIT_S_MAX = 3_600.0
 
 
 class RealTime:
-    """A scheduler on the wall clock."""
+    """A scheduler on the wall clock. ``post`` may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._arrived: list[Callable[[], None]] = []
 
     def now_us(self) -> int:
         return time.time_ns() // 1_000
 
     def wait_until(self, time_us: int) -> None:
-        time.sleep(max(0, time_us - self.now_us()) / 1e6)
+        wait_s = (time_us - self.now_us()) / 1e6
+        if wait_s > 0 and not self._arrived:
+            try:
+                self._arrived.append(self._posted.get(timeout=min(wait_s, _WAIT_S_MAX)))
+            except Empty:
+                return
 
     def delay_us(self, kind: str) -> int:
         return 0
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Wakes who waits: there is something to do for the thread of the world."""
+        self._posted.put(action)
+
+    def arrived(self) -> list[Callable[[], None]]:
+        while not self._posted.empty():
+            self._arrived.append(self._posted.get())
+        arrived, self._arrived = self._arrived, []
+        return arrived

@@ -10,6 +10,7 @@ import secrets
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.dsl.settings import Settings
 from clonos_py.job.events import EndJob, Happening, Report
+from clonos_py.model.calls import Answered, Call
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
+from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
@@ -38,8 +41,8 @@ _TELL_US = 50_000
 class LocalPorts:
     """The outside world of one task."""
 
-    def __init__(self, clock: RealTime) -> None:
-        self._clock = clock
+    def __init__(self, clock: RealTime, store: SnapshotStore, owner: str) -> None:
+        self._clock, self._store, self._owner = clock, store, owner
         self._services = ServiceRegistry({}, HttpxClient)
 
     def now_us(self) -> int:
@@ -50,6 +53,12 @@ class LocalPorts:
 
     def service(self, name: str) -> Any:
         return self._services.client(name)
+
+    def keep(self, epoch: int, content: bytes) -> str:
+        return self._store.keep_answer(epoch, self._owner, content)
+
+    def kept(self, name: str) -> bytes:
+        return self._store.kept_answer(name)
 
 
 class Monitor:
@@ -109,8 +118,15 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             plan,
             store,
             clock,
-            _ports(clock),
-            WorldSettings(policy(settings), limits(settings), settings.linger_us, code_digest(), shelf=_shelf(stack)),
+            _ports(clock, store),
+            WorldSettings(
+                policy(settings),
+                limits(settings),
+                settings.linger_us,
+                code_digest(),
+                shelf=_shelf(stack),
+                call=_calls(clock, stack),
+            ),
             monitor.report,
             monitor.observe,
             monitor,
@@ -137,8 +153,15 @@ def _shelf(stack: ExitStack) -> Callable[[int], FileShelf]:
     return lambda number: FileShelf(folder / f"spilled-{number}")
 
 
-def _ports(clock: RealTime) -> Callable[[TaskId], LocalPorts]:
-    return lambda task: LocalPorts(clock)
+def _calls(clock: RealTime, stack: ExitStack) -> Callable[[Call, Callable[[Answered], None]], None]:
+    """What starts the calls of asynchronous functions, in threads."""
+    callers = Callers(HttpxClient)
+    stack.callback(callers.close)
+    return lambda call, deliver: callers.start(call, lambda answered: clock.post(partial(deliver, answered)))
+
+
+def _ports(clock: RealTime, store: SnapshotStore) -> Callable[[TaskId], LocalPorts]:
+    return lambda task: LocalPorts(clock, store, str(task))
 
 
 def _open_store(plan: PhysicalPlan, settings: Settings, stack: ExitStack) -> SnapshotStore:

@@ -5,6 +5,7 @@ What differs between processes of a job is only the task and the number; all els
 
 from __future__ import annotations
 
+import functools
 import gc
 import secrets
 import shutil
@@ -23,6 +24,7 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
+from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
@@ -81,8 +83,9 @@ def _elsewhere() -> Any:
 class LivePorts:
     """The world outside of a task: clock, dice and service clients."""
 
-    def __init__(self, services: ServiceRegistry) -> None:
-        self._services = services
+    def __init__(self, services: ServiceRegistry, open_store: Callable[[], SnapshotStore], owner: str) -> None:
+        self._services, self._owner = services, owner
+        self._store = functools.cache(open_store)
 
     def now_us(self) -> int:
         return now_us()
@@ -92,6 +95,12 @@ class LivePorts:
 
     def service(self, name: str) -> Any:
         return self._services.client(name)
+
+    def keep(self, epoch: int, content: bytes) -> str:
+        return self._store().keep_answer(epoch, self._owner, content)
+
+    def kept(self, name: str) -> bytes:
+        return self._store().kept_answer(name)
 
 
 class Process:
@@ -111,9 +120,8 @@ class Process:
         plan = deployment.plan
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
-        self._machine = TaskMachine(
-            plan, task, LivePorts(self._services), deployment.linger_us, deployment.limits.frames_merged
-        )
+        ports = LivePorts(self._services, deployment.open_store, f"{task.vertex}-{task.index}.{number}")
+        self._machine = TaskMachine(plan, task, ports, deployment.linger_us, deployment.limits.frames_merged)
         deployment.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         tls = deployment.tls.load() if deployment.tls else None
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
@@ -121,7 +129,10 @@ class Process:
         link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, deployment.retain)
         doors = Doors(tell, self._hand, self._store, self._spill_frames, self._shut_down)
         self._link = LinkLoop(link, channels, doors, Counters())
-        self._task = TaskLoop(self._machine, self._link.put_step, self._raised, self._services.close)
+        self._callers = Callers(_http_client)
+        self._task = TaskLoop(
+            self._machine, self._link.put_step, self._raised, self._close_services, self._callers.start
+        )
         self._storage = StorageLoop(deployment.open_store(), self._machine.commit, self._link.put, self._raised)
         self._spill = SpillLoop(FileShelf(self._spilled), self._link.put, self._raised)
         loops: list[tuple[str, Callable[[], None]]] = [
@@ -172,6 +183,10 @@ class Process:
 
     def _spill_frames(self, request: Any) -> None:
         self._spill.put(request)
+
+    def _close_services(self) -> None:
+        self._services.close()
+        self._callers.close()
 
     def _raised(self, problem: BaseException) -> None:
         self._link.put(Raised(problem))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
+from clonos_py.model.calls import Call
 from clonos_py.task.events import FromTask, ToTask
 from clonos_py.task.machine import TaskMachine
 
@@ -21,10 +22,13 @@ class TaskLoop:
         produce: Callable[[Sequence[FromTask]], None],
         fail: Callable[[BaseException], None],
         close_services: Callable[[], None],
+        call: Callable[[Call, Callable[[ToTask], None]], None],
     ) -> None:
-        """``produce`` takes what each step gave and may wait; ``fail`` takes what ended the task. Services are closed
-        where they were opened, in this thread: some clients insist on it."""
+        """``produce`` takes what each step gave and may wait; ``fail`` takes what ended the task; ``call`` starts one
+        whose answer is to be ``put``. Services are closed where they were opened, in this thread: some clients insist
+        on it."""
         self._machine, self._produce, self._fail, self._close_services = machine, produce, fail, close_services
+        self._call = call
         self._inbox: SimpleQueue[ToTask | None] = SimpleQueue()
         self._abandoned = False
 
@@ -68,6 +72,8 @@ class TaskLoop:
         outcome = self._machine.step(now_us())
         if outcome.events:
             self._produce(outcome.events)
+        for call in outcome.calls:
+            self._call(call, self.put)
         if outcome.wake_us is None:
             return 0
         return min(max(0.0, (outcome.wake_us - now_us()) / 1e6), _WAIT_S_MAX)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -26,6 +27,7 @@ class SimulatedPorts:
 
     now: Callable[[], int]
     random: random.Random
+    store: SnapshotStore
     client: Callable[[str], Any] | None = None
 
     def now_us(self) -> int:
@@ -38,6 +40,12 @@ class SimulatedPorts:
         if self.client is not None:
             return self.client(name)
         return lambda: self.random.getrandbits(62)
+
+    def keep(self, epoch: int, content: bytes) -> str:
+        return self.store.keep_answer(epoch, "simulated", content)
+
+    def kept(self, name: str) -> bytes:
+        return self.store.kept_answer(name)
 
 
 @dataclass
@@ -87,8 +95,9 @@ def simulate_plan(
     window = random_.choice([1, 2, 4, 16])
     limits = replace(limits or LinkLimits(), window=window)
     settings = Settings(chosen, limits, linger_us=2_000, events_max=actions_max)
-    ports: Ports = SimulatedPorts(time.now_us, random_, client)
-    world = World(plan, MemoryStore(plan.job), time, lambda task: ports, settings, listen, observer, faults)
+    store = MemoryStore(plan.job)
+    ports: Ports = SimulatedPorts(time.now_us, random_, store, client)
+    world = World(plan, store, time, lambda task: ports, settings, listen, observer, faults)
     try:
         outcome.ended = world.run()
     except AssertionError as problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 TYPICAL_US: Mapping[str, int] = {
     "network": 200,
@@ -13,6 +13,7 @@ TYPICAL_US: Mapping[str, int] = {
     "start": 50_000,
     "step": 100,
     "detect": 15_000,
+    "call": 3_000,
 }
 """Mean delay by kind of action; actual ones are spread from nothing to many times that, so that orders vary."""
 
@@ -31,6 +32,9 @@ class VirtualTime:
 
     def wait_until(self, time_us: int) -> None:
         self._now_us = time_us
+
+    def arrived(self) -> Sequence[Callable[[], None]]:
+        return ()
 
     def delay_us(self, kind: str) -> int:
         """Mostly near nothing, sometimes long: the orders that matter come from the extremes."""

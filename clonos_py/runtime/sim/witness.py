@@ -213,6 +213,7 @@ class WitnessJob:
     regenerates: bool = False
     """Whether the source makes its frames again instead of keeping them."""
     gaps: bool = False
+    time_granularity_us: int = 300
 
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         p = self.parallelism
@@ -250,8 +251,16 @@ class WitnessJob:
             Edge(2, "enrich", 0, 0, "rank", 0, 0, Partitioning.HASH, ("key",), ENRICHED, n, n),
         )
         vertices = tuple(replace(vertex, standbys=self.standbys) for vertex in vertices)
-        depth = self.sharing_depth
-        return PhysicalPlan("witness", vertices, edges, key_groups=16, sharing_depth=depth, gaps=self.gaps)
+        settings = {"time_granularity_us": self.time_granularity_us}
+        return PhysicalPlan(
+            "witness",
+            vertices,
+            edges,
+            key_groups=16,
+            sharing_depth=self.sharing_depth,
+            settings=settings,
+            gaps=self.gaps,
+        )
 
 
 def disagreements(ledger: Ledger, total: int) -> list[str]:

@@ -37,7 +37,7 @@ class Kind(IntEnum):
 class Limits:
     """The largest frame that is taken in. Whoever has not proven the secret gets ``UNPROVEN``."""
 
-    header_bytes_max: int = 64 << 20
+    header_bytes_max: int = 1 << 30
     body_bytes_max: int = 1 << 30
 
 

@@ -88,10 +88,11 @@ def test_a_query_that_there_is_not_is_refused_with_those_that_there_are() -> Non
 def _answers(query: str, parallelism: int, seed: int = 0, kills: Kills | None = None) -> list[tuple[Any, ...]]:
     random_ = random.Random(seed)
     time, sink = VirtualTime(random_), MemorySink()
-    ports = SimulatedPorts(time.now_us, random_)
+    store = MemoryStore(query)
+    ports = SimulatedPorts(time.now_us, random_, store)
     World(
         plan(build(query, SOURCE, sink), parallelism=parallelism),
-        MemoryStore(query),
+        store,
         time,
         lambda task: ports,
         Settings(JobPolicy(checkpoint_interval_us=20_000), linger_us=2_000, events_max=100_000),

@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from clonos_py.causal.determinants import Linger, Order
+from clonos_py.causal.determinants import Completion, Linger, Order, Time, decode
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
@@ -101,3 +103,105 @@ def test_a_log_that_does_not_go_on_where_the_snapshot_ends_is_an_error() -> None
     gate.writer.resume(1, 5, 5)
     with pytest.raises(ProtocolError, match="the snapshot ends at 5"):
         gate.load(log)
+
+
+def questions(gate: Gate, clock: list[int], times: list[int], live: bool) -> list[int]:
+    """An event, and in it one question for the time at each of these moments."""
+    if live:
+        gate.record(Linger())
+    else:
+        gate.take()
+    found = []
+    for now_us in times:
+        clock[0] = now_us
+        found.append(gate.now(lambda: clock[0]))
+    return found
+
+
+def test_within_a_granule_the_time_is_asked_once_and_logged_once() -> None:
+    gate = Gate(LogWriter(0), 1_000)
+    told = questions(gate, [0], [10_000, 10_400, 10_999, 11_000, 11_001], live=True)
+    assert told == [10_000, 10_000, 10_000, 11_000, 11_000]
+    cut = gate.writer.cut()
+    assert cut is not None
+    assert decode(cut.payload) == [Linger(), Time(10_000, 0), Time(11_000, 2)]
+
+
+def test_the_time_does_not_pass_in_a_replayed_event_but_for_what_the_log_says() -> None:
+    """What the old time had answered is not in the log: somebody may depend on it."""
+    before = Gate(LogWriter(0), 1_000)
+    questions(before, [0], [10_000, 10_001], live=True)
+    told = questions(before, [0], [10_002, 10_003], live=True)
+    after = Gate(LogWriter(0), 1_000)
+    after.load([found for found in [before.writer.cut()] if found])
+    questions(after, [0], [99_000, 99_000], live=False)
+    assert questions(after, [0], [99_000, 99_000], live=False) == told
+    assert questions(after, [0], [99_500], live=True) == [99_500]
+
+
+def test_the_time_is_new_in_every_epoch() -> None:
+    gate = Gate(LogWriter(0), 1_000)
+    assert questions(gate, [0], [10_000], live=True) == [10_000]
+    gate.forget_time()
+    assert questions(gate, [0], [10_001], live=True) == [10_001]
+
+
+def test_a_clock_that_is_set_back_is_believed() -> None:
+    assert questions(Gate(LogWriter(0), 1_000), [0], [10_000, 5_000], live=True) == [10_000, 5_000]
+
+
+@given(st.lists(st.lists(st.integers(0, 900), max_size=4), max_size=12), st.data())
+def test_every_replay_of_whole_events_tells_the_same_times(events: list[list[int]], data: st.DataObject) -> None:
+    """Whatever the clock says then, and however much of the log is left."""
+    moment, plan = 0, []
+    for steps in events:
+        plan.append([moment := moment + step for step in steps])
+    before, told, segments = Gate(LogWriter(0), 1_000), [], []
+    for times in plan:
+        told.append(questions(before, [0], times, live=True))
+        cut = before.writer.cut()
+        assert cut is not None
+        segments.append(cut)
+    kept = data.draw(st.integers(0, len(segments)))
+    after = Gate(LogWriter(0), 1_000)
+    after.load(segments[:kept])
+    assert [questions(after, [0], [10**9] * len(times), live=False) for times in plan[:kept]] == told[:kept]
+    assert not after.replaying
+    assert after.writer.offset == sum(segment.count for segment in segments[:kept])
+
+
+class Aside:
+    """Keeps answers in memory."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes] = {}
+
+    def keep(self, epoch: int, content: bytes) -> str:
+        name = f"{epoch}-{len(self.answers)}"
+        self.answers[name] = content
+        return name
+
+    def kept(self, name: str) -> bytes:
+        return self.answers[name]
+
+
+LARGE = {"content": b"x" * (3 << 20), "status": 200}
+
+
+def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
+    aside = Aside()
+    gate = Gate(LogWriter(0), keeper=aside)
+    gate.record(Linger())
+    assert gate.ask("http", lambda: LARGE) is LARGE
+    assert gate.ask("http", lambda: "small") == "small"
+    gate.record(Completion(0, 5, LARGE))
+    cut = gate.writer.cut()
+    assert cut is not None
+    assert len(cut.payload) < 100
+    assert len(aside.answers) == 2
+    after = Gate(LogWriter(0), keeper=aside)
+    after.load([cut])
+    after.take()
+    assert [after.ask("http", forbidden), after.ask("http", forbidden)] == [LARGE, "small"]
+    assert after.take() == Completion(0, 5, LARGE)
+    assert not after.replaying

@@ -191,3 +191,16 @@ def test_what_was_adopted_stays_the_last_checkpoint_whatever_a_replaced_coordina
     latest = store.latest()
     assert latest is not None
     assert latest.checkpoint == 1
+
+
+def test_answers_are_kept_until_no_checkpoint_before_them_is(store: SnapshotStore) -> None:
+    names = [store.keep_answer(epoch, "join-0.3", f"answer {epoch}".encode()) for epoch in (0, 1, 2)]
+    assert [store.kept_answer(name) for name in names] == [b"answer 0", b"answer 1", b"answer 2"]
+    store.open_generation()
+    complete(store, 1, [chunk(0)])
+    complete(store, 2, [chunk(4)])
+    store.retire(keep=1)
+    assert store.kept_answer(names[2]) == b"answer 2"
+    for name in names[:2]:
+        with pytest.raises(CheckpointError, match="missing"):
+            store.kept_answer(name)

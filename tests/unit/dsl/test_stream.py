@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from clonos_py import Context, DeadLetter, GraphError, Instant, Job, Money, Record, Stream, col, count, lit, tumbling
+from clonos_py import (
+    AsyncContext,
+    Context,
+    DeadLetter,
+    GraphError,
+    Instant,
+    Job,
+    Money,
+    Record,
+    Stream,
+    col,
+    count,
+    lit,
+    tumbling,
+)
 from clonos_py.connectors import MemorySource
+from clonos_py.model.calls import Waiting
+from clonos_py.plan.logical import CallPerRow
 from tests.unit.dsl.connectors import Bid, Nowhere, Ports, Rows, bids
 
 
@@ -138,6 +154,21 @@ async def waits(row: Bid) -> Named:
     raise NotImplementedError
 
 
+async def waits_for_many(row: Bid, ctx: AsyncContext) -> AsyncIterator[Named]:
+    yield Named(row.auction, (await ctx.http.get("http://x/")).text)
+
+
+def test_async_functions_say_how_many_rows_are_at_work_and_in_which_order_they_leave() -> None:
+    named = bids().map(waits, concurrency=7, ordered=False, timeout="2s")
+    assert named.record is Named
+    assert isinstance(named._node.work, CallPerRow)
+    assert named._node.work.waiting == Waiting(7, False, 2_000_000)
+    many = bids().flat_map(waits_for_many)
+    assert many.record is Named
+    assert isinstance(many._node.work, CallPerRow)
+    assert many._node.work.waiting == Waiting(100, True, None)
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -160,7 +191,13 @@ async def waits(row: Bid) -> Named:
         (lambda s: s.map(takes_missing), "Missing asks for column 'seller'; there are auction"),
         (lambda s: s.map(takes_other), "OtherPrice.price is string, the stream's column is decimal128(18, 2)"),
         (lambda s: s.map(takes_two), "it takes one row and, if it wants, `ctx`; it has 2 parameters"),
-        (lambda s: s.map(waits), "`async def` is not supported"),
+        (lambda s: s.map_batches(waits, returns=Named), "`async def` is for map, flat_map and filter"),
+        (lambda s: s.map(label, concurrency=5), "concurrency= is for `async def` functions, and label is none"),
+        (lambda s: s.filter(col("price") > 1, ordered=False), "ordered= is for `async def` functions"),
+        (lambda s: s.map(waits, concurrency=0), "concurrency=0: it is a number of rows from 1 to 1,000"),
+        (lambda s: s.map(waits, timeout="0s"), "timeout='0s': a row needs some time"),
+        (lambda s: s.map(waits, timeout="soon"), "'soon' is no duration"),
+        (lambda s: s.map(waits, retries=1), "retries= is no option of it; there are concurrency, ordered, timeout"),
         (lambda s: s.map_batches(lambda rows: rows, returns=int), "returns=<class 'int'>, which is no Record class"),
         (lambda s: s.key_by(), "at least one column"),
         (lambda s: s.key_by("seller"), "no column 'seller'"),

@@ -65,6 +65,8 @@ class ScriptedContext:
         self.services: dict[str, Any] = {}
         self.timers: set[int] = set()
         self.counted: Counter[str] = Counter()
+        self.calls: dict[int, tuple[str, Any]] = {}
+        self.holds = (False, False)
 
     def service(self, name: str) -> Any:
         found = self.services[name]
@@ -75,6 +77,16 @@ class ScriptedContext:
 
     def clear_timer(self, at: int) -> None:
         self.timers.discard(at)
+
+    def start_call(self, number: int, service: str, question: Any) -> None:
+        assert number not in self.calls
+        self.calls[number] = (service, question)
+
+    def forget_call(self, number: int) -> None:
+        self.calls.pop(number, None)
+
+    def hold(self, any_: bool, enough: bool) -> None:
+        self.holds = (any_, enough)
 
     def count(self, metric: str, amount: int) -> None:
         self.counted[metric] += amount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from clonos_py.connectors.http import HttpxClient
-from clonos_py.model.errors import ServiceError
+from clonos_py.model.errors import ServiceError, UserCodeError
 from clonos_py.services.context import Context
 from clonos_py.services.http import IDEMPOTENCY_KEY
 from clonos_py.services.registry import ServiceRegistry
@@ -33,14 +34,24 @@ class Counting(BaseHTTPRequestHandler):
         self.connections.add(self.client_address)
         if self.path == "/slow":
             time.sleep(0.4)
+        if self.path == "/large":
+            self.send_response(200)
+            self.send_header("Content-Length", str(5 << 20))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):  # its client has enough
+                self.wfile.write(bytes(5 << 20))
+            self.close_connection = True
+            return
         content = b'{"number": %d, "rate": 1.10}' % len(self.seen) if self.path != "/text" else b"h\xc3\xa9 \xff"
-        self.send_response(404 if self.path == "/missing" else 200)
+        failing = self.path == "/flaky" and len(self.seen) % 3
+        self.send_response(404 if self.path == "/missing" else 503 if failing else 200)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("X-Number", str(len(self.seen)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
-    do_GET = do_POST = do_PUT = do_DELETE = answer
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = answer
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
@@ -166,3 +177,59 @@ def test_no_answer_is_an_error_naming_the_request(clients: ServiceRegistry, url:
     ctx, _ = context(clients)
     with pytest.raises(ServiceError, match="GET"):
         ctx.http.get(url)
+
+
+def test_every_verb_is_sent(server: tuple[str, type[Counting]], clients: ServiceRegistry) -> None:
+    url, handler = server
+    ctx, _ = context(clients)
+    http = ctx.http
+    answers = [verb(url) for verb in (http.get, http.post, http.put, http.patch, http.delete, http.head, http.options)]
+    assert [seen["method"] for seen in handler.seen] == ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+    assert [answer.ok for answer in answers] == [True] * 7
+    assert [bool(answer.content) for answer in answers] == [True] * 5 + [False, True]
+
+
+def test_attempts_are_logged_so_that_a_replay_makes_none(
+    server: tuple[str, type[Counting]], clients: ServiceRegistry
+) -> None:
+    url, handler = server
+    ctx, scripted = context(clients)
+    live = ctx.http.post(f"{url}/flaky", json={"a": 1}, retries=3, backoff="1ms")
+    assert (live.status, len(handler.seen), len(scripted.gate.log)) == (200, 3, 3)
+    assert len({str(seen["headers"][IDEMPOTENCY_KEY]) for seen in handler.seen}) == 1
+    again, _ = context(clients, scripted.gate.log)
+    assert again.http.post(f"{url}/flaky", json={"a": 1}, retries=3, backoff="1ms") == live
+    assert len(handler.seen) == 3
+
+
+def test_a_replay_that_ends_between_two_attempts_goes_on_with_the_next(
+    server: tuple[str, type[Counting]], clients: ServiceRegistry
+) -> None:
+    url, handler = server
+    ctx, scripted = context(clients)
+    ctx.http.get(f"{url}/flaky", retries=3, backoff="1ms")
+    first = str(handler.seen[0]["headers"][IDEMPOTENCY_KEY])
+    again, _ = context(clients, scripted.gate.log[:2])
+    again.http.get(f"{url}/flaky", retries=3, backoff="1ms")
+    assert len(handler.seen) == 5, "the third attempt of four, and a fourth since that failed"
+    assert str(handler.seen[-1]["headers"][IDEMPOTENCY_KEY]) == first
+
+
+def test_the_last_attempt_counts_whatever_it_says(server: tuple[str, type[Counting]], clients: ServiceRegistry) -> None:
+    url = server[0]
+    ctx, _ = context(clients)
+    assert ctx.http.get(f"{url}/flaky", retries=1, backoff="1ms").status == 503
+    with pytest.raises(ServiceError, match="GET"):
+        ctx.http.get("http://127.0.0.1:1/", retries=2, backoff="1ms")
+    with pytest.raises(UserCodeError, match="retries=-1"):
+        ctx.http.get(url, retries=-1)
+
+
+def test_an_answer_that_is_too_large_is_an_error_and_not_read_to_its_end(
+    server: tuple[str, type[Counting]], clients: ServiceRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx, _ = context(clients)
+    assert len(ctx.http.get(f"{server[0]}/large").content) == 5 << 20
+    monkeypatch.setattr("clonos_py.connectors.http.ANSWER_BYTES_MAX", 1 << 20)
+    with pytest.raises(ServiceError, match="the answer has more than"):
+        ctx.http.get(f"{server[0]}/large")

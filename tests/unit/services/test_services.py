@@ -37,6 +37,11 @@ def rude() -> Iterator[Callable[[], object]]:
 
 
 @service
+def echo() -> Iterator[Callable[..., object]]:
+    yield lambda *args, **kwargs: [*args, kwargs]
+
+
+@service
 def cryptic() -> Iterator[Callable[[], object]]:
     yield object
 
@@ -75,6 +80,14 @@ def test_a_service_is_opened_on_its_first_live_call_and_not_on_replay() -> None:
     again, _ = context(scripted.gate.log)
     assert [again.call(owners, 3), again.call(owners, 4)] == ["owner of 3", "owner of 4"]
     assert opened == ["open"]
+
+
+def test_services_take_arguments_of_any_kind() -> None:
+    ctx, scripted = context()
+    given = ctx.call(echo, {"a": [1]}, None, limit=2.5, raw=b"x")
+    assert given == [{"a": [1]}, None, {"limit": 2.5, "raw": b"x"}]
+    again, _ = context(scripted.gate.log)
+    assert again.call(echo, {"a": [1]}, None, limit=2.5, raw=b"x") == given
 
 
 def test_clients_are_closed_with_the_task() -> None:

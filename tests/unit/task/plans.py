@@ -122,6 +122,7 @@ class Outside:
 
     time_us: int = 0
     services: dict[str, Any] = field(default_factory=dict)
+    aside: dict[str, bytes] = field(default_factory=dict)
 
     def now_us(self) -> int:
         return self.time_us
@@ -131,3 +132,11 @@ class Outside:
 
     def service(self, name: str) -> Any:
         return self.services[name]
+
+    def keep(self, epoch: int, content: bytes) -> str:
+        name = f"{epoch}-{len(self.aside)}"
+        self.aside[name] = content
+        return name
+
+    def kept(self, name: str) -> bytes:
+        return self.aside[name]

@@ -1,0 +1,42 @@
+"""How ``async def`` functions are run: what map, flat_map and filter take for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from clonos_py.dsl.functions import Signature
+from clonos_py.model.calls import Waiting
+from clonos_py.model.errors import GraphError
+from clonos_py.model.times import micros
+
+CONCURRENCY = 100
+_CONCURRENCY_MAX = 1_000
+"""A task has a thread for each call on its way."""
+
+
+class WaitingOptions(TypedDict, total=False):
+    """``concurrency``: how many rows of a task are at work at once, 100 if not said. ``ordered``: results leave in the
+    order of the rows, as they do if not said; else as they come. ``timeout``: a duration after which a row has failed.
+    """
+
+    concurrency: int
+    ordered: bool
+    timeout: str | int
+
+
+def waiting_of(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:
+    """None for a synchronous function. Raises GraphError for options that are none, or not for this function."""
+    if unknown := sorted(set(options) - set(WaitingOptions.__annotations__)):
+        raise GraphError(f"{unknown[0]}= is no option of it; there are {', '.join(WaitingOptions.__annotations__)}")
+    if not signature.asynchronous:
+        if options:
+            raise GraphError(f"{next(iter(options))}= is for `async def` functions, and {signature.name} is none")
+        return None
+    concurrency, timeout = options.get("concurrency", CONCURRENCY), options.get("timeout")
+    if type(concurrency) is not int or not 1 <= concurrency <= _CONCURRENCY_MAX:
+        raise GraphError(f"concurrency={concurrency!r}: it is a number of rows from 1 to {_CONCURRENCY_MAX:,}")
+    timeout_us = None if timeout is None else micros(timeout)
+    if timeout_us is not None and timeout_us <= 0:
+        raise GraphError(f"timeout={timeout!r}: a row needs some time")
+    return Waiting(concurrency, bool(options.get("ordered", True)), timeout_us)

@@ -1,0 +1,72 @@
+"""Threads that make the calls of asynchronous functions, as many as there are calls on their way.
+
+Each thread opens the users' services that it calls itself, and closes them: some clients insist on one thread. The HTTP
+client is shared, and so are its connections.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from clonos_py.model.calls import Answered, Call
+from clonos_py.services.asking import answered
+from clonos_py.services.http import HttpClient, Request
+from clonos_py.services.registry import ServiceRegistry
+
+Deliver = Callable[[Answered], None]
+
+
+class Callers:
+    """``start`` and ``close`` are called by one thread; answers are delivered by others."""
+
+    def __init__(self, http_client_factory: Callable[[], HttpClient]) -> None:
+        self._http = _Shared(http_client_factory)
+        self._calls: SimpleQueue[tuple[Call, Deliver] | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._threads = 0
+
+    def start(self, call: Call, deliver: Deliver) -> None:
+        """Makes the call; its answer will be delivered."""
+        self._calls.put((call, deliver))
+        if not self._idle.acquire(blocking=False):
+            self._threads += 1
+            threading.Thread(target=self._run, name=f"call {self._threads}", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the threads, each after the call that it is making."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _run(self) -> None:
+        services = ServiceRegistry({}, lambda: self._http)
+        while (job := self._calls.get()) is not None:
+            call, deliver = job
+            deliver(_answered(services, call))
+            self._idle.release()
+        services.close()
+
+
+def _answered(services: ServiceRegistry, call: Call) -> Answered:
+    try:
+        return answered(services.client, call)
+    except Exception as problem:  # noqa: BLE001 - whatever it is, somebody waits for an answer
+        error = f"service {call.service} cannot be called: {type(problem).__name__}: {problem}"
+        return Answered(call.operator, call.number, None, error)
+
+
+class _Shared:
+    """An HTTP client, opened when it is needed first. It is never closed: a call may be on its way."""
+
+    def __init__(self, factory: Callable[[], HttpClient]) -> None:
+        self._factory, self._lock = factory, threading.Lock()
+        self._client: HttpClient | None = None
+
+    def send(self, request: Request) -> dict[str, object]:
+        with self._lock:
+            self._client = self._client or self._factory()
+        return self._client.send(request)
+
+    def close(self) -> None:
+        """Its threads come and go."""

@@ -1,0 +1,54 @@
+"""Calls of a task that wait for their answers. Which answer came next is decided at the gate, like every event."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from clonos_py.causal.determinants import Completion
+from clonos_py.model.calls import Answered, Call
+
+
+class Calls:
+    """Those begun and not answered, in their order; a replay begins calls and starts none."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[int, int], Call] = {}
+        self._unstarted: dict[tuple[int, int], Call] = {}
+        self._answered: deque[Answered] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def clear(self) -> None:
+        self._waiting, self._unstarted = {}, {}
+        self._answered.clear()
+
+    def begin(self, call: Call) -> None:
+        self._waiting[call.operator, call.number] = self._unstarted[call.operator, call.number] = call
+
+    def forget(self, operator: int, number: int) -> None:
+        self._waiting.pop((operator, number), None)
+        self._unstarted.pop((operator, number), None)
+
+    def answer(self, answered: Answered) -> None:
+        """The driver has an answer."""
+        self._answered.append(answered)
+
+    def start(self) -> list[Call]:
+        """What the driver has to call now."""
+        calls, self._unstarted = list(self._unstarted.values()), {}
+        return calls
+
+    def next(self) -> Completion | None:
+        """The first answer that somebody waits for."""
+        while self._answered:
+            answered = self._answered.popleft()
+            if (answered.operator, answered.number) in self._waiting:
+                return Completion(answered.operator, answered.number, answered.value, answered.error)
+        return None
+
+    def complete(self, completion: Completion) -> bool:
+        """Whether somebody waits for it; then it is over."""
+        waits = (completion.operator, completion.call) in self._waiting
+        self.forget(completion.operator, completion.call)
+        return waits

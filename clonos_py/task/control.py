@@ -1,0 +1,31 @@
+"""Control calls of a task, triggers and aborts, until each is taken as an event of the log or turns out to be void."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from clonos_py.causal.determinants import Abort, Trigger
+from clonos_py.task.events import AbortCall, TriggerCall
+
+
+class Control:
+    """``aborted``: the checkpoints that are void, of those that may still be heard of."""
+
+    def __init__(self) -> None:
+        self._calls: deque[TriggerCall | AbortCall] = deque()
+        self.aborted: set[int] = set()
+
+    def offer(self, call: TriggerCall | AbortCall) -> None:
+        self._calls.append(call)
+
+    def next(self, epoch: int) -> Trigger | Abort | None:
+        """The first call that changes anything in this epoch; only then it is an event."""
+        while self._calls:
+            call = self._calls.popleft()
+            if call.checkpoint > epoch and call.checkpoint not in self.aborted:
+                return (Abort if isinstance(call, AbortCall) else Trigger)(call.checkpoint)
+        return None
+
+    def passed(self, checkpoint: int) -> None:
+        """A snapshot was taken: nobody will speak of earlier checkpoints."""
+        self.aborted = {c for c in self.aborted if c > checkpoint}

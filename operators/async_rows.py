@@ -1,0 +1,347 @@
+"""Asynchronous functions of one row: map, flat_map and filter over ``async def`` (D4).
+
+At most ``concurrency`` rows are at work, each in a coroutine that this operator resumes itself: with the answer of a
+call or when a timer has fired, and both are events of the task's log. So coroutines go on in the same order in a
+replay, and nothing but the log decides. Results leave in the order of the rows, or as rows are done.
+
+A snapshot holds the rows that are not done, each with its history; a restore begins their coroutines anew and tells
+them what they were told, which brings them to the same ``await``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.columns.views import concat
+from clonos_py.model.calls import Waiting
+from clonos_py.model.errors import DivergenceError, ServiceError, UserCodeError
+from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.model.record import Record, record_type
+from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.model.times import MIN_TIME
+from clonos_py.operators.failures import RowFailures
+from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind
+from clonos_py.services.async_context import SLEEP, AsyncContext, Awaited, History
+
+_STATE_COLUMN = "_state"
+
+
+class _Note(msgspec.Struct, array_like=True):
+    """Of a row that is not done, what its columns do not say."""
+
+    number: int
+    origin: tuple[int, int, int]
+    began: bool = False
+    told: list[list[Any]] = []
+    deadline_us: int | None = None
+    wake_us: int | None = None
+    """When it goes on, if it sleeps."""
+    done: bool = False
+    """It waits for earlier rows only."""
+
+
+class _Row:
+    """A row that has come and not gone. ``batch`` and ``position``: where it stands."""
+
+    def __init__(self, note: _Note, batch: pa.RecordBatch, position: int, record: Any) -> None:
+        self.note, self.batch, self.position, self.record = note, batch, position, record
+        self.history = History(note.told)
+        self.coroutine: Coroutine[Any, Any, Any] | None = None
+        self.results: list[Any] = []
+
+
+class MapAsyncRows(Operator):
+    """Applies ``fn`` as MapRows does, but to many rows at once. Rows that ``waiting.timeout_us`` did not suffice for
+    have failed."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        row_type: type[Record] | None,
+        schema: pa.Schema,
+        kind: Kind,
+        wants_ctx: bool,
+        waiting: Waiting,
+        on_error: Literal["fail", "catch"] = "fail",
+    ) -> None:
+        self._fn, self._row_type, self._schema, self._kind = fn, row_type, schema, kind
+        self._wants_ctx, self._waiting, self._catch = wants_ctx, waiting, on_error == "catch"
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._failures = RowFailures(ctx, self._catch)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: dict[int, _Row] = {}
+        """By number, in order."""
+        self._queue: deque[_Row] = deque()
+        self._done: list[_Row] = []
+        self._alarms: dict[int, set[int]] = {}
+        self._at_work = 0
+        self._watermark = MIN_TIME
+        self._marks: deque[tuple[int, int]] = deque()
+        self._next = 0
+
+    def close(self) -> None:
+        for row in self._rows.values():
+            if row.coroutine is not None:
+                row.coroutine.close()
+
+    # ---- events
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        position = 0
+        for part in decode(rows, self._row_type or record_type(rows.schema)):
+            for record in part:
+                note = _Note(self._next, (*self.ctx.frame, position))
+                self._add(_Row(note, rows, position, record))
+                self._next, position = self._next + 1, position + 1
+        self._go_on()
+
+    def on_answer(self, number: int, value: Any, error: str | None) -> None:
+        row = self._rows[number]
+        row.history.add(value, error)
+        self._resume(row, value, error)
+        self._go_on()
+
+    def on_timer(self, at: int) -> None:
+        for number in sorted(self._alarms.pop(at, ())):
+            row = self._rows[number]
+            if row.note.deadline_us is not None and row.note.deadline_us <= at:
+                assert self._waiting.timeout_us is not None
+                self._fail(row, ServiceError(f"not done within {self._waiting.timeout_us / 1e6:g} s"))
+            else:
+                row.note.wake_us = None
+                row.history.add(None)
+                self._resume(row)
+        self._go_on()
+
+    def on_watermark(self, watermark: int) -> int:
+        self._marks.append((self._next, watermark))
+        return self.released()
+
+    def released(self) -> int:
+        """A watermark waits for the rows that came before it."""
+        first = next(iter(self._rows), self._next)
+        while self._marks and self._marks[0][0] <= first:
+            self._watermark = self._marks.popleft()[1]
+        return self._watermark
+
+    # ---- the life of a row
+
+    def _add(self, row: _Row) -> None:
+        self._rows[row.note.number] = row
+        self._queue.append(row)
+
+    def _go_on(self) -> None:
+        """After each event: begins as many rows as there is room for, and lets go what is done."""
+        while self._queue and self._at_work < self._waiting.concurrency:
+            self._begin(self._queue.popleft())
+        self._emit()
+        letters = self._failures.take()
+        if letters is not None:
+            self.out.emit(letters, DEAD_LETTERS)
+        self.ctx.hold(bool(self._rows), len(self._rows) >= self._waiting.concurrency)
+
+    def _begin(self, row: _Row) -> None:
+        self._at_work += 1
+        note = row.note
+        if not note.began:
+            note.began = True
+            if self._waiting.timeout_us is not None:
+                note.deadline_us = self.ctx.time.now() + self._waiting.timeout_us
+        if note.deadline_us is not None:
+            self._set_alarm(note.deadline_us, row)
+        context = {"ctx": AsyncContext(self.ctx, note.origin, row.history)} if self._wants_ctx else {}
+        row.coroutine = _collected(self._fn(row.record, **context))
+        self._resume(row)
+
+    def _resume(self, row: _Row, value: Any = None, error: str | None = None) -> None:
+        """Runs the row's coroutine up to where it needs to know what nobody has told it."""
+        coroutine = row.coroutine
+        assert coroutine is not None
+        while True:
+            try:
+                awaited = coroutine.send(value) if error is None else coroutine.throw(ServiceError(error))
+            except StopIteration as end:
+                self._finish(row, end.value)
+                return
+            except Exception as problem:  # noqa: BLE001 - whatever user code raises is the row's failure
+                self._fail(row, _explained(problem))
+                return
+            if not isinstance(awaited, Awaited):
+                self._fail(row, UserCodeError(_FOREIGN))
+                return
+            if not row.history.repeating:
+                break
+            value, error = (*row.history.next(), None)[:2]
+        self._wait(row, awaited)
+
+    def _wait(self, row: _Row, awaited: Awaited[Any]) -> None:
+        if awaited.service != SLEEP:
+            self.ctx.start_call(row.note.number, awaited.service, awaited.question)
+            return
+        wake_us = row.note.wake_us
+        if wake_us is None:
+            row.note.wake_us = wake_us = self.ctx.time.now() + awaited.question
+        self._set_alarm(wake_us, row)
+
+    def _finish(self, row: _Row, result: Any) -> None:
+        try:
+            row.results = list(result or ()) if self._kind == "flat_map" else [result]
+        except TypeError as problem:
+            self._fail(row, problem)
+            return
+        self._end(row)
+        self._done.append(row)
+
+    def _fail(self, row: _Row, problem: Exception) -> None:
+        assert row.coroutine is not None
+        row.coroutine.close()
+        channel, sequence, position = row.note.origin
+        self._failures.add(row.batch, row.position, problem, (channel, sequence, position))
+        self._end(row)
+        del self._rows[row.note.number]
+
+    def _end(self, row: _Row) -> None:
+        self._at_work -= 1
+        self.ctx.forget_call(row.note.number)
+        for at in (row.note.deadline_us, row.note.wake_us):
+            if at is not None:
+                self._clear_alarm(at, row)
+        row.note.done, row.coroutine = True, None
+
+    def _set_alarm(self, at: int, row: _Row) -> None:
+        self._alarms.setdefault(at, set()).add(row.note.number)
+        self.ctx.set_timer(at)
+
+    def _clear_alarm(self, at: int, row: _Row) -> None:
+        numbers = self._alarms.get(at)
+        if numbers is None:
+            return
+        numbers.discard(row.note.number)
+        if not numbers:
+            del self._alarms[at]
+            self.ctx.clear_timer(at)
+
+    # ---- results
+
+    def _emit(self) -> None:
+        """Lets go the rows that may leave, their results together."""
+        leaving = self._leaving()
+        self._done = []
+        for row in leaving:
+            del self._rows[row.note.number]
+        if self._kind == "filter":
+            kept = [row.batch.slice(row.position, 1) for row in leaving if row.results[0]]
+            if kept:
+                self.out.emit(concat(kept))
+            return
+        try:
+            batches = self._encoded([result for row in leaving for result in row.results])
+        except FieldError:
+            batches = self._encoded([result for row in leaving if self._fits(row) for result in row.results])
+        for batch in batches:
+            self.out.emit(batch, RESULTS)
+
+    def _leaving(self) -> list[_Row]:
+        if not self._waiting.ordered:
+            return self._done
+        leaving = []
+        for row in self._rows.values():
+            if not row.note.done:
+                break
+            leaving.append(row)
+        return leaving
+
+    def _encoded(self, results: list[Any]) -> list[pa.RecordBatch]:
+        cuts = range(0, len(results), SLICE_ROWS)
+        return [encode(results[start : start + SLICE_ROWS], self._schema) for start in cuts]
+
+    def _fits(self, row: _Row) -> bool:
+        try:
+            encode(row.results, self._schema)
+        except FieldError as misfit:
+            self._failures.add(row.batch, row.position, misfit, row.note.origin)
+            return False
+        return True
+
+    # ---- state
+
+    def snapshot(self) -> OperatorState:
+        values = {"next": self._next, "marks": [list(mark) for mark in self._marks]}
+        if not self._rows:
+            return OperatorState(values=values)
+        rows = list(self._rows.values())
+        groups = [self.ctx.groups[row.note.number % len(self.ctx.groups)] for row in rows]
+        kept = concat([row.batch.slice(row.position, 1) for row in rows])
+        kept = kept.append_column(_STATE_COLUMN, pa.array([msgspec.msgpack.encode(row.note) for row in rows]))
+        return OperatorState({"rows": [Chunk(kept.append_column(GROUP_COLUMN, pa.array(groups, pa.int32())))]}, values)
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._clear()
+        known = [part.values["marks"] for part in parts] if self.ctx.watermark != MIN_TIME else []
+        self._marks.extend((number, at) for marks in known for number, at in marks)
+        self._next = max((int(part.values["next"]) for part in parts), default=0)
+        for part in parts:
+            for chunk in part.tables.get("rows", ()):
+                self._take_back(chunk.rows, renumber=len(parts) > 1)
+        self._queue = deque(sorted(self._queue, key=lambda row: not row.note.began))
+        while self._queue and self._queue[0].note.began:
+            self._begin_again(self._queue.popleft())
+        if self._queue and self._at_work < self._waiting.concurrency:
+            self.ctx.set_timer(0)  # at a new parallelism there may be room, and nobody at work whose end would tell
+        self.ctx.hold(bool(self._rows), len(self._rows) >= self._waiting.concurrency)
+
+    def _take_back(self, rows: pa.RecordBatch, renumber: bool) -> None:
+        """Rows of a snapshot that are this instance's."""
+        groups: list[int] = rows.column(GROUP_COLUMN).to_pylist()  # type: ignore[assignment]
+        notes: list[bytes] = rows.column(_STATE_COLUMN).to_pylist()  # type: ignore[assignment]
+        plain = rows.drop_columns([_STATE_COLUMN, GROUP_COLUMN])
+        records = [record for part in decode(plain, self._row_type or record_type(plain.schema)) for record in part]
+        for position, (group, encoded, record) in enumerate(zip(groups, notes, records, strict=True)):
+            if group in self.ctx.groups:
+                note = msgspec.msgpack.decode(encoded, type=_Note)
+                if renumber:
+                    note.number, self._next = self._next, self._next + 1
+                self._add(_Row(note, plain, position, record))
+
+    def _begin_again(self, row: _Row) -> None:
+        """With what it was told it must come to where it was, be that its end."""
+        was_done, row.note.done = row.note.done, False
+        self._begin(row)
+        if row.note.done != was_done or row.history.repeating or row.note.number not in self._rows:
+            raise DivergenceError(
+                f"operator {self.ctx.operator!r}: its function did not come to the same await when it was begun again "
+                "with the same answers: find out why with 'clonos check'"
+            )
+
+
+_FOREIGN = (
+    "an async function may await ctx.http, ctx.call and ctx.sleep, and what awaits only those: an event loop of its "
+    "own would decide what a replay cannot repeat"
+)
+
+
+def _explained(problem: Exception) -> Exception:
+    """What asyncio says where it does not run is no help."""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return UserCodeError(f"{_FOREIGN} ({problem})") if raised_in.startswith("asyncio.") else problem
+
+
+async def _collected(given: Any) -> Any:
+    """What a coroutine returns, or all that an asynchronous generator yields."""
+    if inspect.isasyncgen(given):
+        return [result async for result in given]
+    return await given

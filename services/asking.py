@@ -1,0 +1,34 @@
+"""Asking a service, whoever waits for it: what comes back is plain data, or a ServiceError that says what was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from clonos_py.model.calls import Answered, Call
+from clonos_py.model.errors import ServiceError
+from clonos_py.services.http import HTTP, send
+from clonos_py.services.plain import plain
+
+
+def ask(client: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a user's service answers. Raises ServiceError for whatever it raises."""
+    try:
+        answer = client(*args, **kwargs)
+    except ServiceError:
+        raise
+    except Exception as error:
+        raise ServiceError(f"service {name} raised {type(error).__name__}: {error}") from error
+    return plain(answer, f"service {name}")
+
+
+def answered(client_of: Callable[[str], Any], call: Call) -> Answered:
+    """Makes a call that nobody waits for synchronously."""
+    try:
+        client = client_of(call.service)
+        if call.service == HTTP:
+            return Answered(call.operator, call.number, send(client, call.question))
+        args, kwargs = call.question
+        return Answered(call.operator, call.number, ask(client, call.service, args, kwargs))
+    except ServiceError as error:
+        return Answered(call.operator, call.number, None, str(error))

@@ -1,0 +1,167 @@
+"""``ctx`` of asynchronous functions: what they may await, and what they may ask besides (P5).
+
+An ``async def`` function is run by its operator, not by asyncio: it goes on when an answer that the log holds is there,
+and nothing else can wake it. So what it may await is ``ctx.http``, ``ctx.call`` and ``ctx.sleep``. Everything it was
+told is its history. A snapshot holds the history of the rows at work, and a function that is begun again with its
+history comes to the same ``await``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from urllib.parse import quote
+
+from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.model.operators import OperatorContext
+from clonos_py.model.times import micros
+from clonos_py.services.definition import ServiceDefinition
+from clonos_py.services.http import HTTP, TRANSIENT, ContentOptions, Options, Response, attempts, response
+
+P = ParamSpec("P")
+R = TypeVar("R")
+SLEEP = "sleep"
+"""What is awaited is no service but a time."""
+
+
+@dataclass(frozen=True)
+class Awaited(Generic[R]):
+    """``question`` for a service, or the microseconds to SLEEP. Awaiting it gives the answer."""
+
+    service: str
+    question: Any
+
+    def __await__(self) -> Generator[Awaited[Any], Any, R]:
+        answer: R = yield self
+        return answer
+
+
+@dataclass
+class History:
+    """What one row was told so far: ``[value]``, or ``[None, error]``. ``position``: how much of it is known again to a
+    function that was begun anew."""
+
+    told: list[list[Any]] = field(default_factory=list)
+    position: int = 0
+
+    @property
+    def repeating(self) -> bool:
+        return self.position < len(self.told)
+
+    def next(self) -> list[Any]:
+        self.position += 1
+        return self.told[self.position - 1]
+
+    def add(self, value: Any, error: str | None = None) -> None:
+        self.told.append([value] if error is None else [None, error])
+        self.position += 1
+
+    def ask(self, live: Callable[[], Any]) -> Any:
+        """A question that is answered at once."""
+        if not self.repeating:
+            self.add(live())
+            return self.told[-1][0]
+        return self.next()[0]
+
+
+class AsyncContext:
+    """One row's view of its operator."""
+
+    def __init__(self, ctx: OperatorContext, origin: tuple[int, int, int], history: History) -> None:
+        """``origin``: input channel, sequence number and row, of which idempotency keys are made (D16)."""
+        self._ctx, self._origin, self._history = ctx, origin, history
+        self._random: random.Random | None = None
+        self._calls = 0
+        self.http = AsyncHttp(self._next_call)
+        self.time = RowClock(ctx, history)
+
+    @property
+    def random(self) -> random.Random:
+        """Like the module ``random``, of this row alone; seeded through the log."""
+        if self._random is None:
+            self._random = random.Random(self._history.ask(lambda: self._ctx.random.getrandbits(64)))
+        return self._random
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Input channel and sequence number of the frame that the row came in; (-1, n) for the n-th other event."""
+        return self._origin[:2]
+
+    def call(self, service: ServiceDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> Awaited[R]:
+        """The answer of a user's service, plain data. Awaiting it raises ServiceError for whatever the service raises.
+        The service may be called by several threads, each with a client that it opened itself."""
+        if not isinstance(service, ServiceDefinition):
+            raise UserCodeError(f"{self._ctx.operator}: ctx.call takes a function declared with @service")
+        return Awaited(service.name, (args, kwargs))
+
+    def sleep(self, duration: str | int) -> Awaited[None]:
+        """Goes on no sooner than after a duration such as ``"100ms"``."""
+        return Awaited(SLEEP, micros(duration))
+
+    def _next_call(self) -> str:
+        """Names the input that causes a call, as ``Context`` does, and which call of its row it is."""
+        self._calls += 1
+        parts = (self._ctx.operator, self._ctx.task.index, *self._origin, self._calls)
+        return "/".join(quote(str(part), safe="") for part in parts)
+
+
+class RowClock:
+    """``ctx.time``."""
+
+    def __init__(self, ctx: OperatorContext, history: History) -> None:
+        self._ctx, self._history = ctx, history
+
+    def now(self) -> int:
+        """Wall-clock time in microseconds UTC."""
+        now_us: int = self._history.ask(self._ctx.time.now)
+        return now_us
+
+
+class AsyncHttp:
+    """``ctx.http`` of an asynchronous function: the verbs of ``Http``, each to be awaited."""
+
+    def __init__(self, key: Callable[[], str]) -> None:
+        self._key = key
+
+    async def get(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request without content, see ``Http.request`` for options and errors."""
+        return await self.request("GET", url, **options)
+
+    async def post(self, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """A request with ``json=`` or ``content=``."""
+        return await self.request("POST", url, **options)
+
+    async def put(self, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """A request with ``json=`` or ``content=``."""
+        return await self.request("PUT", url, **options)
+
+    async def patch(self, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """A request with ``json=`` or ``content=``."""
+        return await self.request("PATCH", url, **options)
+
+    async def delete(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request without content."""
+        return await self.request("DELETE", url, **options)
+
+    async def head(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request whose answer has no content."""
+        return await self.request("HEAD", url, **options)
+
+    async def options(self, url: str, **options: Unpack[Options]) -> Response:
+        """A request without content."""
+        return await self.request("OPTIONS", url, **options)
+
+    async def request(self, method: str, url: str, **options: Unpack[ContentOptions]) -> Response:
+        """What ``Http.request`` does."""
+        for attempt, last in attempts(method, url, self._key(), options):
+            try:
+                answer = await Awaited[Any](HTTP, attempt)
+            except ServiceError:
+                if last:
+                    raise
+            else:
+                if last or answer["status"] not in TRANSIENT:
+                    return response(url, answer)
+        raise AssertionError("the last attempt ends the loop")

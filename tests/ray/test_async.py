@@ -1,0 +1,128 @@
+"""Asynchronous functions on real actors: a task dies by SIGKILL while many of its requests are pending."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import ray
+
+from clonos_py import AsyncContext, Job
+from clonos_py.connectors import FileSink, read_results
+from clonos_py.dsl.settings import resolve
+from clonos_py.observe.events import CheckpointCompleted, Event, RolledBack, StandbyActivated, TaskFailed
+from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.ray.actors import ProcessPlace
+from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.services.http import IDEMPOTENCY_KEY
+from tests.ray.witness_job import Enriched, Number, PacedNumbers, Rank
+
+pytestmark = pytest.mark.ray
+
+TOTAL, RATE = 2_000, 100.0
+NAME = "async-witnesses"
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """Answers after a while, with a number that it never gave before."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
+    numbers = itertools.count(1)
+    pending: set[int]
+    keys: dict[str, set[str]]
+
+    def do_GET(self) -> None:
+        number = next(self.numbers)
+        self.keys.setdefault(self.path, set()).add(str(self.headers[IDEMPOTENCY_KEY]))
+        self.pending.add(number)
+        time.sleep(random.uniform(0.05, 0.25))
+        self.pending.discard(number)
+        body = str(number).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # its client was killed
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not to the terminal."""
+
+
+@pytest.fixture
+def slow() -> Iterator[tuple[str, type[_Slow]]]:
+    handler = type("Handler", (_Slow,), {"pending": set(), "keys": {}})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", handler
+    server.shutdown()
+    server.server_close()
+
+
+def witnesses(server: str, folder: str) -> Job:
+    async def enrich(number: Number, ctx: AsyncContext) -> Enriched:
+        answer = int((await ctx.http.get(f"{server}/{number.id}", timeout="5s", retries=3)).text)
+        return Enriched.extend(number, random=ctx.random.random(), time=ctx.time.now(), answer=answer)
+
+    job = Job(NAME)
+    numbers = job.source(PacedNumbers(TOTAL, RATE)).named("numbers")
+    enriched = numbers.rebalance().map(enrich, concurrency=40, ordered=False, timeout="20s").named("enrich")
+    enriched.rebalance().sink(FileSink(f"{folder}/left", format="jsonl")).named("left")
+    enriched.key_by("key").process(Rank).named("rank").sink(FileSink(f"{folder}/right", format="jsonl")).named("right")
+    return job
+
+
+class Killer:
+    """Kills both tasks of the function, one after the other, each some while after a checkpoint."""
+
+    def __init__(self, pending: set[int]) -> None:
+        self.events: list[Event] = []
+        self.pending_then: list[int] = []
+        self._pending = pending
+        self._left = ["enrich[0]", "enrich[1]"]
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, CheckpointCompleted) and self._left:
+            threading.Timer(0.6, self._kill, [self._left.pop(0)]).start()
+
+    def _kill(self, task: str) -> None:
+        places: list[ProcessPlace] = ray.get(ray.get_actor(NAME, namespace="clonos").processes.remote())
+        pid = next(place.pid for place in places if str(place.task) == task and place.active)
+        self.pending_then.append(len(self._pending))
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_both_witnesses_agree_on_answers_that_were_pending_at_a_kill(
+    cluster: Cluster, slow: tuple[str, type[_Slow]], tmp_path: Path
+) -> None:
+    server, handler = slow
+    killer = Killer(handler.pending)
+    settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2})
+    run_job(witnesses(server, str(tmp_path)), settings, killer)
+
+    assert [event for event in killer.events if isinstance(event, RolledBack)] == []
+    failed = sorted(str(event.task) for event in killer.events if isinstance(event, TaskFailed))
+    assert failed == ["enrich[0]", "enrich[1]"]
+    assert len([event for event in killer.events if isinstance(event, StandbyActivated)]) == 2
+    assert min(killer.pending_then) >= 5, f"too few requests were pending: {killer.pending_then}"
+
+    left = {row["id"]: row for row in read_results(str(tmp_path / "left"))}
+    right = list(read_results(str(tmp_path / "right")))
+    assert len(list(read_results(str(tmp_path / "left")))) == len(right) == TOTAL
+    assert sorted(row["id"] for row in right) == sorted(left) == list(range(TOTAL))
+    assert [row["id"] for row in right if left[row["id"]] != {k: v for k, v in row.items() if k != "rank"}] == []
+    assert max(len(keys) for keys in handler.keys.values()) == 1, "a request was made again under another key"

@@ -1,0 +1,127 @@
+"""The two-witness job with an asynchronous function: what it was answered goes to two sinks over different paths."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from clonos_py import AsyncContext, Context, Job, Process, Record, service, state
+from clonos_py.connectors.memory import MemorySink, MemorySource
+from clonos_py.dsl.settings import resolve
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.sim.run import Outcome, simulate_plan
+from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY, Request
+
+TOTAL = 60
+_names = itertools.count()
+
+
+class Number(Record):
+    id: int
+    key: int
+
+
+class Told(Record):
+    id: int
+    key: int
+    seen: int
+    drawn: int
+    answer: int
+    price: int
+
+
+class Ranked(Record):
+    id: int
+    key: int
+    seen: int
+    drawn: int
+    answer: int
+    price: int
+    rank: int
+
+
+@service
+def oracle() -> Iterator[Callable[..., int]]:
+    yield lambda *args, **kwargs: 0
+
+
+class Rank(Process[Told, Ranked]):
+    """Numbers the rows of a key in the order of their arrival."""
+
+    count: int = state(0)
+
+    def on_row(self, row: Told, ctx: Context) -> Iterator[Ranked]:
+        self.count += 1
+        yield Ranked.extend(row, rank=self.count)
+
+
+async def enrich(row: Number, ctx: AsyncContext) -> Told:
+    drawn = ctx.random.getrandbits(32)
+    answer = await ctx.call(oracle, row.id, drawn=drawn)
+    if drawn % 4 == 0:
+        await ctx.sleep("3ms")
+    price = (await ctx.http.get(f"http://prices/{row.id}", retries=3, backoff="1ms")).json()
+    return Told(row.id, row.key, ctx.time.now(), drawn, answer, price)
+
+
+@dataclass
+class World:
+    """Answers that no one gets twice; every fourth request fails. Remembers under which key it was asked what."""
+
+    random: random.Random
+    keys: dict[str, set[str]] = field(default_factory=dict)
+
+    def client(self, name: str) -> Any:
+        return self if name == HTTP else lambda *args, **kwargs: self.random.getrandbits(40)
+
+    def send(self, request: Request) -> dict[str, Any]:
+        self.keys.setdefault(request.url, set()).add(request.headers[IDEMPOTENCY_KEY])
+        status = 503 if self.random.random() < 0.25 else 200
+        padding = " " * (70_000 if self.random.random() < 0.05 else 0)
+        return {"status": status, "headers": {}, "content": f"{self.random.getrandbits(40)}{padding}".encode()}
+
+
+def job(ordered: bool, concurrency: int, left: MemorySink, right: MemorySink) -> Job:
+    numbers = [Number(i, i % 5) for i in range(TOTAL)]
+    made = Job("async-witnesses")
+    source = made.source(MemorySource(numbers, schema=Number, batch_rows=4)).named("numbers")
+    told = source.rebalance().map(enrich, concurrency=concurrency, ordered=ordered).named("enrich")
+    told.rebalance().sink(left).named("left")
+    told.key_by("key").process(Rank).named("rank").sink(right).named("right")
+    return made
+
+
+def simulate(seed: int, kills: int = 4) -> Outcome:
+    """One run; what the witnesses disagree on is among its problems. After one failure every request is still known by
+    its key; after several at once, frames that nobody has seen may be cut anew, and rows stand elsewhere in them."""
+    drawn = random.Random(seed)
+    left, right = MemorySink(f"left-{next(_names)}"), MemorySink(f"right-{next(_names)}")
+    made = job(drawn.random() < 0.5, drawn.choice([1, 3, 20]), left, right)
+    world = World(random.Random(seed + 1))
+    physical = plan(made, resolve(made.settings), parallelism=drawn.choice([1, 2]))
+    outcome = simulate_plan(physical, seed, kills, client=world.client)
+    outcome.problems += disagreements(left.rows(Told), right.rows(Ranked))
+    if kills == 1 and any(len(keys) > 1 for keys in world.keys.values()):
+        outcome.problems.append("a request came under several idempotency keys")
+    left.clear()
+    right.clear()
+    return outcome
+
+
+def disagreements(left: list[Told], right: list[Ranked]) -> list[str]:
+    found = []
+    by_id = {row.id: row for row in left}
+    for name, rows in (("left", left), ("right", right)):
+        if sorted(row.id for row in rows) != list(range(TOTAL)):
+            found.append(f"{name} has {len(rows)} rows of {len({row.id for row in rows})} numbers")
+    if differ := [row.id for row in right if Told.extend(row) != by_id.get(row.id)]:
+        found.append(f"the witnesses differ on {differ[:5]}")
+    ranks: dict[int, list[int]] = {}
+    for row in right:
+        ranks.setdefault(row.key, []).append(row.rank)
+    if any(sorted(given) != list(range(1, len(given) + 1)) for given in ranks.values()):
+        found.append("ranks are missing or doubled")
+    return found

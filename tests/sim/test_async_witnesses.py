@@ -1,0 +1,115 @@
+"""Asynchronous functions under seeded schedules of delays and failures: both witnesses agree on every answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clonos_py.causal.determinants import Completion
+from clonos_py.causal.gate import Gate
+from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.services.async_context import AsyncContext
+from clonos_py.task.calls import Calls
+from tests.sim.async_jobs import simulate
+
+SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "60"))
+CHUNKS = 3
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_witnesses_agree_on_every_answer_whatever_dies(chunk: int) -> None:
+    worthy = 0
+    for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
+        outcome = simulate(seed, kills=1 if seed % 5 == 0 else 4)
+        assert not outcome.problems, (seed, outcome.problems, outcome.story)
+        worthy += outcome.worthy_kills
+    assert worthy, "no kill had anything to lose: the test proves nothing"
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def completions_are_not_logged(patch: pytest.MonkeyPatch) -> None:
+    record = Gate.record
+    patch.setattr(Gate, "record", lambda self, d: None if isinstance(d, Completion) else record(self, d))
+
+
+def a_replay_calls_again_what_was_answered(patch: pytest.MonkeyPatch) -> None:
+    complete = Calls.complete
+
+    def anew(self: Calls, completion: Completion) -> bool:
+        call = self._waiting.get((completion.operator, completion.call))
+        found = complete(self, completion)
+        if call is not None:
+            self._unstarted[completion.operator, completion.call] = call
+        return found
+
+    patch.setattr(Calls, "complete", anew)
+
+
+def pending_rows_are_not_in_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    snapshot = MapAsyncRows.snapshot
+
+    def forgetful(self: MapAsyncRows) -> Any:
+        from dataclasses import replace
+
+        return replace(snapshot(self), tables={})
+
+    patch.setattr(MapAsyncRows, "snapshot", forgetful)
+
+
+def a_restored_row_forgets_what_it_was_told(patch: pytest.MonkeyPatch) -> None:
+    begin = MapAsyncRows._begin
+
+    def forgetful(self: MapAsyncRows, row: Any) -> None:
+        row.history.told.clear()
+        begin(self, row)
+
+    patch.setattr(MapAsyncRows, "_begin", forgetful)
+
+
+def idempotency_keys_name_the_event_at_work(patch: pytest.MonkeyPatch) -> None:
+    init = AsyncContext.__init__
+
+    def careless(self: AsyncContext, ctx: Any, origin: Any, history: Any) -> None:
+        init(self, ctx, (*ctx.frame, 0), history)
+
+    patch.setattr(AsyncContext, "__init__", careless)
+
+
+def time_passes_in_replayed_events(patch: pytest.MonkeyPatch) -> None:
+    serves = Gate._old_time_serves
+
+    def passing(self: Gate, live: Any) -> bool:
+        self._repeating = False
+        return serves(self, live)
+
+    patch.setattr(Gate, "_old_time_serves", passing)
+
+
+BUGS: list[Patch] = [
+    time_passes_in_replayed_events,
+    completions_are_not_logged,
+    a_replay_calls_again_what_was_answered,
+    pending_rows_are_not_in_the_snapshot,
+    a_restored_row_forgets_what_it_was_told,
+    idempotency_keys_name_the_event_at_work,
+]
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
+def test_the_simulator_finds(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(100):
+        try:
+            outcome = simulate(seed, kills=1 if seed % 2 else 4)
+        except (AttributeError, NameError):
+            raise
+        except Exception:  # noqa: BLE001 - a machine that trips over its own invariant has found the bug
+            return
+        if outcome.problems:
+            return
+    pytest.fail("100 seeds did not find it")
