@@ -23,6 +23,7 @@ from clonos_py.model.errors import ClonosError, Remedy
 COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
     "plan": ("clonos_py.cli.plan", "Shows what will run, as text, Mermaid or SVG."),
+    "check": ("clonos_py.cli.check", "Finds what a replay could not repeat, before a failure does."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),
     "sim": ("clonos_py.cli.sim", "Tries to make results wrong: generated jobs, failures and schedules."),
     "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, with kills if wanted, and reports."),
@@ -44,6 +45,7 @@ Start here:
     clonos run hello.py --runtime local     one process, starts in about a second
     clonos run hello.py --parallelism 4     Ray: a local one, or --address of a cluster
     clonos plan hello.py                    what will run
+    clonos check hello.py                   is it replayable? names the line that is not
     clonos config hello.py                  every setting and where it came from
     clonos nexmark run q8 --kill 'join[0]@3s'
     clonos sim --seeds 1000                 tries to make results wrong

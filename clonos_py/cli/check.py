@@ -1,0 +1,53 @@
+"""``clonos check``: finds what a replay could not repeat, before a failure does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
+
+
+@click.pass_context
+def check(ctx: click.Context, /, file: str, rows: int, live: bool, **parameters: Any) -> int:
+    """The command's body: builds the job once for its errors, tries it, tells."""
+    from clonos_py.runtime.check.run import check as tried
+
+    job_of(ctx).graph()
+    found = tried(file, parameters, rows, live)
+    for finding in found.findings:
+        click.echo(str(finding))
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    operators = f"{found.operators} operator{'' if found.operators == 1 else 's'}"
+    if found.findings:
+        click.echo(f"{operators} over up to {found.rows} rows: {len(found.findings)} found that a replay cannot repeat")
+        return 1
+    click.echo(f"{operators} over up to {found.rows} rows: nothing found that a replay cannot repeat")
+    return 0
+
+
+command = JobCommand(
+    "check",
+    callback=check,
+    params=[
+        click.Argument(["file"]),
+        click.Option(["--rows"], type=click.IntRange(1), default=200, show_default=True, help="Rows of each source."),
+        click.Option(["--live"], is_flag=True, help="Ask HTTP servers and services; otherwise they refuse."),
+    ],
+    help=f"""Finds operators that a replay could not repeat: that ask clocks, dice, the network, threads or files behind
+    the engine's back, or give other rows for the same input.
+
+    Each operator works twice on the first rows of the sources (made up from the schema where there are none), in two
+    processes with different hash seeds and clocks, the second time with the answers of the first. What is found is
+    named with its line and a remedy; the exit code is then 1.
+
+    {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
+
+    \b
+    Examples:
+      clonos check hot_auctions.py
+      clonos check hot_auctions.py --rows 1000 --live
+    """,
+)

@@ -1,0 +1,99 @@
+"""Whether a job is replayable: two trials of its operators in two processes, and what differs between them (D12)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.model.errors import UserCodeError
+from clonos_py.runtime.check.findings import Finding, Kind
+from clonos_py.runtime.check.trial import Order, Trial, Tried
+
+_DAY_US = 86_400_000_000
+_HASH_SEEDS = ("1", "2")
+_AHEAD_US = (0, _DAY_US + 3_600_000_000)
+_SHOWN_CHARS = 120
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The outcome. ``notes`` say what could not be checked."""
+
+    operators: int
+    rows: int
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Checked:
+    """Tries the job of a file twice. ``live``: services are asked, once. Raises UserCodeError where the file cannot be
+    tried at all."""
+    first = _try(Order(file, dict(parameters), rows, live, _AHEAD_US[0]), _HASH_SEEDS[0])
+    second = _try(Order(file, dict(parameters), rows, False, _AHEAD_US[1], first), _HASH_SEEDS[1])
+    findings = {*first.findings, *second.findings}
+    watched = {finding.operator for finding in findings}
+    for one, other in zip(first.operators, second.operators, strict=True):
+        if one.name not in watched:
+            findings.update(_differences(one, other))
+    worked = [tried for tried in first.operators if tried.taken]
+    notes = tuple(note for tried in first.operators for note in _notes(tried))
+    return Checked(len(worked), max((t.taken for t in worked), default=0), tuple(sorted(findings, key=_place)), notes)
+
+
+def _try(order: Order, hash_seed: str) -> Trial:
+    with tempfile.TemporaryDirectory(prefix="clonos-check-") as folder:
+        asked, found = Path(folder, "order"), Path(folder, "trial")
+        asked.write_bytes(msgspec.msgpack.encode(order))
+        command = [sys.executable, "-m", "clonos_py.runtime.check.trial", str(asked), str(found)]
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise UserCodeError(
+                f"the job cannot be tried: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
+            )
+        return msgspec.msgpack.decode(found.read_bytes(), type=Trial)
+
+
+def _differences(one: Tried, other: Tried) -> list[Finding]:
+    if "the second time" in other.error:
+        return [Finding(one.name, one.where, Kind.QUESTION, other.error)]
+    if one.error != other.error:
+        what = f"failed in one trial only: {one.error or other.error}"
+        return [Finding(one.name, one.where, Kind.OUTPUT, what)]
+    for before, after in zip(one.given, other.given, strict=True):
+        rows = zip_longest(*(pa.ipc.open_stream(data).read_all().to_pylist() for data in (before, after)))
+        for number, (then, now) in enumerate(rows):
+            if repr(then) != repr(now):
+                rows_shown = f"{then!s:.{_SHOWN_CHARS}}, then {now!s:.{_SHOWN_CHARS}}"
+                what = f"gave another row {number} for the same input: {rows_shown}"
+                return [Finding(one.name, one.where, Kind.OUTPUT, what)]
+    return []
+
+
+def _notes(tried: Tried) -> list[str]:
+    notes = []
+    if tried.made_up:
+        notes.append(f"source {tried.name!r} gave no rows: they were made up from its schema")
+    if tried.error:
+        notes.append(f"operator {tried.name!r} failed, so it is not wholly checked: {tried.error}")
+    if tried.failed:
+        notes.append(
+            f"operator {tried.name!r} failed on {tried.failed} of {tried.taken} rows, first with: {tried.reason}"
+        )
+    return notes
+
+
+def _place(finding: Finding) -> tuple[str, int, str]:
+    file, _, line = finding.where.rpartition(":")
+    return file, int(line) if line.isdigit() else 0, finding.what

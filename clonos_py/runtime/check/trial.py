@@ -1,0 +1,206 @@
+"""One trial of a job's operators, in a process of its own: each works alone on the rows that the one before it gave.
+
+The first trial records what operators asked and gave; the second, under another hash seed and with a clock that is
+hours ahead, gives each the same rows and answers. Run as ``python -m clonos_py.runtime.check.trial ORDER RESULT``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.columns.views import concat
+from clonos_py.connectors.http import HttpxClient
+from clonos_py.dsl.loading import load_job_file
+from clonos_py.model.errors import ClonosError, ServiceError
+from clonos_py.model.operators import Operator
+from clonos_py.model.times import MAX_TIME
+from clonos_py.plan.factories import operator_plan
+from clonos_py.plan.logical import CallPerRow, LogicalGraph, Node, ReadSource, RunProcess, Spread, Unite, WriteSink
+from clonos_py.runtime.check.context import NOT_ASKED, CheckedContext
+from clonos_py.runtime.check.findings import Finding
+from clonos_py.runtime.check.samples import sampled
+from clonos_py.runtime.check.watching import Watch, expose_numpy
+from clonos_py.services.registry import ServiceRegistry
+
+_BATCH_ROWS = 16
+_ROUNDS_MAX = 10_000
+"""Timers and calls may set others; at some time it is enough."""
+
+
+class Tried(msgspec.Struct):
+    """What one operator did: ``given`` by port, ``failed`` rows with the first reason, ``error`` if it gave up."""
+
+    name: str
+    where: str
+    given: list[bytes]
+    log: list[list[Any]] = []
+    taken: int = 0
+    failed: int = 0
+    reason: str = ""
+    error: str = ""
+    made_up: bool = False
+
+
+class Trial(msgspec.Struct):
+    """Everything that one trial has shown."""
+
+    operators: list[Tried] = []
+    findings: list[Finding] = []
+
+
+class Order(msgspec.Struct):
+    """What to try. ``before``: the first trial, of which this is the second."""
+
+    file: str
+    parameters: dict[str, Any]
+    rows: int
+    live: bool
+    ahead_us: int
+    before: Trial | None = None
+
+
+class _Given:
+    """The output of an operator under trial. Dead letters come on the last port."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[pa.RecordBatch]] = {}
+
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        self.batches.setdefault(port, []).append(rows)
+
+    def rows(self, port: int, schema: pa.Schema) -> pa.RecordBatch:
+        batches = self.batches.get(port)
+        return concat(batches) if batches else pa.RecordBatch.from_pylist([], schema)
+
+    def first_error(self) -> str:
+        return str(self.batches[max(self.batches)][0].column("error")[0].as_py())
+
+
+class _Trials:
+    def __init__(self, order: Order, watch: Watch) -> None:
+        self._order, self._watch = order, watch
+        self._before = {tried.name: tried for tried in order.before.operators} if order.before else {}
+        self._rows: dict[int, list[pa.RecordBatch]] = {}
+        self._registry = ServiceRegistry({}, HttpxClient)
+        self._client_of: Callable[[str], Any] = self._registry.client if order.live else _refused
+
+    def run(self, graph: LogicalGraph) -> list[Tried]:
+        found = []
+        for node in graph.nodes:
+            inputs = [self._rows[port.node][port.port] for port in node.inputs]
+            if isinstance(node.work, Unite | Spread):
+                self._rows[node.id] = [concat([rows.select(node.schemas[0].names) for rows in inputs])]
+            elif not isinstance(node.work, WriteSink):
+                tried = self._source(node) if isinstance(node.work, ReadSource) else self._operator(node, inputs)
+                found.append(tried)
+                before = self._before.get(node.name, tried)
+                self._rows[node.id] = [_decoded(rows) for rows in before.given]
+        return found
+
+    def _source(self, node: Node) -> Tried:
+        if node.name in self._before:
+            return self._before[node.name]
+        rows, made_up = sampled(node, self._order.rows)
+        return Tried(node.name, node.where, [_encoded(batch) for batch in rows], made_up=made_up)
+
+    def _operator(self, node: Node, inputs: list[pa.RecordBatch]) -> Tried:
+        before = self._before.get(node.name)
+        ctx = CheckedContext(node.name, before.log if before else None, self._client_of)
+        given = _Given()
+        tried = Tried(node.name, node.where, [], taken=sum(rows.num_rows for rows in inputs))
+        try:
+            operator = operator_plan(_catching(node), inputs[0].schema).factory()
+            operator.open(ctx, given)
+            operator.restore(())
+            with self._watch.at(node.name):
+                _work(operator, ctx, inputs)
+        except ClonosError as problem:
+            tried.error = str(problem)
+        except Exception as problem:  # noqa: BLE001 - whatever user code raises is told
+            tried.error = f"{type(problem).__name__}: {problem}"
+        tried.log = ctx.gate.log
+        tried.given = [_encoded(given.rows(port, schema)) for port, schema in enumerate(node.schemas)]
+        tried.failed = ctx.counted.get("dead_letters", 0)
+        tried.reason = given.first_error() if tried.failed else ""
+        return tried
+
+
+def _work(operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
+    """All rows, the sides in turn; then the end of time, and of all input."""
+    sequence = 0
+    for start in range(0, max(rows.num_rows for rows in inputs), _BATCH_ROWS):
+        for side, rows in enumerate(inputs):
+            if start < rows.num_rows:
+                ctx.frame, sequence = (side, sequence), sequence + 1
+                operator.on_rows(rows.slice(start, _BATCH_ROWS), side)
+                _settle(operator, ctx, timers=False)
+    ctx.watermark = MAX_TIME
+    operator.on_watermark(MAX_TIME)
+    _settle(operator, ctx, timers=True)
+    operator.on_end()
+
+
+def _settle(operator: Operator, ctx: CheckedContext, timers: bool) -> None:
+    """Answers what is asked, and lets time pass where there is nothing else to do."""
+    for _ in range(_ROUNDS_MAX):
+        if ctx.calls:
+            number = next(iter(ctx.calls))
+            operator.on_answer(number, *ctx.answer(number))
+        elif timers and ctx.timers:
+            at = min(ctx.timers)
+            ctx.timers.discard(at)
+            operator.on_timer(at)
+        else:
+            return
+
+
+def _catching(node: Node) -> Node:
+    """Rows that fail are no reason to stop."""
+    if isinstance(node.work, CallPerRow | RunProcess):
+        return replace(node, work=replace(node.work, catch=True))
+    return node
+
+
+def _refused(name: str) -> Any:
+    raise ServiceError(f"{name}: {NOT_ASKED}")
+
+
+def _encoded(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue().to_pybytes()
+
+
+def _decoded(data: bytes) -> pa.RecordBatch:
+    return pa.ipc.open_stream(data).read_next_batch()
+
+
+def _set_clocks(ahead_us: int) -> None:
+    """Of ``time``, before anybody has taken its functions: what asks it behind the engine's back gets another day."""
+    real, real_ns = time.time, time.time_ns
+    time.time = lambda: real() + ahead_us / 1e6
+    time.time_ns = lambda: real_ns() + ahead_us * 1_000
+
+
+def main(order_file: str, result_file: str) -> None:
+    order = msgspec.msgpack.decode(Path(order_file).read_bytes(), type=Order)
+    if order.ahead_us:
+        _set_clocks(order.ahead_us)
+    expose_numpy()
+    watch = Watch()
+    job = load_job_file(order.file).job(order.parameters)
+    operators = _Trials(order, watch).run(job.graph())
+    Path(result_file).write_bytes(msgspec.msgpack.encode(Trial(operators, watch.findings)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

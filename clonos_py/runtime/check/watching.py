@@ -1,0 +1,167 @@
+"""Watches what user code calls while an operator is at work: clocks, dice, the network, threads and files.
+
+The interpreter tells of every call. One of these counts if the innermost code that is the user's, and not a library's,
+was reached from an operator; what a service's client does is the service's own affair.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+import clonos_py
+from clonos_py.runtime.check.findings import Finding, Kind
+
+_OWN = Path(clonos_py.__file__).resolve().parent
+_OPERATORS, _SERVICES = ((_OWN / name).resolve() for name in ("operators", "services"))
+_LIBRARIES = tuple(
+    f"{found}/"
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    for found in {sysconfig.get_path(name), str(Path(sysconfig.get_path(name)).resolve())}
+)
+
+_BY_MODULE: dict[str, Kind] = {
+    "secrets": Kind.RANDOM, "socket": Kind.NETWORK, "_socket": Kind.NETWORK, "ssl": Kind.NETWORK,
+    "http.client": Kind.NETWORK, "urllib.request": Kind.NETWORK, "httpx": Kind.NETWORK, "requests": Kind.NETWORK,
+    "threading": Kind.THREAD, "multiprocessing": Kind.THREAD, "subprocess": Kind.THREAD,
+    "concurrent.futures": Kind.THREAD,
+}  # fmt: skip
+_BY_NAME: dict[tuple[str, str], Kind] = {
+    **{("time", name): Kind.TIME for name in (
+        "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "localtime",
+        "gmtime",
+    )},
+    ("time", "sleep"): Kind.WAIT,
+    **{("datetime", name): Kind.TIME for name in ("now", "utcnow", "today")},
+    **{("uuid", name): Kind.UUID for name in ("uuid1", "uuid4")},
+    ("_thread", "start_new_thread"): Kind.THREAD,
+    ("posix", "urandom"): Kind.RANDOM,
+    ("os", "urandom"): Kind.RANDOM,
+    ("_io", "open"): Kind.FILE,
+    ("io", "open"): Kind.FILE,
+}  # fmt: skip
+_HARMLESS = frozenset({"get_ident", "current_thread", "main_thread"})
+
+
+def expose_numpy() -> None:
+    """Of what numpy draws the interpreter tells nothing: from here on it is asked through functions that are seen."""
+    for name in np.random.__all__:
+        if callable(function := getattr(np.random, name)) and not isinstance(function, type):
+            setattr(np.random, name, _seen(name, function))
+
+
+def _seen(name: str, function: Any) -> Any:
+    def drawing(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs) if name else None
+
+    return drawing
+
+
+_DRAWING = next(const for const in _seen.__code__.co_consts if isinstance(const, CodeType))
+
+
+class Watch:
+    """Findings of one process. ``at`` an operator, the interpreter's calls are looked at."""
+
+    def __init__(self) -> None:
+        self._findings: dict[tuple[str, str], Finding] = {}
+        self._operator = ""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The first of each line: what it calls in turn is its own affair."""
+        return list(self._findings.values())
+
+    @contextmanager
+    def at(self, operator: str) -> Iterator[None]:
+        """Within it, calls count as the operator's."""
+        self._operator = operator
+        sys.setprofile(self._look)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _look(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "c_call":
+            found = _of_builtin(arg)
+            caller: FrameType | None = frame
+        elif event == "call":
+            found = _of_function(frame)
+            caller = frame.f_back
+        else:
+            return
+        if found is not None and (line := _line_of_operator(caller)) is not None:
+            kind, name = found
+            finding = Finding(self._operator, line, kind, f"calls {name}")
+            self._findings.setdefault((self._operator, line), finding)
+
+
+def _of_builtin(function: Any) -> tuple[Kind, str] | None:
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if owner is random._inst:
+        return Kind.RANDOM, f"random.{name}()"
+    if isinstance(owner, type):
+        module, shown = owner.__module__, f"{owner.__name__}.{name}"
+    else:
+        module = getattr(function, "__module__", None) or type(owner).__module__
+        shown = f"{'os' if module == 'posix' else module.lstrip('_')}.{name}"
+    return _classified(module, name, shown)
+
+
+def _of_function(frame: FrameType) -> tuple[Kind, str] | None:
+    code, module = frame.f_code, frame.f_globals.get("__name__", "")
+    if code is _DRAWING:
+        name, seeded = frame.f_locals["name"], bool(frame.f_locals["args"] or frame.f_locals["kwargs"])
+        return None if name == "default_rng" and seeded else (Kind.RANDOM, f"numpy.random.{name}()")
+    if module == "random":
+        owner = frame.f_locals.get("self")
+        unseeded = code.co_name == "__init__" and frame.f_locals.get("x", 0) is None
+        if owner is random._inst or isinstance(owner, random.SystemRandom) or unseeded:
+            return Kind.RANDOM, "random.Random()" if unseeded else f"random.{code.co_name}()"
+        return None
+    return _classified(module, code.co_name, code.co_qualname, module)
+
+
+def _classified(module: str, name: str, shown: str, prefix: str = "") -> tuple[Kind, str] | None:
+    if name in _HARMLESS or name.startswith("<"):
+        return None
+    known = _BY_NAME.get((module, name)) or next(
+        (kind for known, kind in _BY_MODULE.items() if module == known or module.startswith(f"{known}.")), None
+    )
+    return None if known is None else (known, f"{prefix}.{shown}()" if prefix else f"{shown}()")
+
+
+def _line_of_operator(frame: FrameType | None) -> str | None:
+    """Where the innermost code of the user stands, if it is at work for an operator itself."""
+    line = None
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if _is_within(path, _OPERATORS):
+            return line
+        if _is_within(path, _SERVICES) or _is_within(path, _OWN):
+            return None
+        if line is None and _is_users(frame.f_code.co_filename):
+            line = f"{_shown(path)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    return str(path.resolve()).startswith(f"{folder}/")
+
+
+def _is_users(filename: str) -> bool:
+    return not filename.startswith(("<", *_LIBRARIES))
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

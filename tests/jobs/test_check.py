@@ -1,0 +1,158 @@
+"""``clonos check`` names operator, line and remedy of what a replay could not repeat, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from clonos_py.cli.main import invoke
+
+ROOT = Path(__file__).resolve().parents[2]
+
+JOB = """
+import random, secrets, socket, threading, time, uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import numpy as np
+
+from clonos_py import AsyncContext, Context, Job, Process, Record, service, state
+from clonos_py.connectors import BlackholeSink, MemorySource
+
+
+class Row(Record):
+    id: int
+    name: str
+
+
+class Out(Record):
+    text: str
+
+
+@service
+def weather() -> Iterator[Callable[[], float]]:
+    yield lambda: time.time() + random.random()
+
+
+def clock(row: Row) -> Out:
+    return Out(str(time.time()))  # LINE clock
+
+
+def calendar(row: Row) -> Out:
+    return Out(str(datetime.now().year))  # LINE calendar
+
+
+def dice(row: Row) -> Out:
+    return Out(str(random.randint(1, 6)))  # LINE dice
+
+
+def shuffled(row: Row) -> Out:
+    return Out(str(np.random.random()))  # LINE shuffled
+
+
+def identity(row: Row) -> Out:
+    return Out(str(uuid.uuid4()))  # LINE identity
+
+
+def token(row: Row) -> Out:
+    return Out(secrets.token_hex(4))  # LINE token
+
+
+def network(row: Row) -> Out:
+    with socket.socket() as opened:  # LINE network
+        return Out(str(opened.family))
+
+
+def threads(row: Row) -> Out:
+    thread = threading.Thread(target=print)  # LINE threads
+    return Out(str(thread.daemon))
+
+
+def sets(row: Row) -> Out:
+    return Out("".join({"a", "b", "c", row.name, "d" * 3, "e" * 4, "f" * 5}))
+
+
+class Remembers(Process[Row, Out]):
+    seen: int = state(0)
+
+    def on_row(self, row: Row, ctx: Context) -> Iterator[Out]:
+        self.seen += 1
+        time.sleep(0)  # LINE remembers
+        yield Out(str(self.seen))
+
+
+def fine(row: Row, ctx: Context) -> Out:
+    return Out(f"{ctx.time.now()} {ctx.random.random()} {sorted({row.name, 'x'})} {random.Random(row.id).random()}")
+
+
+async def patient(row: Row, ctx: AsyncContext) -> Out:
+    await ctx.sleep("1ms")
+    return Out(f"{ctx.time.now()} {await ctx.call(weather)}")
+
+
+def job() -> Job:
+    job = Job("suspects")
+    rows = job.source(MemorySource([Row(i, f"name {i}") for i in range(20)]))
+    for function in (clock, calendar, dice, shuffled, identity, token, network, threads, sets, fine, patient):
+        rows.map(function).named(function.__name__).sink(BlackholeSink()).named(f"to-{function.__name__}")
+    rows.key_by("id").process(Remembers).named("remembers").sink(BlackholeSink()).named("to-remembers")
+    return job
+"""
+
+REMEDIES = {
+    "clock": r"calls time\.time\(\); ask ctx\.time\.now\(\)",
+    "calendar": r"calls datetime\.now\(\); ask ctx\.time\.now\(\)",
+    "dice": r"calls random\.randint\(\); use ctx\.random",
+    "shuffled": r"calls numpy\.random\.\w+\(\); use ctx\.random",
+    "identity": r"calls uuid\.uuid4\(\); make it of logged bits",
+    "token": r"calls secrets\.token_hex\(\); use ctx\.random",
+    "network": r"calls socket\.\S+\(\); ask ctx\.http",
+    "threads": r"calls threading\.\S+\(\); write an `async def` function",
+    "remembers": r"calls time\.sleep\(\); set a timer, or await ctx\.sleep",
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
+    """The exit code, and what the command says of a job of many suspects."""
+    file = tmp_path_factory.mktemp("suspects") / "suspects.py"
+    file.write_text(JOB)
+    from click.testing import CliRunner
+
+    from clonos_py.cli.main import clonos
+
+    result = CliRunner().invoke(clonos, ["check", str(file), "--live"], standalone_mode=False)
+    assert result.exception is None, result.output
+    return result.return_value, result.output
+
+
+@pytest.mark.parametrize("operator", REMEDIES)
+def test_a_direct_call_is_named_with_its_line_and_remedy(told: tuple[int, str], operator: str) -> None:
+    line = next(n for n, text in enumerate(JOB.splitlines(), 1) if text.endswith(f"# LINE {operator}"))
+    expected = rf"suspects\.py:{line}: operator '{operator}' {REMEDIES[operator]}"
+    assert re.search(expected, told[1]), told[1]
+
+
+def test_the_order_of_a_set_is_found_by_comparing(told: tuple[int, str]) -> None:
+    assert re.search(r"suspects\.py:\d+: operator 'sets' gave another row 0 .* not on the order of a set", told[1]), (
+        told[1]
+    )
+
+
+def test_what_asks_ctx_is_not_suspected_and_the_exit_code_says_that_others_are(told: tuple[int, str]) -> None:
+    assert "'fine'" not in told[1]
+    assert "'patient'" not in told[1], told[1]
+    assert told[0] == 1
+
+
+@pytest.mark.parametrize("example", ["fraud", "quotes"])
+def test_the_examples_are_replayable(example: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["check", str(ROOT / "examples" / f"{example}.py"), "--rows", "50"]) == 0
+    assert "nothing found" in capfd.readouterr().out
+
+
+def test_rows_that_nobody_answered_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["check", str(ROOT / "examples" / "quotes.py"), "--rows", "10"]) == 0
+    assert "failed on 10 of 10 rows, first with: " in capfd.readouterr().out
