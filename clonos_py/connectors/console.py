@@ -16,8 +16,9 @@ from clonos_py.model.operators import Sink
 class PrintSink(SinkDefinition):
     """Prints each row as one line of JSON on the standard output of the run, as soon as it comes.
 
-    Lines of one task keep their order, wherever it runs. None is lost; after a failure those since the last checkpoint
-    may be printed again, since what has been shown cannot be taken back.
+    Lines of one task keep their order, wherever it runs. None is lost with a task; after a failure those since the last
+    checkpoint may be printed again, since what has been shown cannot be taken back. What a coordinator had not passed
+    on when it died, of the last fraction of a second, is not printed.
     """
 
     def create(self, schema: pa.Schema) -> Sink:

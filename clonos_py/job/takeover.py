@@ -1,6 +1,6 @@
 """A coordinator in the place of a lost one: it calls the roll and learns from tasks and storage what is true (D9, D11).
 
-    roll call --all have answered, died, or kept silent for the heartbeat timeout--> settled
+    roll call --all have answered, died, or kept silent for too long--> settled
 
 Nothing of what the lost one knew is needed. Which checkpoint is the last, storage says; every other that it triggered
 is void. Who is which task, the processes say; of two that say the same, the newer attempt is, and so it is if only
@@ -21,6 +21,9 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Present
 from clonos_py.model.times import MAX_TIME
 
+_PATIENCE = 2
+"""So many heartbeat timeouts may pass after the last answer: while others still answer, a process is only slow."""
+
 
 class Takeover:
     """The roll call, and what follows from the answers."""
@@ -36,7 +39,7 @@ class Takeover:
         """``roster``: every process that may be alive, by number."""
         desk = self._desk
         self._awaited = set(roster)
-        self.until_us = desk.now_us + desk.policy.heartbeat_timeout_us
+        self._be_patient()
         for number, task in sorted(roster.items()):
             desk.send(desk.fleet.adopt(number, task, desk.now_us), messages.RollCall())
 
@@ -49,6 +52,10 @@ class Takeover:
         if message.process in self._awaited:
             self._awaited.remove(message.process)
             self._answers[message.process] = message
+            self._be_patient()
+
+    def _be_patient(self) -> None:
+        self.until_us = self._desk.now_us + _PATIENCE * self._desk.policy.heartbeat_timeout_us
 
     def gone(self, number: int) -> None:
         """The process has died."""

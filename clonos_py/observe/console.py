@@ -103,9 +103,11 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
         ("recovery", len(status.recoveries)),
         ("rollback", len(status.rollbacks)),
         ("lapse", len(status.lapses)),
+        ("coordinator lost and replaced", status.coordinators_replaced),
     ):
         if amount:
-            plural = kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
+            noun, _, rest = kind.partition(" ")
+            plural = (noun[:-1] + "ies" if noun.endswith("y") else noun + "s") + " " * bool(rest) + rest
             parts.append(f"{amount} {kind if amount == 1 else plural}")
     yield ", ".join(parts)
     if status.code_changed:

@@ -165,6 +165,12 @@ class Lapsed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CoordinatorReplaced(Event):
+    """The coordinator was lost, and another has taken its place. Tasks went on meanwhile; what happened to them, and
+    the news that the lost one had not told, may be missing here."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finished(Event):
     """Every source ended and every sink has committed (or, with ``stopped``, the run was interrupted in order)."""
 

@@ -10,6 +10,7 @@ from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
     CodeChanged,
+    CoordinatorReplaced,
     Deployed,
     Detected,
     Event,
@@ -101,6 +102,7 @@ class RunStatus:
     aborted: list[CheckpointAborted] = field(default_factory=list)
     rollbacks: list[RolledBack] = field(default_factory=list)
     lapses: list[Lapsed] = field(default_factory=list)
+    coordinators_replaced: int = 0
     recoveries: list[Recovery] = field(default_factory=list)
     kills_missed: list[KillMissed] = field(default_factory=list)
     standbys_unready: list[StandbyUnready] = field(default_factory=list)
@@ -131,6 +133,9 @@ class RunStatus:
             case Lapsed():
                 self.lapses.append(event)
                 self.news.append(lapse_text(event))
+            case CoordinatorReplaced():
+                self.coordinators_replaced += 1
+                self.news.append("the coordinator was lost and replaced")
             case StandbyUnready():
                 self.standbys_unready.append(event)
                 self.news.append(unready_text(event))

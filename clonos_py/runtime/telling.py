@@ -14,6 +14,7 @@ from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
     CodeChanged,
+    CoordinatorReplaced,
     Deployed,
     Detected,
     Event,
@@ -79,6 +80,11 @@ class Teller:
         for _, counters in self._counters.values():
             merged.merge(LatencyHistogram(counters["latency"]))
         return merged
+
+    @property
+    def kills_left(self) -> list[tuple[int, TaskId]]:
+        """Failures on order that have not happened yet."""
+        return list(self._kills)
 
     def tell(self, news: News, now_us: int) -> None:
         """Tells what happened, then progress if it is time. What dead processes counted stays."""
@@ -186,6 +192,8 @@ class Teller:
                 yield RolledBack(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.LAPSED:
                 yield Lapsed(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
+            case Happening.COORDINATOR_REPLACED:
+                yield CoordinatorReplaced(at_us=at_us)
             case Happening.FINISHED:
                 yield Finished(at_us=at_us)
             case _ if task is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
-from clonos_py.runtime.ray.job_loop import Ears, JobLoop
+from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
 from clonos_py.runtime.ray.process import Deployment, Process
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.task.pressure import LinkLimits
@@ -29,16 +31,30 @@ from tests.unit.runtime.certificates import Authority
 
 
 class Threads:
-    """The platform of these tests: a process is a few threads."""
+    """The platform of these tests: a process is a few threads. It serves one coordinator after the other."""
 
-    def __init__(self, deployment: Deployment, loop: JobLoop) -> None:
-        self._deployment, self._loop = deployment, loop
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._loop: JobLoop | None = None
         self._processes: dict[int, Process] = {}
+        self.roster: dict[int, TaskId] = {}
+        self.outlives = False
+        """Whether processes go on when the coordinator ends."""
+
+    def serve(self, loop: JobLoop) -> None:
+        """What the former coordinator has not heard is lost."""
+        self._loop = loop
+        for process in list(self._processes.values()):
+            process.say_started()
+
+    def put(self, event: Any) -> None:
+        assert self._loop is not None
+        self._loop.put(event)
 
     def start(self, number: int, task: TaskId) -> None:
         node = f"node {number % 2}"
-        process = Process(self._deployment, number, task, node, "127.0.0.1", self._loop.put)
-        self._processes[number] = process
+        process = Process(self._deployment, number, task, node, "127.0.0.1", self.put)
+        self._processes[number], self.roster[number] = process, task
         process.start()
 
     def send(self, number: int, message: ToProcess) -> None:
@@ -46,16 +62,34 @@ class Threads:
             self._processes[number].deliver(message)
 
     def kill(self, number: int) -> None:
+        self.roster.pop(number, None)
         if process := self._processes.pop(number, None):
             process.abandon()
 
     def crash(self, number: int) -> None:
         self.kill(number)
-        self._loop.put(ProcessDied(number, "killed"))
+        self.put(ProcessDied(number, "killed"))
 
     def close(self, patience_s: float) -> None:
-        for number in list(self._processes):
+        for number in [] if self.outlives else list(self._processes):
             self.kill(number)
+
+
+class Zombies(Threads):
+    """Whoever is to crash is taken for dead, and goes on."""
+
+    def crash(self, number: int) -> None:
+        self.put(ProcessDied(number, "silent for the heartbeat timeout"))
+
+
+class Cuts(Threads):
+    """Of whoever is to crash all connections break."""
+
+    def crash(self, number: int) -> None:
+        endpoint = self._processes[number]._link._channels._endpoint
+        for connection in list(endpoint._connections.values()):
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def run(
@@ -64,25 +98,48 @@ def run(
     kills: list[tuple[int, TaskId]],
     limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
     tls: TlsFiles | None = None,
+    platform: type[Threads] = Threads,
+    coordinators_s: Sequence[float] = (),
+    meanwhile: Callable[[Threads, JobLoop], None] = lambda threads, loop: None,
 ) -> tuple[EndJob | None, list[Report]]:
+    """``coordinators_s``: how long each coordinator lives, but for the last; ``meanwhile`` is called when one is lost."""
     reports: list[Report] = []
-    counters: dict[TaskId, Mapping[str, Any]] = {}
     store = CheckpointStore(str(folder / "checkpoints"), plan.job)
+    with TemporaryDirectory(prefix="clonos-") as sockets:
+        open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
+        deployment = Deployment(plan, open_store, b"secret", limits, 10_000, True, Path(sockets), tls)
+        threads = platform(deployment)
+        for life_s in coordinators_s:
+            threads.outlives = True
+            loop = _loop(plan, store, reports, kills, threads)
+            timer = threading.Timer(life_s, loop.put, [Interrupt()])
+            timer.start()
+            assert loop.run(threads) is None
+            meanwhile(threads, loop)
+            kills = []
+        threads.outlives = False
+        return _loop(plan, store, reports, kills, threads).run(threads), reports
+
+
+def _loop(
+    plan: PhysicalPlan,
+    store: CheckpointStore,
+    reports: list[Report],
+    kills: list[tuple[int, TaskId]],
+    threads: Threads,
+) -> JobLoop:
+    """A coordinator, the first or another, which the processes obey from now on."""
     policy = JobPolicy(checkpoint_interval_us=400_000)
-    machine = JobMachine(plan, policy, store.latest(), store.open_generation())
+    generation = store.open_generation()
+    machine = JobMachine(plan, policy, store.latest(), generation)
 
     def report(at_us: int, report: Report) -> None:
         reports.append(report)
 
-    def count(task: TaskId, number: int, counts: Mapping[str, Any]) -> None:
-        counters[task] = counts
-
-    loop = JobLoop(machine, store, Ears(report, lambda at_us, task: None, count), kills=kills)
-    with TemporaryDirectory(prefix="clonos-") as sockets:
-        open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
-        deployment = Deployment(plan, open_store, b"secret", limits, 10_000, True, Path(sockets), tls)
-        end = loop.run(Threads(deployment, loop))
-    return end, reports
+    ears = Ears(report, lambda at_us, task: None, lambda task, number, counts: None)
+    loop = JobLoop(machine, store, ears, kills=kills, roster=dict(threads.roster) or None)
+    threads.serve(loop)
+    return loop
 
 
 def test_a_job_runs_to_its_end_over_sockets(tmp_path: Path) -> None:
@@ -147,4 +204,50 @@ def test_tasks_die_and_nothing_is_lost_or_doubled_over_tls(tmp_path: Path) -> No
     assert end == EndJob()
     assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 2
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_tasks_that_are_taken_for_dead_live_on_and_do_no_harm(tmp_path: Path) -> None:
+    """Sources, operators and sinks: their zombies keep their sockets, their storage and their sinks."""
+    kills = [
+        (700_000, TaskId("audit", 0)),
+        (1_000_000, TaskId("count", 0)),
+        (1_500_000, TaskId("numbers", 1)),
+        (1_900_000, TaskId("count", 0)),
+    ]
+    end, reports = run(counting(str(tmp_path), total=5_000, rate=2_000), tmp_path, kills, platform=Zombies)
+    happened = [report.what for report in reports]
+    assert end == EndJob()
+    assert happened.count(Happening.STANDBY_PROMOTED) == 4
+    assert Happening.ROLLED_BACK not in happened
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(5_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_connections_break_and_nothing_is_lost_and_nobody_replaced(tmp_path: Path) -> None:
+    tasks = [TaskId("count", 0), TaskId("numbers", 1), TaskId("audit", 1), TaskId("count", 1)]
+    kills = [(500_000 + 100_000 * number, tasks[number % 4]) for number in range(12)]
+    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, platform=Cuts)
+    assert end == EndJob()
+    assert Happening.TASK_FAILED not in [report.what for report in reports]
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_coordinators_are_lost_and_their_successors_go_on_with_the_living(tmp_path: Path) -> None:
+    """A task dies while there is no coordinator, and again when the next is lost."""
+
+    def kill(threads: Threads, loop: JobLoop) -> None:
+        owners = {task: number for number, (task, active) in loop.processes().items() if active}
+        threads.kill(owners[TaskId("count", 1)])
+
+    plan = counting(str(tmp_path), total=6_000, rate=2_000)
+    end, reports = run(plan, tmp_path, [], coordinators_s=(1.0, 0.8), meanwhile=kill)
+    happened = [report.what for report in reports]
+    assert end == EndJob()
+    assert happened.count(Happening.COORDINATOR_REPLACED) == 2
+    assert happened.count(Happening.DEPLOYED) == 1
+    assert [report.task for report in reports if report.what is Happening.STANDBY_PROMOTED] == [TaskId("count", 1)] * 2
+    assert Happening.ROLLED_BACK not in happened
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))

@@ -7,6 +7,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -17,6 +18,7 @@ from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import (
     CheckpointCompleted,
+    CoordinatorReplaced,
     Deployed,
     Detected,
     Event,
@@ -103,6 +105,34 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
     assert detected - deployed >= 1_900_000
     assert of(events, RolledBack) == []
     assert_exactly_once(tmp_path, 12_000)
+
+
+def test_the_coordinator_is_killed_and_another_takes_the_living_over(cluster: Cluster, tmp_path: Path) -> None:
+    """First while all is well, then together with a task. Data goes on meanwhile: nobody else is replaced."""
+    events: list[Event] = []
+    pids: list[int] = []
+
+    def coordinator() -> Any:
+        return ray.get_actor("counting", namespace="clonos")
+
+    def harm(event: Event) -> None:
+        events.append(event)
+        replaced = len(of(events, CoordinatorReplaced))
+        if isinstance(event, CheckpointCompleted) and replaced == len(pids) < 2:
+            if replaced == 1:
+                places: list[ProcessPlace] = ray.get(coordinator().processes.remote())
+                os.kill(next(p.pid for p in places if p.task == TaskId("count", 0) and p.active), signal.SIGKILL)
+            pids.append(ray.get(coordinator().pid.remote()))
+            os.kill(pids[-1], signal.SIGKILL)
+
+    run(counting(str(tmp_path), 24_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
+    assert len(set(pids)) == len(of(events, CoordinatorReplaced)) == 2
+    activated = {event.task for event in events if isinstance(event, StandbyActivated)}
+    assert activated == {TaskId("count", 0)}
+    assert of(events, RolledBack) == []
+    assert len(of(events, CheckpointCompleted)) > 4
+    assert isinstance(events[-1], Finished)
+    assert_exactly_once(tmp_path, 24_000)
 
 
 def test_no_cluster_at_the_address_is_one_line() -> None:

@@ -94,14 +94,20 @@ class JobLoop:
         ears: Ears,
         checkpoints_kept: int = 2,
         kills: Sequence[tuple[int, TaskId]] = (),
+        deployed_us: int | None = None,
+        roster: Mapping[int, TaskId] | None = None,
     ) -> None:
-        """``kills``: tasks to crash, each so many microseconds after the job was deployed."""
+        """``kills``: tasks to crash, each so many microseconds after the job is deployed, or was: ``deployed_us``. With
+        a ``roster`` of processes that may be alive it goes on in the place of a lost coordinator."""
         self._machine, self._store, self._ears = machine, store, ears
         self._checkpoints_kept = checkpoints_kept
         self._orders = sorted(kills)
         self._due: list[tuple[int, TaskId]] = []
+        if deployed_us is not None:
+            self._schedule_kills(deployed_us)
         self._inbox: SimpleQueue[ToCoordinator | JobEvent | Interrupt] = SimpleQueue()
-        self._tasks: dict[int, TaskId] = {}
+        self._roster = roster
+        self._tasks: dict[int, TaskId] = dict(roster or {})
         self._owners: dict[TaskId, int] = {}
         self._restarts = Restarts()
         self._writer = ThreadPoolExecutor(1, "manifests")
@@ -118,7 +124,10 @@ class JobLoop:
     def run(self, platform: Platform) -> EndJob | None:
         """Until the job has ended (and how) or was interrupted (as the interrupt says). All its processes are gone
         then."""
-        self._perform(self._machine.start(_now_us()), platform)
+        if self._roster is None:
+            self._perform(self._machine.start(_now_us()), platform)
+        else:
+            self._perform(self._machine.take_over(self._roster, _now_us()), platform)
         interrupted = False
         while self._end is None and not interrupted:
             event = self._next()
@@ -177,13 +186,20 @@ class JobLoop:
                     self._tasks.pop(number, None)
                 case WriteManifest(manifest):
                     self._writer.submit(self._write, manifest)
-                case OpenGeneration():
-                    self._writer.submit(self._store.open_generation).result()
+                case OpenGeneration(generation):
+                    self._open_generation(generation)
                 case Report():
                     self._tell(instruction)
                     self._start(self._restarts.on_report(instruction), platform)
                 case EndJob():
                     self._end = instruction
+
+    def _open_generation(self, generation: int) -> None:
+        """A coordinator that has been replaced without noticing ends here."""
+        try:
+            self._writer.submit(self._store.open_generation, generation - 1).result()
+        except CheckpointError as problem:
+            self._end = EndJob(type(problem).__name__, str(problem))
 
     def _start(self, wishes: Sequence[StartProcess], platform: Platform) -> None:
         for wish in wishes:
@@ -193,10 +209,15 @@ class JobLoop:
     def _tell(self, report: Report) -> None:
         now_us = _now_us()
         if report.what is Happening.DEPLOYED:
-            for after_us, task in self._orders:
-                heapq.heappush(self._due, (now_us + after_us, task))
-            self._orders = []
+            self._schedule_kills(now_us)
+        if report.what is Happening.COORDINATOR_REPLACED:
+            self._owners.update(self._machine.owners)
         self._ears.report(now_us, report)
+
+    def _schedule_kills(self, deployed_us: int) -> None:
+        for after_us, task in self._orders:
+            heapq.heappush(self._due, (deployed_us + after_us, task))
+        self._orders = []
 
     def _write(self, manifest: Manifest) -> None:
         """On the writer's thread: heartbeats go on meanwhile."""

@@ -26,9 +26,9 @@ def claim(job: str, take_over: bool) -> None:
     if not take_over:
         raise taken(job)
     holder.give_way.remote()
-    if not _given_up(job):
+    if not is_free(job):
         import_ray().kill(holder)
-        if not _given_up(job):
+        if not is_free(job):
             raise ClusterError(f"the running job {job!r} does not end: see `ray list actors`, then try again")
 
 
@@ -40,6 +40,11 @@ def taken(job: str) -> ClusterError:
     )
 
 
+def taken_over(job: str) -> str:
+    """What whoever has been taken over is told."""
+    return f"another run has taken the job {job!r} over"
+
+
 def _holder(job: str) -> Any | None:
     """The coordinator that has the name."""
     try:
@@ -48,8 +53,9 @@ def _holder(job: str) -> Any | None:
         return None
 
 
-def _given_up(job: str) -> bool:
-    """Waits for the name to be free. The run that had it ends its coordinator itself, once it has heard why."""
+def is_free(job: str) -> bool:
+    """Waits for the name to be free: a run that is taken over ends its coordinator itself, once it has heard why, and
+    Ray forgets one that was killed."""
     deadline = time.monotonic() + _PATIENCE_S
     while _holder(job) is not None:
         if time.monotonic() > deadline:

@@ -150,6 +150,10 @@ class Process:
         gc.freeze()
         for thread in self._threads:
             thread.start()
+        self.say_started()
+
+    def say_started(self) -> None:
+        """Tells the coordinator where peers reach this process."""
         self._started()
 
     def deliver(self, message: ToProcess) -> None:

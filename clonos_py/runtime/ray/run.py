@@ -1,29 +1,27 @@
-"""Runs a plan on Ray: one actor per task and per standby, one for the coordinator."""
+"""Runs a plan on Ray: one actor per task and per standby, one for the coordinator (see ``driver``)."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.connectors.terminal import terminal
 from clonos_py.dsl.settings import Guarantee, Settings
-from clonos_py.job.events import EndJob
-from clonos_py.model.errors import ClusterError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
-from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, CoordinatorActor, JobOrder
-from clonos_py.runtime.ray.cluster import connected, import_ray, machines
+from clonos_py.runtime.ray.actors import JobOrder
+from clonos_py.runtime.ray.cluster import connected, machines
+from clonos_py.runtime.ray.crew import Crew
+from clonos_py.runtime.ray.driver import Driver
 from clonos_py.runtime.ray.folders import folders
-from clonos_py.runtime.ray.names import NAMESPACE, claim, taken
+from clonos_py.runtime.ray.names import claim
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.task_loop import now_us
-from clonos_py.runtime.telling import News, Teller
+from clonos_py.runtime.telling import Teller
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
 
@@ -46,61 +44,13 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             open_store().archive()
         deployment = _deployment(plan, settings, open_store, scratch, tls)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
-        order = JobOrder(
-            of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, orders, code_digest()
-        )
-        end = _coordinate(plan.job, order, packed, teller)
+        order = JobOrder(of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, code_digest())
+        end = Driver(plan.job, order, Crew(packed, cluster), teller).run()
     if end is None:
         teller.stop(now_us())
         raise KeyboardInterrupt
     raise_for(end)
     return RunResult(plan, teller.latency)
-
-
-def _coordinate(job: str, order: JobOrder, packed: Mapping[str, bytes], teller: Teller) -> EndJob | None:
-    ray = import_ray()
-    actor = ray.remote(CoordinatorActor).options(
-        name=job, namespace=NAMESPACE, max_concurrency=COORDINATOR_THREADS, **order.cluster.actor_options()
-    )
-    try:
-        coordinator = actor.remote(pack(order), packed)
-    except ValueError as error:
-        raise taken(job) from error
-    try:
-        _await_start(ray, coordinator, job, order.policy.start_timeout_us / 1e6)
-        return _listen(ray, coordinator, teller)
-    except ray.exceptions.RayActorError as error:
-        raise ClusterError(
-            f"the coordinator of {job!r} died: run it again, it resumes from its last checkpoint"
-        ) from error
-    finally:
-        ray.kill(coordinator)
-
-
-def _await_start(ray: Any, coordinator: Any, job: str, patience_s: float) -> None:
-    started, _ = ray.wait([coordinator.__ray_ready__.remote()], timeout=patience_s)
-    if not started:
-        raise ClusterError(
-            f"the coordinator of {job!r} could not be started within {patience_s:g} s; see with `ray status` whether "
-            "memory is left and every node answers, or wait longer with --start-timeout"
-        )
-
-
-def _listen(ray: Any, coordinator: Any, teller: Teller) -> EndJob | None:
-    """Passes news on until the job has ended."""
-    done = coordinator.run.remote()
-    while True:
-        try:
-            finished, _ = ray.wait([done], timeout=0)
-            news: News = ray.get(coordinator.news.remote())
-            for lines in news.printed:
-                terminal().write(lines)
-            teller.tell(news, now_us())
-            if finished:
-                end: EndJob | None = ray.get(done)
-                return end
-        except KeyboardInterrupt:
-            coordinator.interrupt.remote()
 
 
 def _deployment(

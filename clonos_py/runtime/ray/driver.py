@@ -1,0 +1,120 @@
+"""The driver of a run on Ray: owns the coordinator and all processes, and listens.
+
+Should the coordinator die, another is made under the same name, which takes over the processes that live. They go on
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from clonos_py.connectors.terminal import terminal
+from clonos_py.job.events import EndJob, Happening
+from clonos_py.model.errors import ClusterError
+from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, Bulletin, CoordinatorActor, JobOrder, Turn
+from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.crew import Crew, on_node
+from clonos_py.runtime.ray.names import NAMESPACE, is_free, taken, taken_over
+from clonos_py.runtime.ray.shipping import pack
+from clonos_py.runtime.ray.task_loop import now_us
+from clonos_py.runtime.telling import Teller
+
+_LOSSES_IN_VAIN_MAX = 3
+"""Coordinators that die before they have taken over; then something else is wrong."""
+
+
+class Driver:
+    """One run, to its end."""
+
+    def __init__(self, job: str, order: JobOrder, crew: Crew, teller: Teller) -> None:
+        self._job, self._order, self._crew, self._teller = job, order, crew, teller
+        self._ray = import_ray()
+        self._packed_order = pack(order)
+        self._incarnation = 0
+        self._deployed_us: int | None = None
+        self._losses_in_vain = 0
+        self._interrupted = False
+        self._gives_way = False
+
+    def run(self) -> EndJob | None:
+        """How the job ended; None if it was interrupted. Raises ClusterError."""
+        try:
+            for self._incarnation in itertools.count():
+                coordinator = self._make()
+                try:
+                    self._await_start(coordinator)
+                    return self._listen(coordinator)
+                except self._ray.exceptions.RayActorError as error:
+                    problem = error
+                finally:
+                    self._ray.kill(coordinator)
+                self._check_use(problem)
+        finally:
+            self._crew.close()
+        raise AssertionError("the count has no end")
+
+    def _make(self) -> Any:
+        """Beside the driver, with whose node the run ends in any case."""
+        turn = Turn(self._incarnation, self._crew.members(), self._teller.kills_left, self._deployed_us)
+        actor = self._ray.remote(CoordinatorActor).options(
+            name=self._job,
+            namespace=NAMESPACE,
+            max_concurrency=COORDINATOR_THREADS,
+            scheduling_strategy=on_node(self._ray.get_runtime_context().get_node_id()),
+            **self._order.cluster.actor_options(),
+        )
+        try:
+            return actor.remote(self._packed_order, turn)
+        except ValueError as error:
+            raise taken(self._job) from error
+
+    def _check_use(self, problem: Exception) -> None:
+        """The coordinator was lost. Raises ClusterError if another would be of no use."""
+        if self._gives_way:
+            raise ClusterError(taken_over(self._job)) from problem
+        self._losses_in_vain += 1
+        if self._losses_in_vain > _LOSSES_IN_VAIN_MAX or not is_free(self._job):
+            raise ClusterError(
+                f"the coordinator of {self._job!r} died {self._losses_in_vain} times in vain: run it again, it resumes "
+                "from its last checkpoint"
+            ) from problem
+
+    def _await_start(self, coordinator: Any) -> None:
+        patience_s = self._order.policy.start_timeout_us / 1e6
+        started, _ = self._ray.wait([coordinator.__ray_ready__.remote()], timeout=patience_s)
+        if not started:
+            raise ClusterError(
+                f"the coordinator of {self._job!r} could not be started within {patience_s:g} s; see with `ray status` "
+                "whether memory is left and every node answers, or wait longer with --start-timeout"
+            )
+
+    def _listen(self, coordinator: Any) -> EndJob | None:
+        """Makes processes and passes news on until the job has ended."""
+        done = coordinator.run.remote()
+        if self._interrupted:
+            coordinator.interrupt.remote()
+        while True:
+            try:
+                finished, _ = self._ray.wait([done], timeout=0)
+                self._take(self._ray.get(coordinator.news.remote()), coordinator)
+                if finished:
+                    end: EndJob | None = self._ray.get(done)
+                    return end
+            except KeyboardInterrupt:
+                self._interrupted = True
+                coordinator.interrupt.remote()
+
+    def _take(self, bulletin: Bulletin, coordinator: Any) -> None:
+        self._gives_way = bulletin.gives_way
+        self._crew.dismiss(bulletin.dismissed)
+        for wish in bulletin.wishes:
+            coordinator.join.remote(wish.number, self._crew.make(wish, coordinator, self._incarnation))
+        for lines in bulletin.news.printed:
+            terminal().write(lines)
+        for at_us, report in bulletin.news.reports:
+            if report.what is Happening.DEPLOYED:
+                self._deployed_us = at_us
+            if report.what in (Happening.DEPLOYED, Happening.COORDINATOR_REPLACED):
+                self._losses_in_vain = 0
+        self._teller.tell(bulletin.news, now_us())

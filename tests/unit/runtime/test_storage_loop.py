@@ -1,0 +1,72 @@
+"""What a standby reads of each new checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Restore
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.runtime.ray.storage_loop import StorageLoop
+from clonos_py.task.instructions import Load, Loaded, LoadFailed
+
+TASK = TaskId("join", 0)
+
+
+def chunk(*values: int) -> Chunk:
+    return Chunk(pa.record_batch({"value": values}))
+
+
+def restore(store: CheckpointStore, checkpoint: int, *chunks: Chunk) -> Restore:
+    """A checkpoint of a state of these chunks; only those without a location are written."""
+    snapshot = TaskSnapshot(TASK, checkpoint, {"join": OperatorState({"rows": list(chunks)})}, b"")
+    handle = store.write(snapshot, Attempt(1, 1))
+    return Restore(checkpoint, {"join": [handle.operators["join"]]})
+
+
+def values(event: object) -> list[Any]:
+    assert isinstance(event, Loaded)
+    (state,) = event.operators["join"]
+    return [value for part in state.tables["rows"] for value in part.rows.column("value").to_pylist()]
+
+
+def loop(folder: Path) -> tuple[StorageLoop, list[object]]:
+    answers: list[object] = []
+    store = CheckpointStore(str(folder), "job")
+    return StorageLoop(store, lambda sink, named: None, answers.append, lambda problem: None), answers
+
+
+def load(standby: StorageLoop, *restores: Restore) -> None:
+    for one in restores:
+        standby.put(Load(one))
+    standby.stop()
+    standby.run()
+
+
+def test_a_standby_reads_of_each_checkpoint_only_the_chunks_that_it_does_not_have(tmp_path: Path) -> None:
+    """What it has may even be gone from storage."""
+    store = CheckpointStore(str(tmp_path), "job")
+    kept, dropped = chunk(1, 2), chunk(3)
+    standby, answers = loop(tmp_path)
+    load(standby, restore(store, 1, kept, dropped))
+    second = restore(store, 2, kept, chunk(4))
+    for file in (tmp_path / "job" / "line" / "state").glob("000000000001.*"):
+        file.unlink()
+    load(standby, second)
+    assert [values(answer) for answer in answers] == [[1, 2, 3], [1, 2, 4]]
+    fresh, failed = loop(tmp_path)
+    load(fresh, second)
+    assert isinstance(failed[0], LoadFailed), "a standby that has nothing reads everything"
+
+
+def test_what_a_checkpoint_does_not_need_any_more_is_let_go(tmp_path: Path) -> None:
+    store = CheckpointStore(str(tmp_path), "job")
+    kept, dropped = chunk(1, 2), chunk(3)
+    standby, _ = loop(tmp_path)
+    load(standby, restore(store, 1, kept, dropped), restore(store, 2, kept))
+    assert set(standby._known) == {kept.location}
