@@ -1,19 +1,19 @@
 """``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script.
 
-``digests`` gives no figures: it compares what the queries answer on every driver. It and ``memory``, which writes
-gigabytes, are run by name only.
+``digests`` and ``soak`` give no figures: they compare what the queries answer on every driver, and what jobs have
+written after hundreds of failures. They and ``memory``, which writes gigabytes, are run by name only.
 """
 
 from __future__ import annotations
 
 import click
 
-from clonos_py.bench import determinants, digests, memory, overhead, recovery, speed
+from clonos_py.bench import determinants, digests, memory, overhead, recovery, soak, speed
 
 _SCRIPTS = (speed.command, overhead.command, determinants.command, recovery.command)
 
 
-@click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command, memory.command))
+@click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command, memory.command, soak.command))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
     """Throughput, overhead, determinants and recovery of the Nexmark queries."""

@@ -36,21 +36,43 @@ class RayletError(Exception):
     """A raylet did not start; the message is Ray's own."""
 
 
+class Raylets:
+    """Nodes of a cluster. The first is its head, which Ray cannot do without."""
+
+    def __init__(self, port: int, folder: Path) -> None:
+        self.address = f"{_HOST}:{port}"
+        self._port, self._folder = port, folder
+        self._nodes: list[subprocess.Popen[bytes]] = []
+
+    def add(self) -> None:
+        """Starts one more node."""
+        number = len(self._nodes)
+        where = [f"--address={self.address}"] if number else ["--head", f"--port={self._port}", _NO_DASHBOARD]
+        self._nodes.append(_start(where, self._folder / f"{number}.log"))
+
+    def lose(self) -> None:
+        """The node that came last dies with all its processes at once, as by a power cut."""
+        node = self._nodes[-1]
+        os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
+
+    def stop(self) -> None:
+        _stop(self._nodes)
+
+
 @contextmanager
-def raylets(nodes: int, port: int | None = None) -> Iterator[str]:
-    """A cluster of ``nodes`` raylets for as long as the context lasts; gives its address."""
+def raylets(nodes: int, port: int | None = None) -> Iterator[Raylets]:
+    """A cluster of ``nodes`` raylets for as long as the context lasts."""
     head_port = _free_port() if port is None else _checked_port(port)
-    address = f"{_HOST}:{head_port}"
     _make_token()
-    started: list[subprocess.Popen[bytes]] = []
     with TemporaryDirectory(prefix="raylets-") as folder:
+        cluster = Raylets(head_port, Path(folder))
         try:
-            for number in range(nodes):
-                where = [f"--address={address}"] if number else ["--head", f"--port={head_port}", _NO_DASHBOARD]
-                started.append(_start(where, Path(folder) / f"{number}.log"))
-            yield address
+            for _ in range(nodes):
+                cluster.add()
+            yield cluster
         finally:
-            _stop(started)
+            cluster.stop()
 
 
 def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -123,8 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        with raylets(options.nodes, options.port) as address:
-            sys.stdout.write(f"{address}\n")
+        with raylets(options.nodes, options.port) as cluster:
+            sys.stdout.write(f"{cluster.address}\n")
             sys.stdout.flush()
             signal.pause()
     except KeyboardInterrupt:

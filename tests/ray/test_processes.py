@@ -102,7 +102,7 @@ def run(
     coordinators_s: Sequence[float] = (),
     meanwhile: Callable[[Threads, JobLoop], None] = lambda threads, loop: None,
 ) -> tuple[EndJob | None, list[Report]]:
-    """``coordinators_s``: how long each coordinator lives, but for the last; ``meanwhile`` is called when one is lost."""
+    """``coordinators_s``: how long each coordinator lives, but for the last; ``meanwhile`` is called after each."""
     reports: list[Report] = []
     store = CheckpointStore(str(folder / "checkpoints"), plan.job)
     with TemporaryDirectory(prefix="clonos-") as sockets:

@@ -1,18 +1,26 @@
 """The two-witness job in the public DSL: every record gets a random number, a time and an HTTP answer that the server
-never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks."""
+never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks. Had a recovery
+changed anything that somebody had already seen, they would disagree."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
 
 from clonos_py import Context, Job, Process, Record, state
-from clonos_py.connectors import FileSink
+from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.operators import End, Read, Source, Wait
 
 PARTITIONS = 2
+TASKS = ("numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]", "left[0]", "left[1]", "rank[0]", "rank[1]")
+"""At parallelism 2."""
+_KEYS = 13
 
 
 class Number(Record):
@@ -67,7 +75,7 @@ class Numbers(Source):
     def reread(self, partition: int, start: int, stop: int) -> Read:
         self._position = stop
         ids = [n * PARTITIONS + partition for n in range(start, stop)]
-        rows = pa.record_batch({"id": ids, "key": [i % 13 for i in ids]}, schema=Number.schema())
+        rows = pa.record_batch({"id": ids, "key": [i % _KEYS for i in ids]}, schema=Number.schema())
         return Read(partition, start, stop, (rows,), last=stop == self._total)
 
 
@@ -103,3 +111,55 @@ def witnesses(server: str, folder: str, total: int, rate: float) -> Job:
     ranked = enriched.key_by("key").process(Rank).named("rank")
     ranked.sink(FileSink(f"{folder}/right", format="jsonl")).named("right")
     return job
+
+
+def wrong(folder: str, total: int) -> str | None:
+    """What the witnesses disagree on; None if nothing is missing, doubled or different."""
+    left, right = (list(read_results(f"{folder}/{name}")) for name in ("left", "right"))
+    for name, rows in (("left", left), ("right", right)):
+        if sorted(row["id"] for row in rows) != list(range(total)):
+            return f"{name} has {len(rows)} records, {len({row['id'] for row in rows})} different ones, of {total}"
+    by_id = {row["id"]: row for row in left}
+    differing = [row["id"] for row in right if by_id[row["id"]] != {k: v for k, v in row.items() if k != "rank"}]
+    if differing:
+        return f"the witnesses differ on {differing[:10]}"
+    for key in range(_KEYS):
+        ranks = sorted(row["rank"] for row in right if row["key"] == key)
+        if ranks != list(range(1, len(ranks) + 1)):
+            return f"the ranks of key {key} are not those of its rows in some order"
+    return None
+
+
+class _Oracle(BaseHTTPRequestHandler):
+    """Answers every request with a number that it never gave before."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # header and body in one packet
+    disable_nagle_algorithm = True
+    numbers = itertools.count(1)
+
+    def do_GET(self) -> None:
+        body = str(next(self.numbers)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # its client was killed
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not to the terminal."""
+
+
+@contextlib.contextmanager
+def oracle() -> Iterator[str]:
+    """A server of answers; gives its address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Oracle)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()

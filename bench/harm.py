@@ -1,0 +1,152 @@
+"""Failures of real processes: SIGKILL to tasks, standbys and the coordinator, SIGSTOP, and the loss of a node."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from clonos_py.runtime.ray.actors import ProcessPlace
+from clonos_py.runtime.ray.cluster import import_ray
+from clonos_py.runtime.ray.names import NAMESPACE
+
+SLEEP_S = 3.0
+"""A stopped task wakes up after so long: it has been replaced by then."""
+
+
+class Fault(Enum):
+    """What is done to a running job."""
+
+    TASK = "task killed"
+    STANDBY = "standby killed"
+    NEIGHBOURS = "two tasks killed at once"
+    AGAIN = "task killed, then its replacement"
+    DURING = "task killed while another recovers"
+    SLEEP = "task stopped, woken as a zombie"
+    COORDINATOR = "coordinator killed"
+    COORDINATOR_AND_TASK = "coordinator and task killed"
+    NODE = "node lost"
+
+
+_DRAWN = {
+    Fault.TASK: 6,
+    Fault.STANDBY: 2,
+    Fault.NEIGHBOURS: 3,
+    Fault.AGAIN: 3,
+    Fault.DURING: 3,
+    Fault.SLEEP: 2,
+    Fault.COORDINATOR: 1,
+    Fault.COORDINATOR_AND_TASK: 1,
+}
+_MOMENT_S = 0.06
+"""Within it a failure has been noticed, and the recovery has begun."""
+
+
+@dataclass
+class Done:
+    """What was done, and how many SIGKILLs that took."""
+
+    faults: Counter[Fault] = field(default_factory=Counter)
+    kills: int = 0
+
+
+@dataclass
+class Harm:
+    """Does things to the running job ``job``. What is not there, or has just died, is let alone."""
+
+    job: str
+    lose_node: Callable[[], None] | None = None
+    done: Done = field(default_factory=Done)
+
+    def do(self, fault: Fault, victims: Sequence[str]) -> None:
+        """``victims``: tasks, the first of which is meant; who is to die besides comes next."""
+        first, second = victims[0], victims[1]
+        with suppress(import_ray().exceptions.RayActorError, ValueError, LookupError, ProcessLookupError):
+            match fault:
+                case Fault.TASK:
+                    self._kill(first)
+                case Fault.STANDBY:
+                    self._kill(first, active=False)
+                case Fault.NEIGHBOURS:
+                    self._kill(first, second)
+                case Fault.AGAIN:
+                    gone = self._pids((first,), active=True)
+                    self._kill_pids(gone)
+                    self._kill_pids(self._replacement(first, gone))
+                case Fault.DURING:
+                    self._kill(first)
+                    time.sleep(_MOMENT_S)
+                    self._kill(second)
+                case Fault.SLEEP:
+                    self._stop(first)
+                case Fault.COORDINATOR:
+                    self._kill_coordinator()
+                case Fault.COORDINATOR_AND_TASK:
+                    pids = self._pids((first,), active=True)
+                    self._kill_coordinator()
+                    self._kill_pids(pids)
+                case Fault.NODE:
+                    assert self.lose_node is not None
+                    self.lose_node()
+            self.done.faults[fault] += 1
+
+    def _coordinator(self) -> Any:
+        return import_ray().get_actor(self.job, namespace=NAMESPACE)
+
+    def _places(self) -> list[ProcessPlace]:
+        places: list[ProcessPlace] = import_ray().get(self._coordinator().processes.remote())
+        return places
+
+    def _pids(self, tasks: Sequence[str], active: bool) -> list[int]:
+        """One process each. Raises LookupError."""
+        places = self._places()
+        found = [[p.pid for p in places if str(p.task) == task and p.active == active] for task in tasks]
+        return [pids[0] for pids in found]
+
+    def _kill(self, *tasks: str, active: bool = True) -> None:
+        self._kill_pids(self._pids(tasks, active))
+
+    def _kill_pids(self, pids: Sequence[int]) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            self.done.kills += 1
+
+    def _kill_coordinator(self) -> None:
+        self._kill_pids([import_ray().get(self._coordinator().pid.remote())])
+
+    def _replacement(self, task: str, gone: Sequence[int]) -> list[int]:
+        """Who is the task instead, as soon as there is somebody."""
+        deadline = time.monotonic() + SLEEP_S
+        while time.monotonic() < deadline:
+            found = [p.pid for p in self._places() if str(p.task) == task and p.active and p.pid not in gone]
+            if found:
+                return found
+            time.sleep(_MOMENT_S / 6)
+        raise LookupError(task)
+
+    def _stop(self, task: str) -> None:
+        (pid,) = self._pids((task,), active=True)
+        os.kill(pid, signal.SIGSTOP)
+        waker = threading.Timer(SLEEP_S, _wake, [pid])
+        waker.daemon = True
+        waker.start()
+
+
+def _wake(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def drawn(tasks: Sequence[str], random_: random.Random) -> Iterator[tuple[Fault, list[str]]]:
+    """Faults without end, each with its victims."""
+    faults, weights = list(_DRAWN), list(_DRAWN.values())
+    while True:
+        yield random_.choices(faults, weights)[0], random_.sample(tasks, 2)

@@ -1,0 +1,194 @@
+"""Hundreds of failures of running jobs, and whether anything they wrote is wrong.
+
+The jobs run one after the other on real actors over several nodes, again and again until so many SIGKILLs were sent:
+the two witnesses, and queries 3, 5 and 8. A seed decides what is done to whom and when: tasks die, alone, two at once,
+one while another recovers, the same one again; standbys die; tasks hang and wake up as zombies; the coordinator dies,
+alone and with a task. Once in each turn over the jobs a whole node is lost, and a new one takes its place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from clonos_py.bench import witnesses
+from clonos_py.bench.harm import Done, Fault, Harm, drawn
+from clonos_py.bench.nexmark.jobs import build
+from clonos_py.bench.nexmark.oracle import difference, expected
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.connectors import FileSink, read_results
+from clonos_py.dsl.job import Job
+from clonos_py.dsl.settings import resolve
+from clonos_py.model.errors import ClonosError
+from clonos_py.observe.events import Deployed, Event, Finished, Replayed, RolledBack
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.launch import run_job
+
+JOBS = ("witnesses", "q3", "q5", "q8")
+SECONDS = 40.0
+PAUSE_S = (0.8, 2.2)
+"""Between two faults."""
+_SETTINGS = {"parallelism": 2, "checkpoint_interval": "1s"}
+_RATE = 2_000
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A job to be harmed: how it is made, who can be hit, and what is wrong with its results in a folder."""
+
+    job: Job
+    tasks: tuple[str, ...]
+    wrong: Callable[[], str | None]
+
+
+@dataclass
+class Finding:
+    """What a run showed. ``wrong``: None if every result is right and no rollback was needed."""
+
+    name: str
+    done: Done
+    replayed: int
+    wrong: str | None
+
+
+class Harasser:
+    """Listens to a run, and harms the job from its deployment to its end."""
+
+    def __init__(self, harm: Harm, faults: Iterator[tuple[Fault, Sequence[str]]], random_: random.Random) -> None:
+        self.events: list[Event] = []
+        self._harm, self._faults, self._random = harm, faults, random_
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="harm", daemon=True)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, Deployed) and not self._thread.is_alive():
+            self._thread.start()
+        if isinstance(event, Finished):
+            self._over.set()
+
+    def _run(self) -> None:
+        for fault, victims in self._faults:
+            if self._over.wait(self._random.uniform(*PAUSE_S)):
+                return
+            self._harm.do(fault, victims)
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+
+def subject(name: str, folder: str, seconds: float, server: str) -> Subject:
+    """The job of this name, which lasts so long without failures."""
+    if name == "witnesses":
+        total = int(seconds * 100) * witnesses.PARTITIONS
+        job = witnesses.witnesses(server, folder, total, 100)
+        return Subject(job, witnesses.TASKS, lambda: witnesses.wrong(folder, total))
+    source = NexmarkSource(events=int(seconds * _RATE), rate=_RATE, event_rate=150, partitions=2)
+    job = build(name, source, FileSink(folder, "parquet"))
+    tasks = tuple(str(task) for task in plan(job, resolve(command_line=dict(_SETTINGS))).tasks)
+    return Subject(
+        job, tasks, lambda: difference(expected(name, source), [tuple(r.values()) for r in read_results(folder)])
+    )
+
+
+def soak(
+    name: str,
+    seed: int,
+    seconds: float = SECONDS,
+    address: str | None = None,
+    lose_node: Callable[[], None] | None = None,
+) -> Finding:
+    """One run of one job. With ``lose_node`` that is what happens in the middle, besides everything else."""
+    random_ = random.Random(f"{seed} {name}")
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
+        server = stack.enter_context(witnesses.oracle())
+        harmed = subject(name, folder, seconds, server)
+        harm = Harm(harmed.job.name, lose_node)
+        faults: Iterator[tuple[Fault, Sequence[str]]] = drawn(harmed.tasks, random_)
+        if lose_node is not None:
+            faults = itertools.chain(itertools.islice(faults, 4), [(Fault.NODE, harmed.tasks)], faults)
+        harasser = Harasser(harm, faults, random_)
+        try:
+            run_job(harmed.job, resolve(command_line={**_SETTINGS, "address": address}), harasser)
+            rolled_back = any(isinstance(event, RolledBack) for event in harasser.events)
+            wrong = "the job rolled back" if rolled_back else harmed.wrong()
+        except ClonosError as problem:
+            wrong = f"{type(problem).__name__}: {problem}"
+        finally:
+            harasser.stop()
+    replayed = sum(event.rows for event in harasser.events if isinstance(event, Replayed))
+    return Finding(name, harm.done, replayed, wrong)
+
+
+def run(jobs: tuple[str, ...], kills: int, seconds: float, seed: int, nodes: int) -> None:
+    """Runs, prints a line for each run, and a last one; exits with 1 if anything was wrong."""
+    total, wrong, runs, began = Done(), 0, 0, time.monotonic()
+    names = jobs or JOBS
+    with cluster(nodes) as raylets:
+        for turn, name in enumerate(itertools.cycle(names)):
+            loses = raylets is not None and turn % len(names) == turn // len(names) % len(names)
+            address, lose_node = (raylets.address, raylets.lose) if raylets else (None, None)
+            finding = soak(name, seed + turn, seconds, address, lose_node if loses else None)
+            if raylets and loses:
+                raylets.add()
+            total.faults += finding.done.faults
+            total.kills += finding.done.kills
+            wrong, runs = wrong + (finding.wrong is not None), runs + 1
+            click.echo(f"seed {seed + turn:<4} {told(finding)}")
+            if total.kills >= kills:
+                break
+    minutes = (time.monotonic() - began) / 60
+    click.echo(f"{runs} runs in {minutes:.0f} minutes, {total.kills} SIGKILLs: {wrong} wrong")
+    click.echo("; ".join(f"{amount} x {fault.value}" for fault, amount in total.faults.most_common()))
+    if wrong:
+        raise SystemExit(1)
+
+
+def told(finding: Finding) -> str:
+    verdict = "right" if finding.wrong is None else f"WRONG: {finding.wrong}"
+    faults = sum(finding.done.faults.values())
+    done = f"{faults:>3} faults, {finding.done.kills:>3} SIGKILLs, {finding.replayed:>8,} rows replayed"
+    return f"{finding.name:<10} {done}  {verdict}"
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[Any]:
+    """Several nodes on this machine, None for Ray's own single one."""
+    from clonos_py.runtime.ray.cluster import connected
+
+    with ExitStack() as stack:
+        raylets = None
+        if nodes > 1:
+            from deploy.start_raylets import raylets as started  # beside the package, in a checkout
+
+            os.environ["RAY_AUTH_MODE"] = "token"
+            raylets = stack.enter_context(started(nodes))
+        stack.enter_context(connected(raylets.address if raylets else None))
+        yield raylets
+
+
+command = click.Command(
+    "soak",
+    callback=run,
+    params=[
+        click.Argument(["jobs"], nargs=-1, type=click.Choice(JOBS)),
+        click.Option(["--kills"], type=click.IntRange(1), default=200, show_default=True, help="SIGKILLs in all."),
+        click.Option(["--seconds"], type=float, default=SECONDS, show_default=True, help="Length of a calm run."),
+        click.Option(["--seed"], type=int, default=0, show_default=True, help="What is done to whom, and when."),
+        click.Option(["--nodes"], type=click.IntRange(1), default=3, show_default=True, help="1: no node is lost."),
+    ],
+    help="Kills, stops and wakes processes of JOBS (all without any), nodes too, and compares every result.",
+)
