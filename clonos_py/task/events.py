@@ -163,8 +163,17 @@ class RegenerateBelow:
 
 
 ToTask = (
-    TakeState | Begin | Deliver | Renumber | TriggerCall | AbortCall | MayProduce | Answered | Regenerate | RegenerateBelow
-)  # fmt: skip
+    TakeState
+    | Begin
+    | Deliver
+    | Renumber
+    | TriggerCall
+    | AbortCall
+    | MayProduce
+    | Answered
+    | Regenerate
+    | RegenerateBelow
+)
 
 
 # ---- task to link

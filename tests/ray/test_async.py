@@ -17,6 +17,7 @@ import pytest
 import ray
 
 from clonos_py import AsyncContext, Job
+from clonos_py.bench.witnesses import Enriched, Number, PacedNumbers, Rank
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import CheckpointCompleted, Event, RolledBack, StandbyActivated, TaskFailed
@@ -24,7 +25,6 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.services.http import IDEMPOTENCY_KEY
-from tests.ray.witness_job import Enriched, Number, PacedNumbers, Rank
 
 pytestmark = pytest.mark.ray
 
