@@ -29,9 +29,10 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.local.run import LocalPorts
 from clonos_py.runtime.orders import limits, policy, raise_for
+from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.ray.wire_codec import encode_header
-from clonos_py.runtime.world import LocalProcess, World
 from clonos_py.runtime.world import Settings as WorldSettings
+from clonos_py.runtime.world import World
 from clonos_py.task.instructions import SendFrame
 
 _QUERIES = ("chain", "wide_chain")
@@ -96,12 +97,12 @@ class Counted(World):
 def measure(query: str, events: int, settings: Settings) -> Tally:
     """One run of a query to its end."""
     planned = plan(build(query, Order(query, events).source(settings), BlackholeSink()), settings)
-    clock = RealTime()
+    clock, store = RealTime(), MemoryStore(planned.job)
     world = Counted(
         planned,
-        MemoryStore(planned.job),
+        store,
         clock,
-        lambda task: LocalPorts(clock),
+        lambda task: LocalPorts(clock, store, str(task)),
         WorldSettings(policy(settings), limits(settings), settings.linger_us),
     )
     world.tally = Tally()

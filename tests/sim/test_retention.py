@@ -67,7 +67,7 @@ class SmallDisk:
             self.happened.append(report.what)
 
         time = VirtualTime(self.random)
-        ports = SimulatedPorts(time.now_us, self.random)
+        ports = SimulatedPorts(time.now_us, self.random, self.store)
         policy = JobPolicy(checkpoint_interval_us=60_000_000)
         shelf = lambda number: MemoryShelf(frames_max)  # noqa: E731
         settings = Settings(policy, self.limits, 2_000, events_max=200_000, shelf=shelf)

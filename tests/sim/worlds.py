@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
 from clonos_py.model.ids import TaskId
+from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob
-from clonos_py.runtime.world import LocalProcess, Settings, World
+from clonos_py.runtime.world import Settings, World
 from clonos_py.task.context import Ports
 from clonos_py.task.events import TaskState
 from clonos_py.task.pressure import LinkLimits
@@ -45,11 +46,12 @@ def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy
     made = Run()
     chosen = policy or JobPolicy(checkpoint_interval_us=INTERVAL_US)
     settings = Settings(chosen, LinkLimits(window=random_.choice([1, 4, 16])), linger_us=2_000, events_max=400_000)
-    ports: Ports = SimulatedPorts(time.now_us, random_)
     plan = job.plan(made.ledger)
+    store = MemoryStore(plan.job)
+    ports: Ports = SimulatedPorts(time.now_us, random_, store)
     world = World(
         plan,
-        MemoryStore(plan.job),
+        store,
         time,
         lambda task: ports,
         settings,

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.model.ids import TaskId
+from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.harsh_world import HarshWorld
 from clonos_py.runtime.sim.schedule import TYPICAL_US, VirtualTime
 from clonos_py.runtime.sim.spill import Disk
-from clonos_py.runtime.world import LocalProcess
 from clonos_py.task.events import BEFORE_BEGIN, TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)

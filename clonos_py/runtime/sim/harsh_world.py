@@ -13,9 +13,10 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobInstruction, KillProcess, Report
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.processes import Connection, LocalProcess
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.watch import Watch
-from clonos_py.runtime.world import Connection, LocalProcess, Settings, World
+from clonos_py.runtime.world import Settings, World
 from clonos_py.task import instructions as io
 from clonos_py.task.context import Ports
 from clonos_py.task.events import Produced

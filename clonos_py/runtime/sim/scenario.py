@@ -100,7 +100,7 @@ class _Run:
 
     def _run_to_the_end(self) -> None:
         """A crash, or a disk that failed, ends a run; the next one resumes from the last checkpoint."""
-        ports: Ports = SimulatedPorts(self._time.now_us, self._answers, self._client)
+        ports: Ports = SimulatedPorts(self._time.now_us, self._answers, self._store, self._client)
         settings = self._settings()
         for _ in range(_RESTARTS_MAX):
             world = HarshWorld(

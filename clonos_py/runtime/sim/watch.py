@@ -27,8 +27,8 @@ from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
+from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
-from clonos_py.runtime.world import LocalProcess
 from clonos_py.task import instructions as io
 from clonos_py.task.events import Produced, Progress, TaskState, Took
 

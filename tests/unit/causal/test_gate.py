@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.causal.determinants import Completion, Linger, Order, Time, decode
+from clonos_py.causal.codec import decode
+from clonos_py.causal.determinants import Completion, Linger, Order, Time
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clonos_py.causal.determinants import Completion, Determinant, Order, decode
+from clonos_py.causal.codec import LogCodec
+from clonos_py.causal.determinants import Completion, Determinant, Order
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.calls import Answered, Call
 from clonos_py.model.errors import DivergenceError
@@ -122,7 +123,8 @@ class Run:
 
     @property
     def log(self) -> list[Determinant]:
-        return [determinant for segment in self.segments for determinant in decode(segment.payload)]
+        codec = LogCodec()
+        return [determinant for segment in self.segments for determinant in codec.load(segment)]
 
     @property
     def frames(self) -> list[Frame]:
