@@ -96,10 +96,15 @@ def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int) ->
 
 
 def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[int, int]:
-    """How far the holders of a log hold the logs upstream of it: the log depends on no more than that."""
+    """How far the holders of a log hold the logs upstream of it: the log depends on no more than that. Of a log that
+    lies beyond the sharing depth of a holder, it depends on no more than there is."""
+    number = plan.tasks.index(task)
+    holders = [answer for answer in round_.answers if any(s.task == number for s in answer.logs)]
+    everywhere = not 0 <= plan.sharing_depth < plan.depth
     found: dict[int, int] = {}
-    for answer in round_.answers:
-        for number, end in answer.ends.items():
-            if plan.shares(plan.tasks[number], task):
-                found[number] = max(end, found.get(number, 0))
+    for upstream, origin in enumerate(plan.tasks):
+        if task in plan.hops[origin] and plan.shares(origin, task):
+            known = everywhere or all(upstream in answer.ends for answer in holders)
+            ends = [a.ends[upstream] for a in (holders if known else round_.answers) if upstream in a.ends]
+            found |= {upstream: max(ends)} if ends else {}
     return found

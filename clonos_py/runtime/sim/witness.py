@@ -98,6 +98,10 @@ class Enrich(Operator):
         self._ticks += 1
         self._due.remove(at)
 
+    def on_end(self) -> None:
+        """No timer fires any more, whatever a sender that starts anew may still send (at-least-once)."""
+        self._due.clear()
+
     def snapshot(self) -> OperatorState:
         return OperatorState(values={"ticks": self._ticks, "due": list(self._due)})
 
