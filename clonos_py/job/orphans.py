@@ -57,8 +57,8 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
                 continue
             if index in answer.depends or (index in answer.told and not carried):
                 return task
-            if answer.settled and index not in answer.told:
-                continue
+            if answer.settled:
+                continue  # beyond it nobody depends on more than its log does, which is weighed by itself
         onward = {(output, carried) for output in plan.outputs[task]} - seen
         seen |= onward
         front += sorted(onward)

@@ -78,12 +78,13 @@ def replay_of(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, 
         skipped = _merged(plan, task, round_, checkpoint) if plan.gaps else []
         return Replay(round_.number, skipped, [], list(aborted), complete=list(range(len(plan.tasks))), life=life)
     log = _merged(plan, task, round_, checkpoint)
-    failed_upstream = [origin for origin in sorted(round_.failed) if task in plan.hops[origin]]
-    upstream = [s for origin in failed_upstream if log for s in _merged(plan, origin, round_, checkpoint)]
-    complete = [plan.tasks.index(origin) for origin in (*failed_upstream, task)]
+    whole = _whole(plan.tasks.index(task), round_)
+    known = [o for n, o in enumerate(plan.tasks) if task in plan.hops[o] and (o in round_.failed or n in whole)]
+    upstream = [s for origin in known if log for s in _merged(plan, origin, round_, checkpoint)]
+    complete = [plan.tasks.index(origin) for origin in (*known, task)]
     own = set(plan.outputs[task])
     expected = [e for answer in round_.answers for e in answer.received if e.channel in own]
-    needs = _needs(plan, task, round_) if log else {}
+    needs = {n: end for n, end in _needs(plan, task, round_).items() if n not in complete} if log else {}
     return Replay(round_.number, log, expected, list(aborted), upstream, complete, needs, life)
 
 
@@ -95,16 +96,18 @@ def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int) ->
     )
 
 
+def _whole(number: int, round_: Round) -> set[int]:
+    """The logs of which those who have most of a log have everything that it depends on."""
+    ends = [(max((s.stop for s in a.logs if s.task == number), default=-1), a) for a in round_.answers]
+    longest = max((end for end, _ in ends), default=-1)
+    return {n for end, answer in ends if end == longest for n in answer.whole}
+
+
 def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[int, int]:
-    """How far the holders of a log hold the logs upstream of it: the log depends on no more than that. Of a log that
-    lies beyond the sharing depth of a holder, it depends on no more than there is."""
-    number = plan.tasks.index(task)
-    holders = [answer for answer in round_.answers if any(s.task == number for s in answer.logs)]
-    everywhere = not 0 <= plan.sharing_depth < plan.depth
+    """How far logs upstream of a task's log are held at all: that log depends on no more of them."""
     found: dict[int, int] = {}
-    for upstream, origin in enumerate(plan.tasks):
-        if task in plan.hops[origin] and plan.shares(origin, task):
-            known = everywhere or all(upstream in answer.ends for answer in holders)
-            ends = [a.ends[upstream] for a in (holders if known else round_.answers) if upstream in a.ends]
-            found |= {upstream: max(ends)} if ends else {}
+    for answer in round_.answers:
+        for number, end in answer.ends.items():
+            if plan.shares(plan.tasks[number], task):
+                found[number] = max(end, found.get(number, 0))
     return found

@@ -62,8 +62,8 @@ class Promote(msgspec.Struct, frozen=True, tag=True):
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
     """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void.
-    ``upstream``: the logs of upstream tasks that have failed, too; on them depends what the log says. All there is of
-    the logs of tasks number ``complete`` is in here; of others the log may depend on offsets below those in ``needs``.
+    ``upstream``: the logs of upstream tasks; on them depends what the log says. All there is to know of the logs of
+    tasks number ``complete`` is in here; of others the log may depend on offsets below those in ``needs``.
     ``life``: that of the log (see Segment)."""
 
     round: int
@@ -143,7 +143,8 @@ class NotPrepared(msgspec.Struct, frozen=True, tag=True):
 
 
 class Holdings(msgspec.Struct, frozen=True, tag=True):
-    """The answer to Sever: logs of failed tasks, what was received from them, and what the process depends on (D10)."""
+    """The answer to Sever: logs of failed tasks and of those upstream of them, what was received from the failed ones,
+    and what the process depends on (D10)."""
 
     process: int
     round: int
@@ -159,6 +160,9 @@ class Holdings(msgspec.Struct, frozen=True, tag=True):
     """False: it takes a failed task's place and has not got that task's log."""
     ends: dict[int, int] = {}
     """By number of a task upstream of a failed one: where the log held of it ends."""
+    whole: list[int] = []
+    """Numbers of tasks upstream of a failed one, of whose logs it has everything that the failed task's log depends on,
+    as far as it has that."""
     needs: dict[int, int] = {}
     """What Replay said; void once a checkpoint that it has taken is complete."""
 

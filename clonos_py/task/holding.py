@@ -112,15 +112,18 @@ class Holding:
         plan, failed = self._plan, {task for task, _ in message.attempts}
         numbers = {plan.tasks.index(task) for task in failed}
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
+        heard = {task for task in failed if self._task in plan.hops[task]}
+        behind = [n for n in upstream if not heard.isdisjoint(plan.hops[plan.tasks[n]])]
         return Holdings(
             process,
             message.round,
-            [segment for number in sorted(numbers) for segment in self.store.of(number)],
+            [segment for number in sorted(numbers.union(behind)) for segment in self.store.of(number)],
             [channel.expectation for channel in self._inputs if channel.sender in failed],
             depends=[channel.index for channel in self._inputs if channel.has_received],
             told=sorted(self._told),
             lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
             settled=self._settled,
             ends={n: end for n in upstream if n not in numbers and (end := self.store.end(n)) is not None},
+            whole=[n for n in behind if self._plan.shares(plan.tasks[n], self._task) and n not in self.store.lacking],
             needs=self._needs,
         )

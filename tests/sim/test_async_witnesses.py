@@ -100,7 +100,7 @@ BUGS: list[Patch] = [
 ]
 
 
-RARE = {idempotency_keys_name_the_event_at_work: 380}
+RARE: dict[Patch, int] = {idempotency_keys_name_the_event_at_work: 380}
 """Where the search begins: few seeds notice, and going through all from the first on takes half a minute."""
 
 

@@ -54,8 +54,19 @@ def orphans_by_definition(
 ) -> set[TaskId]:
     """The failed tasks with an event e that is not stable and of which Depend(e) has survivors and Log(e) none
     (Clonos, equations 1 to 3). What is not known may have happened: e may have gone down any single path, as far as
-    its receivers, where they still live, say that they have received something from there."""
-    return {origin for origin in failed if any(_lost_on(plan, path, origin, survivors) for path in paths(plan, origin))}
+    its receivers, where they still live, say that they have received something from there. Who has been given a log to
+    replay says itself how much of which logs it depends on."""
+    return {
+        origin
+        for origin in failed
+        if any(_lost_on(plan, path, origin, survivors) for path in paths(plan, origin))
+        or any(_misses(answer, plan.tasks.index(origin), survivors) for answer in survivors.values())
+    }
+
+
+def _misses(answer: Holdings, number: int, survivors: Mapping[TaskId, Holdings]) -> bool:
+    known = {s.stop for other in survivors.values() for s in other.logs if s.task == number}
+    return answer.needs.get(number, 0) > max(known, default=0)
 
 
 def _lost_on(
@@ -75,7 +86,7 @@ def _lost_on(
         index = plan.inputs[receiver].index(channel)
         knows = within and number not in answer.lacking.get(index, [])
         took = index in answer.depends or (index in answer.told and not within)
-        may_have_passed_on = not answer.settled or index in answer.told
+        may_have_passed_on = not answer.settled
         if took:
             depend.add(receiver)
         if knows:

@@ -20,3 +20,18 @@ def test_who_replays_a_log_gets_the_failed_upstream_logs_it_depends_on() -> None
     replays = dict(sent(stage.say(Holdings(stage.process(SINK), severs[0][1].round, list(logs.values()), [])), Replay))
     assert replays[stage.process(MIDDLE)].upstream == [logs[SOURCE]]
     assert replays[stage.process(SOURCE)].upstream == []
+
+
+def test_who_replays_a_log_gets_the_upstream_logs_that_its_longest_holders_have_whole() -> None:
+    """The source lives, and may die before its new receiver has heard from it: that must not make an orphan."""
+    stage = deployed()
+    numbers = {task: number for number, task in enumerate(chain().tasks)}
+    severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
+    logs = {task: Segment(numbers[task], 0, 0, 0, 1, encode([Order(0, 1)])) for task in (SOURCE, MIDDLE)}
+    stage.answer([(process, sever) for process, sever in severs if process != stage.process(SINK)])
+    number, whole = severs[0][1].round, [numbers[SOURCE]]
+    answer = Holdings(stage.process(SINK), number, list(logs.values()), [], whole=whole, ends={numbers[SOURCE]: 1})
+    (replay,) = dict(sent(stage.say(answer), Replay)).values()
+    assert replay.upstream == [logs[SOURCE]]
+    assert set(replay.complete) == {numbers[SOURCE], numbers[MIDDLE]}
+    assert replay.needs == {}

@@ -96,10 +96,11 @@ def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> Non
 
 def test_a_replacement_that_has_not_opened_its_inputs_is_no_holder() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    behind = Holdings(0, 1, [], [], lacking={0: [0]}, told=[0])
+    behind = Holdings(0, 1, [], [], lacking={0: [0]}, told=[0], needs={0: 1})
     assert lost(plan, "a", b=behind) == "a"
     assert lost(plan, "a", b=Holdings(0, 1, [], [], depends=[0])) == ""
-    assert lost(graph("ab", "bc", sharing_depth=2), "a", b=behind) == "", "c holds it, too"
+    holder = Holdings(0, 1, [Segment(0, 0, 0, 0, 1, b"")], [], depends=[0])
+    assert lost(graph("ab", "bc", sharing_depth=2), "a", b=behind, c=holder) == "", "c holds it, too"
 
 
 def test_a_replacement_whose_log_never_spoke_of_an_input_passed_nothing_on() -> None:
