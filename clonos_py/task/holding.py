@@ -60,15 +60,22 @@ class Holding:
 
     def replay(self, message: Replay) -> None:
         """Takes the logs that the coordinator has gathered."""
-        self._settled, self.life, self._needs = True, message.life, dict(message.needs)
+        self._settled, self.life = True, message.life
         for segment in (*message.upstream, *message.log):
             self.store.append(segment, self.store.stable)
         codec = LogCodec()
         spoken = (d for segment in message.log for d in codec.load(segment))
         self._told = {d.channel for d in spoken if isinstance(d, Order | Merged)}
+        self._needs = {number: end for number, end in message.needs.items() if self._is_behind(number)}
         for lacking in self._lacking:
             lacking.difference_update(message.complete)
         self._note()
+
+    def _is_behind(self, number: int) -> bool:
+        """Whether anything of a task has come, on whatever way, with what the replayed log speaks of."""
+        origin = self._plan.tasks[number]
+        senders = {self._inputs[index].sender for index in self._told}
+        return origin in senders or not senders.isdisjoint(self._plan.hops[origin])
 
     def take(self, index: int, header: FrameHeader) -> None:
         """Takes in what came with a frame of input ``index``."""
@@ -119,7 +126,7 @@ class Holding:
             message.round,
             [segment for number in sorted(numbers.union(behind)) for segment in self.store.of(number)],
             [channel.expectation for channel in self._inputs if channel.sender in failed],
-            depends=[channel.index for channel in self._inputs if channel.has_received],
+            depends=[channel.index for channel in self._inputs if self._has_heard(channel)],
             told=sorted(self._told),
             lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
             settled=self._settled,
@@ -127,3 +134,7 @@ class Holding:
             whole=[n for n in behind if self._plan.shares(plan.tasks[n], self._task) and n not in self.store.lacking],
             needs=self._needs,
         )
+
+    def _has_heard(self, channel: InputChannel) -> bool:
+        """Holding implies depending: a log that was told to nobody but here is replayed because of that."""
+        return channel.has_received or self.store.end(self._plan.tasks.index(channel.sender)) is not None

@@ -24,7 +24,7 @@ class Survivor:
     depends: Extent
     holds: Extent
     heard_from: Collection[TaskId]
-    """Tasks of which it received any frame since its restart point."""
+    """Tasks of which it received any frame since its restart point, or any part of their logs."""
 
 
 def orphan(

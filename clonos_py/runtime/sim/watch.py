@@ -254,15 +254,19 @@ class Watch:
             lives = self._owner.get(process.task) == number and process.link.state is not TaskState.FAILED
             if lives and process.task not in failed:
                 holds = {n: process.link.store.end(n) or 0 for n in range(len(self._plan.tasks))}
-                heard = {c.sender for c in process.link.inputs if c.expectation.checksums}
+                heard = {
+                    c.sender for c in process.link.inputs if c.expectation.checksums or holds[self._number[c.sender]]
+                }
                 found.append(Survivor(process.task, self._of(process).received, holds, heard))
         return found
 
     def _rolled_back(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
+        """Whoever has died since it answered counts for the coordinator; what it had said is not known here."""
         self.rollbacks += 1
-        survivors = self._survivors(processes, dict.fromkeys(self._failed, 0))
+        survivors = self._survivors(processes, {})
+        unnoticed = any(owner not in processes and task not in self._failed for task, owner in self._owner.items())
         check(
-            called_for(self._plan, self._failed, self._stable, survivors),
+            unnoticed or called_for(self._plan, self._failed, self._stable, survivors),
             f"rolled back without need, {', '.join(map(str, sorted(self._failed))) or 'nobody'} being dead: {reason}",
         )
         self.restarted()
