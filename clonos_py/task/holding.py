@@ -137,4 +137,6 @@ class Holding:
 
     def _has_heard(self, channel: InputChannel) -> bool:
         """Holding implies depending: a log that was told to nobody but here is replayed because of that."""
-        return channel.has_received or self.store.end(self._plan.tasks.index(channel.sender)) is not None
+        sender = self._plan.tasks.index(channel.sender)
+        told = self.store.end(sender) is not None and sender not in self._lacking[channel.index]
+        return channel.has_received or told
