@@ -89,6 +89,9 @@ class Settings:
         "When more tasks fail at once than the depth covers: roll back, or go on at-least-once, counted and told.",
     )
     standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
+    standbys_per_process: int = _setting(
+        count(1), 1, "How many standbys of different tasks may share a process until one of them is needed."
+    )
     runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
@@ -219,6 +222,8 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "take_over", "checkpoints", "without a checkpoint folder there is nothing to go on from")
     if settings.take_over and settings.fresh:
         _refuse(settings, "take_over", "fresh", "one goes on from the last checkpoint, the other starts anew")
+    if settings.standbys_per_process > 1 and settings.standbys == 0:
+        _refuse(settings, "standbys_per_process", "standbys", "there are no standbys that could share a process")
     for absent, present in itertools.permutations(("tls_certificate", "tls_key", "tls_ca"), 2):
         if getattr(settings, present) is not None and getattr(settings, absent) is None:
             _refuse(settings, present, absent, "TLS needs certificate, key and authority")

@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clonos_py.job.checkpoints import Checkpoints
-from clonos_py.job.events import Happening, JobInstruction, JobPolicy, KillProcess, Report, Send, StartProcess
+from clonos_py.job.events import (
+    DismissProcess,
+    Happening,
+    JobInstruction,
+    JobPolicy,
+    KillProcess,
+    Report,
+    Send,
+    StartProcess,
+)
 from clonos_py.job.fleet import Fleet, Process
 from clonos_py.job.recovery import restore_point
 from clonos_py.model import messages
@@ -39,7 +48,12 @@ class Desk:
 
     def start_process(self, task: TaskId) -> None:
         process = self.fleet.add(task, self.now_us)
-        self.out.append(StartProcess(process.number, task))
+        self.out.append(StartProcess(process.number, task, process.shares))
+
+    def dismiss(self, process: Process) -> None:
+        """Has a standby leave that is well."""
+        self.fleet.remove(process.number)
+        self.out.append(DismissProcess(process.number))
 
     def kill_process(self, number: int) -> None:
         self.out.append(KillProcess(number))

@@ -62,15 +62,25 @@ JobEvent = ProcessDied | ManifestWritten | ManifestFailed
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """A process that stands by for ``task``. It answers with Started."""
+    """A process that stands by for ``task``. It answers with Started. ``shares``: nobody waits for it to be the task,
+    so that it may share a process of the operating system with standbys of other tasks."""
 
     process: int
     task: TaskId
+    shares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DismissProcess:
+    """It stands by where another has become a task: it leaves, and nobody else who is there."""
+
+    process: int
 
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """It is hung, or fenced by a rollback; whatever it says from now on is ignored."""
+    """It is hung, or fenced by a rollback; whatever it says from now on is ignored. It takes along whoever shares its
+    home."""
 
     process: int
 
@@ -133,4 +143,4 @@ class EndJob:
     message: str = ""
 
 
-JobInstruction = StartProcess | KillProcess | Send | WriteManifest | OpenGeneration | Report | EndJob
+JobInstruction = StartProcess | DismissProcess | KillProcess | Send | WriteManifest | OpenGeneration | Report | EndJob

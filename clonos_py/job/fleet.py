@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,6 +28,10 @@ class Process:
     """The checkpoint whose state it holds; -1: none yet."""
     attempt: Attempt | None = None
     heard_us: int = 0
+    shares: bool = False
+    """It was started beside another process of its task, and may share a home."""
+    home: int = 0
+    """The same for processes that are one for the operating system; 0: it is alone."""
 
 
 class Fleet:
@@ -38,7 +43,8 @@ class Fleet:
 
     def add(self, task: TaskId, now_us: int) -> Process:
         self._next += 1
-        process = Process(self._next, task, heard_us=now_us)
+        shares = any(process.task == task for process in self.processes.values())
+        process = Process(self._next, task, heard_us=now_us, shares=shares)
         self.processes[process.number] = process
         return process
 
@@ -59,9 +65,23 @@ class Fleet:
         return next((p for p in self.processes.values() if p.task == task and p.role is not Role.STANDBY), None)
 
     def standbys(self, task: TaskId) -> list[Process]:
-        """Those of a task, best first: reachable ones, then those with the newest state."""
-        found = [p for p in self.processes.values() if p.task == task and p.role is Role.STANDBY]
-        return sorted(found, key=lambda p: (p.address is None, -p.prepared, p.number))
+        return [p for p in self.processes.values() if p.task == task and p.role is Role.STANDBY]
+
+    def best(self, task: TaskId, at_leisure: bool, crowded: Collection[int]) -> Process | None:
+        """The standby to be the task: one that can be reached, with the newest state, its home not ``crowded``. With
+        nobody waiting (``at_leisure``) one that shares no home, though it may have to come up first."""
+
+        def cost(process: Process) -> tuple[bool, bool, int, bool, int]:
+            in_crowd = process.home != 0 and process.home in crowded
+            shares = at_leisure and process.home != 0 and process.shares
+            return shares, process.address is None, -process.prepared, in_crowd, process.number
+
+        return min(self.standbys(task), key=cost, default=None)
+
+    def guests(self) -> list[Process]:
+        """Standbys that share the home of a task."""
+        homes = {p.home for p in self.with_role(Role.PROMOTED, Role.ACTIVE) if p.home}
+        return [p for p in self.with_role(Role.STANDBY) if p.home in homes]
 
     def with_role(self, *roles: Role) -> list[Process]:
         return [p for p in self.processes.values() if p.role in roles]

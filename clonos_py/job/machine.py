@@ -165,7 +165,7 @@ class JobMachine:
             case messages.Present():
                 self._takeover.answer(event)
             case messages.Started() if process := self._fleet.get(event.process):
-                process.address = event.address
+                process.address, process.home = event.address, event.home
             case ProcessDied(number):
                 self._takeover.gone(number)
             case _:
@@ -197,11 +197,12 @@ class JobMachine:
 
     def _on_started(self, message: messages.Started) -> None:
         process = self._fleet.processes[message.process]
-        process.address = message.address
+        process.address, process.home = message.address, message.home
         self._starts.came_up()
         self._advance(self._rounds.advance)
         if process.role is Role.STANDBY and self._checkpoints.manifest is not None:
             self._desk.prepare(process)
+        self._rounds.make_room()
 
     def _time_starts(self) -> None:
         """A job that waits for a process in vain ends; one that only lacks a standby asks for another."""
@@ -371,11 +372,8 @@ class JobMachine:
     def _on_suspect(self, message: messages.Suspect) -> None:
         self._heartbeat.suspect(message.task)
 
-    def _on_pong(self, message: messages.Pong) -> None:
-        """Being heard is all that counts."""
-
-    def _on_present(self, message: messages.Present) -> None:
-        """It was silent for too long, or answers twice."""
+    def _on_sign_of_life(self, message: messages.Pong | messages.Present) -> None:
+        """Being heard is all that counts. Who says once more that it is present was silent for too long."""
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         messages.Started: _on_started,
@@ -392,8 +390,8 @@ class JobMachine:
         messages.SpillFailed: _on_spill_failed,
         messages.Suspect: _on_suspect,
         messages.Failed: _on_failed,
-        messages.Pong: _on_pong,
-        messages.Present: _on_present,
+        messages.Pong: _on_sign_of_life,
+        messages.Present: _on_sign_of_life,
         ProcessDied: _on_died,
         ManifestWritten: _on_manifest_written,
         ManifestFailed: _on_manifest_failed,

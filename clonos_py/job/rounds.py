@@ -4,6 +4,9 @@
               --all survivors have answered--> Replay sent, the round has ended;  any --another death--> new round
 
 The first deployment is a round, too: all tasks are "failed" and nobody survives.
+
+Standbys may share a home. When one of them becomes its task, the others leave at the end of the round and are replaced;
+those that become tasks in the same round stay, since a process to come up elsewhere would take too long.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ class Rounds:
             if not self.deploying and fleet.owner(task) is None:
                 desk.report(Happening.TASK_FAILED, task, reason="it died while there was no coordinator")
         self._round = Round(number + 1, set(failed))
+        self.make_room()
         self._refill_standbys(set(desk.plan.tasks).difference(failed))
 
     def fail(self, process: Process, reason: str) -> None:
@@ -76,7 +80,7 @@ class Rounds:
         desk, round_ = self._desk, self._round
         if not round_.failed or round_.started or desk.checkpoints.pending is not None:
             return False
-        chosen = {task: self._candidate(task) for task in sorted(round_.failed)}
+        chosen = self._candidates(round_)
         if any(process is None or process.address is None for process in chosen.values()):
             return False
         if not self.deploying:
@@ -100,16 +104,23 @@ class Rounds:
         up = {process.task for process in self._desk.fleet.processes.values() if process.address is not None}
         return [] if self._round.started else sorted(self._round.failed - up)
 
-    def _candidate(self, task: TaskId) -> Process | None:
+    def _candidates(self, round_: Round) -> dict[TaskId, Process | None]:
+        """By failed task. Two in one home are avoided: they would compete."""
+        chosen: dict[TaskId, Process | None] = {}
+        homes = {p.home for p in self._desk.fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
+        for task in sorted(round_.failed):
+            process = chosen[task] = self._candidate(task, homes)
+            if process is not None:
+                homes.add(process.home)
+        return chosen
+
+    def _candidate(self, task: TaskId, homes: Collection[int]) -> Process | None:
         """The process to be a failed task: the one promoted already, else the best standby, else a new one."""
-        owner = self._desk.fleet.owner(task)
-        if owner is not None:
-            return owner
-        standbys = self._desk.fleet.standbys(task)
-        if not standbys:
+        fleet = self._desk.fleet
+        found = fleet.owner(task) or fleet.best(task, self.deploying, homes)
+        if found is None:
             self._desk.start_process(task)
-            return None
-        return standbys[0]
+        return found
 
     def _tell_everybody(self, round_: Round, promoted: list[Process]) -> None:
         """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
@@ -170,10 +181,21 @@ class Rounds:
             self._report(Happening.REPLAY_STARTED, task, attempt=str(owner.attempt))
         self._refill_standbys(round_.failed)
         round_.failed, round_.anew = set(), set()
+        self.make_room()
         if self.deploying:
             desk.report(Happening.DEPLOYED, tasks=len(desk.plan.tasks), generation=desk.generation)
         self.deploying = False
         return True
+
+    def make_room(self) -> None:
+        """Standbys leave the homes of tasks and are replaced elsewhere. During a round they may still be needed."""
+        desk = self._desk
+        leaving = desk.fleet.guests() if self.over else []
+        for process in leaving:
+            desk.dismiss(process)
+        for process in leaving:
+            desk.report(Happening.STANDBY_LOST, process.task, reason="its process has become another task's")
+            desk.start_process(process.task)
 
     def _refill_standbys(self, tasks: set[TaskId]) -> None:
         desk = self._desk

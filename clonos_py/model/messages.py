@@ -123,10 +123,12 @@ ToProcess = Prepare | Promote | Replay | Sever | Trigger | AbortCheckpoint | Com
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """The process is up and can be reached by its peers at ``address``."""
+    """The process is up and can be reached by its peers at ``address``. ``home``: the same for all that share one
+    process of the operating system, and die with it; 0: it shares with nobody."""
 
     process: int
     address: str
+    home: int = 0
 
 
 class Prepared(msgspec.Struct, frozen=True, tag=True):

@@ -12,6 +12,7 @@ from typing import Any
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import (
+    DismissProcess,
     EndJob,
     JobInstruction,
     JobPolicy,
@@ -28,9 +29,10 @@ from clonos_py.job.events import (
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Present, Started, ToProcess
+from clonos_py.model.messages import Present, Promote, Started, Stop, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime.placement import Placement, Seat
 
 
 class Coordination:
@@ -42,8 +44,18 @@ class Coordination:
     ended: EndJob | None
     processes: dict[int, Any]
 
-    def __init__(self, policy: JobPolicy, code_digest: str, listener: Callable[[int, Report], None]) -> None:
+    def __init__(
+        self,
+        policy: JobPolicy,
+        code_digest: str,
+        listener: Callable[[int, Report], None],
+        standbys_per_process: int = 1,
+    ) -> None:
         self._policy, self._code_digest, self._listener = policy, code_digest, listener
+        self._standbys_per_process = standbys_per_process
+        self._placement = Placement(standbys_per_process)
+        self._homes: dict[int, int] = {}
+        self._gone_homes: set[int] = set()
         self._incarnation = 0
         self._lost = False
         self._roster: dict[int, TaskId] = {}
@@ -85,12 +97,15 @@ class Coordination:
         self._lost, self._tick_at = False, MAX_TIME
         self._incarnation += 1
         self.job = self._machine()
+        self._placement = Placement(self._standbys_per_process)
+        for number, task in self._roster.items():
+            self._placement.put(number, task, Seat("", self._homes[number]))
         self._coordinate(self.job.take_over(dict(self._roster), self.now_us))
         for number in sorted(self._roster):
             if number in self._starting:
                 self.tell(number, Present(number))
             elif number in self.processes:
-                self.tell(number, Started(number, str(number)))
+                self.tell(number, self._up(number))
             else:
                 self.notice_death(number, "it is gone")
 
@@ -107,7 +122,30 @@ class Coordination:
     def _started(self, number: int) -> None:
         """A process has come up."""
         self._starting.discard(number)
-        self.tell(number, Started(number, str(number)))
+        self.tell(number, self._up(number))
+
+    def _up(self, number: int) -> Started:
+        return Started(number, str(number), self._homes[number] if self._standbys_per_process > 1 else 0)
+
+    def _at_home_of(self, number: int) -> list[int]:
+        """All processes that are one for the operating system, up or still starting."""
+        home = self._homes[number]
+        return [
+            n for n in sorted(self._homes) if self._homes[n] == home and (n in self.processes or n in self._starting)
+        ]
+
+    def _end_home(self, number: int, reason: str, end: Callable[[int], Any]) -> None:
+        """Whoever shares the process's home ends with it, and the platform will notice."""
+        others = [other for other in self._at_home_of(number) if other != number]
+        self._gone_homes.add(self._homes[number])
+        for other in others:
+            self._starting.discard(other)
+            end(other)
+            self.notice_death(other, reason)
+
+    def _fence(self, number: int) -> None:
+        """The platform ends a process."""
+        self._end_process(number)
 
     def _tell_after(self, kind: str, queue: Hashable, event: Any) -> None:
         """For the coordinator that there is now, if it is still there then."""
@@ -115,6 +153,8 @@ class Coordination:
 
         def hear() -> None:
             if incarnation == self._incarnation and not self._lost:
+                if isinstance(event, ProcessDied):
+                    self._placement.leave(event.process)
                 self._coordinate(self.job.handle(event, self.now_us))
 
         self.after(kind, queue, hear)
@@ -136,13 +176,20 @@ class Coordination:
 
     def _obey_coordinator(self, instruction: JobInstruction) -> None:
         match instruction:
-            case StartProcess(number, task):
+            case StartProcess(number, task, shares):
                 self._roster[number] = task
                 self._starting.add(number)
+                self._homes[number] = self._placement.place(number, task, ("",), shares).home
                 self.after("start", ("start", number), lambda: self._start_wanted(number, task))
+            case DismissProcess(number):
+                self._placement.leave(number)
+                self._send(number, Stop("its process has become another task's"))
             case KillProcess(number):
                 self._roster.pop(number, None)
-                self._end_process(number)
+                self._placement.leave(number)
+                self._starting.discard(number)
+                self._fence(number)
+                self._end_home(number, "its process was ended", self._fence)
             case Send(number, message):
                 self._send(number, message)
             case WriteManifest():
@@ -155,12 +202,17 @@ class Coordination:
                 self.ended = instruction
 
     def _start_wanted(self, number: int, task: TaskId) -> None:
-        """Comes up, unless it was killed before."""
-        if number in self._roster:
+        """Comes up, unless it was killed before, or where it was to be all have died."""
+        if number in self._roster and self._homes[number] not in self._gone_homes:
             self._start(number, task)
+        elif number in self._starting:
+            self._starting.discard(number)
+            self.notice_death(number, "its process died")
 
     def _send(self, number: int, message: ToProcess) -> None:
         incarnation = self._incarnation
+        if isinstance(message, Promote):
+            self._placement.promoted(number)
 
         def deliver() -> None:
             if incarnation == self._incarnation:

@@ -65,6 +65,8 @@ class Settings:
     """Give up after so many actions: a job that hangs is a defect."""
     shelf: Callable[[int], FrameShelf] = lambda number: MemoryShelf()
     """Where a process, by its number, puts retained frames that are not to stay in memory."""
+    standbys_per_process: int = 1
+    """As many standbys may be one for the operating system, until one of them is needed."""
     call: Callable[[Call, Callable[[Answered], None]], None] | None = None
     """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
 
@@ -95,7 +97,7 @@ class World(Coordination):
         self.actions_done = 0
         self.ended: EndJob | None = None
         self.now_us = scheduler.now_us()
-        super().__init__(settings.policy, settings.code_digest, listener)
+        super().__init__(settings.policy, settings.code_digest, listener, settings.standbys_per_process)
 
     # ---- scheduling
 
@@ -154,9 +156,11 @@ class World(Coordination):
         self._started(number)
 
     def kill(self, number: int) -> None:
-        """The process dies now, as by SIGKILL: its connections break, and the platform notices after a while."""
+        """The process dies now, as by SIGKILL, and with it whoever shares its home: connections break, and the platform
+        notices after a while."""
         if self._end_process(number):
             self.notice_death(number, "killed")
+            self._end_home(number, "killed", self._end_process)
 
     def _end_process(self, number: int) -> bool:
         process = self.processes.pop(number, None)

@@ -19,9 +19,10 @@ from clonos_py.connectors.digests import read_digest
 from clonos_py.job.events import EndJob, Happening, JobPolicy, ProcessDied, Report
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import ToProcess
+from clonos_py.model.messages import Promote, Stop, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
+from clonos_py.runtime.placement import Placement
 from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
 from clonos_py.runtime.ray.process import Deployment, Process
 from clonos_py.runtime.transport.tls import TlsFiles
@@ -33,8 +34,11 @@ from tests.unit.runtime.certificates import Authority
 class Threads:
     """The platform of these tests: a process is a few threads. It serves one coordinator after the other."""
 
+    standbys_per_process = 1
+
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
+        self._placement = Placement(self.standbys_per_process)
         self._loop: JobLoop | None = None
         self._processes: dict[int, Process] = {}
         self.roster: dict[int, TaskId] = {}
@@ -51,20 +55,33 @@ class Threads:
         assert self._loop is not None
         self._loop.put(event)
 
-    def start(self, number: int, task: TaskId) -> None:
-        node = f"node {number % 2}"
-        process = Process(self._deployment, number, task, node, "127.0.0.1", self.put)
+    def start(self, number: int, task: TaskId, shares: bool) -> None:
+        seat = self._placement.place(number, task, ["node 0", "node 1"], shares)
+        process = Process(self._deployment, number, task, seat.node, "127.0.0.1", self.put, seat.home)
         self._processes[number], self.roster[number] = process, task
         process.start()
 
     def send(self, number: int, message: ToProcess) -> None:
+        if isinstance(message, Promote):
+            self._placement.promoted(number)
         if number in self._processes:
             self._processes[number].deliver(message)
 
+    def dismiss(self, number: int) -> None:
+        self.send(number, Stop("its home is a task's now"))
+        self._forget(number)
+
     def kill(self, number: int) -> None:
+        for sharing in self._placement.sharing(number):
+            if process := self._forget(sharing):
+                process.abandon()
+            if sharing != number:
+                self.put(ProcessDied(sharing, "its home was ended"))
+
+    def _forget(self, number: int) -> Process | None:
         self.roster.pop(number, None)
-        if process := self._processes.pop(number, None):
-            process.abandon()
+        self._placement.leave(number)
+        return self._processes.pop(number, None)
 
     def crash(self, number: int) -> None:
         self.kill(number)
@@ -73,6 +90,12 @@ class Threads:
     def close(self, patience_s: float) -> None:
         for number in [] if self.outlives else list(self._processes):
             self.kill(number)
+
+
+class SharedHomes(Threads):
+    """Three standbys share a home, until one of them is needed."""
+
+    standbys_per_process = 3
 
 
 class Zombies(Threads):
@@ -164,6 +187,25 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
     assert Happening.ROLLED_BACK not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_standbys_that_share_a_home_become_tasks_and_leave_in_turn(tmp_path: Path) -> None:
+    """Threads that stay behind would be seen at the end."""
+    kills = [
+        (700_000, TaskId("count", 0)),
+        (700_000, TaskId("count", 1)),
+        (1_400_000, TaskId("numbers", 1)),
+        (2_100_000, TaskId("audit", 0)),
+    ]
+    end, reports = run(counting(str(tmp_path), total=6_000, rate=2_000), tmp_path, kills, platform=SharedHomes)
+    happened = [report.what for report in reports]
+    assert end == EndJob()
+    assert happened.count(Happening.REPLAYED) >= 4
+    assert happened.count(Happening.STANDBY_LOST) > 0
+    assert Happening.ROLLED_BACK not in happened
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+    assert threading.active_count() < 20
 
 
 @pytest.mark.parametrize("policy", [Spill.EPOCH, Spill.BUFFER, Spill.THRESHOLD])

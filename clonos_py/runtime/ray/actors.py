@@ -45,6 +45,7 @@ class JobOrder:
     cluster: Cluster
     checkpoints_kept: int
     code_digest: str
+    standbys_per_process: int = 1
 
 
 class Turn(NamedTuple):
@@ -105,7 +106,9 @@ class CoordinatorActor:
         roster = {number: member.task for number, member in turn.members.items()} if turn.incarnation else None
         kept = self._order.checkpoints_kept
         self._loop = JobLoop(machine, store, ears, kept, turn.kills, turn.deployed_us, roster)
-        self._platform = RayPlatform(self._wish, self._dismiss, self._loop.put, turn.incarnation)
+        self._platform = RayPlatform(
+            self._wish, self._dismiss, self._loop.put, turn.incarnation, self._order.standbys_per_process
+        )
         self._platform.adopt(turn.members)
         self._ready.set()
         return self._loop.run(self._platform)

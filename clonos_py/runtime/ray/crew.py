@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
-from clonos_py.runtime.ray.process_actor import PROCESS_THREADS, ProcessActor
+from clonos_py.runtime.ray.process_actor import ProcessActor, threads
 
 
 class Wish(NamedTuple):
-    """A process that the coordinator wants for a task, on this node if that can be."""
+    """A process that the coordinator wants for a task: in the home that is there already, else in a new one, on this
+    node if that can be."""
 
     number: int
     task: TaskId
     node: str
+    home: int
 
 
 class Member(NamedTuple):
@@ -27,46 +29,66 @@ class Member(NamedTuple):
 
     task: TaskId
     actor: Any
+    home: int
     up: bool
+
+
+class _Home(NamedTuple):
+    """An actor, and what is done when it is up."""
+
+    actor: Any
+    ready: Any
 
 
 class Crew:
     """All processes that were made and that no coordinator has dismissed."""
 
-    def __init__(self, packed_deployments: Mapping[str, bytes], cluster: Cluster) -> None:
+    def __init__(self, packed_deployments: Mapping[str, bytes], cluster: Cluster, standbys_per_process: int) -> None:
         """``packed_deployments``: what the processes of each vertex get."""
         self._ray = import_ray()
         self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
         self._class = self._ray.remote(ProcessActor)
-        self._options = {"max_concurrency": PROCESS_THREADS, **cluster.actor_options()}
-        self._actors: dict[int, tuple[TaskId, Any, Any]] = {}
+        self._options = {"max_concurrency": threads(standbys_per_process), **cluster.actor_options()}
+        self._shared = standbys_per_process > 1
+        self._members: dict[int, tuple[TaskId, int]] = {}
+        self._homes: dict[int, _Home] = {}
 
     def make(self, wish: Wish, coordinator: Any, incarnation: int) -> Any:
         """The actor of a new process, which begins to run."""
+        home = self._homes.get(wish.home) or self._open(wish, coordinator, incarnation)
+        self._members[wish.number] = wish.task, wish.home
+        home.actor.lodge.remote(self._packed[wish.task.vertex], wish.number, wish.task)
+        return home.actor
+
+    def _open(self, wish: Wish, coordinator: Any, incarnation: int) -> _Home:
         options = {"scheduling_strategy": on_node(wish.node), **self._options}
-        actor = self._class.options(**options).remote(
-            self._packed[wish.task.vertex], wish.number, wish.task, coordinator, incarnation
-        )
-        self._actors[wish.number] = wish.task, actor, actor.__ray_ready__.remote()
-        actor.run.remote()
-        return actor
+        told = wish.home if self._shared else 0
+        actor = self._class.options(**options).remote(told, coordinator, incarnation)
+        home = self._homes[wish.home] = _Home(actor, actor.__ray_ready__.remote())
+        return home
 
     def members(self) -> dict[int, Member]:
         """By number."""
-        pending = [ready for _, _, ready in self._actors.values()]
+        pending = [home.ready for home in self._homes.values()]
         done, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0) if pending else ([], [])
-        return {number: Member(task, actor, ready in done) for number, (task, actor, ready) in self._actors.items()}
+        return {
+            number: Member(task, self._homes[home].actor, home, self._homes[home].ready in done)
+            for number, (task, home) in self._members.items()
+        }
 
     def dismiss(self, numbers: Collection[int]) -> None:
-        """These are gone, or will be."""
+        """These are gone, or will be. Ray ends an actor that nobody refers to."""
         for number in numbers:
-            self._actors.pop(number, None)
+            self._members.pop(number, None)
+        inhabited = {home for _, home in self._members.values()}
+        self._homes = {number: home for number, home in self._homes.items() if number in inhabited}
 
     def close(self) -> None:
         """Ends whoever is left."""
-        for _, actor, _ in self._actors.values():
-            self._ray.kill(actor)
-        self._actors.clear()
+        for home in self._homes.values():
+            self._ray.kill(home.actor)
+        self._members.clear()
+        self._homes.clear()
 
 
 def on_node(node: str) -> Any:

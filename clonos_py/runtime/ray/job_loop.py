@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import (
+    DismissProcess,
     EndJob,
     Happening,
     JobEvent,
@@ -47,14 +48,20 @@ _GRACE_S = 0.05
 class Platform(Protocol):
     """Starts and ends processes and carries messages to them, in order. Deaths are put into the loop as events."""
 
-    def start(self, number: int, task: TaskId) -> None: ...
+    def start(self, number: int, task: TaskId, shares: bool) -> None:
+        """``shares``: it may be one with standbys of other tasks, for the operating system."""
+        ...
 
     def send(self, number: int, message: ToProcess) -> None:
         """Messages to a process that is gone are dropped."""
         ...
 
+    def dismiss(self, number: int) -> None:
+        """Has a process stop; who shares its home stays."""
+        ...
+
     def kill(self, number: int) -> None:
-        """Ends a process for good; its death need not be told."""
+        """Ends a process for good; its death need not be told, but the deaths of those who shared its home."""
         ...
 
     def crash(self, number: int) -> None:
@@ -173,7 +180,7 @@ class JobLoop:
     def _perform(self, instructions: Sequence[JobInstruction], platform: Platform) -> None:
         for instruction in instructions:
             match instruction:
-                case StartProcess(number, task):
+                case StartProcess(number, task, _):
                     self._tasks[number] = task
                     self._start(self._restarts.on_start(instruction, _now_us()), platform)
                 case Send(number, message):
@@ -181,6 +188,9 @@ class JobLoop:
                         self._owners[self._tasks[number]] = number
                         self._restarts.on_promoted(self._tasks[number])
                     platform.send(number, message)
+                case DismissProcess(number):
+                    platform.dismiss(number)
+                    self._tasks.pop(number, None)
                 case KillProcess(number):
                     platform.kill(number)
                     self._tasks.pop(number, None)
@@ -204,7 +214,7 @@ class JobLoop:
     def _start(self, wishes: Sequence[StartProcess], platform: Platform) -> None:
         for wish in wishes:
             if wish.process in self._tasks:
-                platform.start(wish.process, wish.task)
+                platform.start(wish.process, wish.task, wish.shares)
 
     def _tell(self, report: Report) -> None:
         now_us = _now_us()

@@ -1,4 +1,8 @@
-"""Processes as actors, for the coordinator's loop: wished for, adopted, told, watched, ended."""
+"""Processes as actors, for the coordinator's loop: wished for, adopted, told, watched, ended.
+
+An actor is the home of one process, or of several that stand by. Messages go to a process by its number; watched, and
+ended for good, is the home.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ from typing import Any
 from clonos_py.job.events import ProcessDied
 from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Present, ToProcess
+from clonos_py.model.messages import Present, Promote, Stop, ToProcess
+from clonos_py.runtime.placement import Placement, Seat
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.crew import Member, Wish
-from clonos_py.runtime.ray.placement import Placement
 
 
 class RayPlatform:
@@ -28,6 +32,7 @@ class RayPlatform:
         dismissed: Callable[[int], None],
         tell: Callable[[ProcessDied | Present], None],
         incarnation: int,
+        standbys_per_process: int = 1,
     ) -> None:
         """``dismissed`` hears of processes that the driver need not keep any longer, ``tell`` of deaths, and of those
         that are not up yet."""
@@ -35,23 +40,26 @@ class RayPlatform:
         self._wish, self._dismissed, self._tell, self._incarnation = wish, dismissed, tell, incarnation
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
-        self._placement = Placement()
+        self._placement = Placement(standbys_per_process)
         self._lock = threading.RLock()
         self._tasks: dict[int, TaskId] = {}
+        self._homes: dict[int, int] = {}
         self._waiting: dict[int, list[ToProcess]] = {}
+        self._sent: dict[int, int] = {}
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
-        self._sent: dict[int, int] = {}
+        """These two by home."""
         self.places: dict[int, tuple[int, str]] = {}
         """Process id and node."""
 
     # ---- processes come
 
-    def start(self, number: int, task: TaskId) -> None:
+    def start(self, number: int, task: TaskId, shares: bool) -> None:
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
         with self._lock:
-            self._tasks[number], self._waiting[number] = task, []
-            self._wish(Wish(number, task, self._placement.place(number, task, nodes)))
+            seat = self._placement.place(number, task, nodes, shares)
+            self._tasks[number], self._homes[number], self._waiting[number] = task, seat.home, []
+            self._wish(Wish(number, task, seat.node, seat.home))
 
     def join(self, number: int, actor: Any) -> None:
         """The driver has made the process."""
@@ -60,31 +68,38 @@ class RayPlatform:
             if waiting is None:
                 self._ray.kill(actor)
                 return
-            self._watch(number, actor)
+            self._sent[number] = 0
+            self._watch(self._homes[number], actor)
             for message in waiting:
                 self.send(number, message)
+            if number not in self._tasks:
+                self._release(number)
 
     def adopt(self, members: Mapping[int, Member]) -> None:
-        """Takes the processes of a lost coordinator over. Who is dead is told of like any death, and for those that are
-        not up yet the answer to the roll call is given here."""
+        """Takes the processes of a lost coordinator over. Who is dead is told of like any death, and for those whose
+        home is not up yet the answer to the roll call is given here."""
         with self._lock:
-            for number, (task, actor, up) in sorted(members.items()):
-                self._tasks[number] = TaskId(*task)
-                actor.adopt.remote(self._me, self._incarnation)
-                self._watch(number, actor)
-                if not up:
+            homes = {member.home: member.actor for member in members.values()}
+            for number, member in members.items():
+                self._tasks[number], self._homes[number], self._sent[number] = TaskId(*member.task), member.home, 0
+            for home, actor in homes.items():
+                actor.adopt.remote(self._me, self._incarnation, self._at_home(home))
+                self._watch(home, actor)
+            for number, member in sorted(members.items()):
+                if not member.up:
                     self._tell(Present(number))
 
-    def _watch(self, number: int, actor: Any) -> None:
-        self._actors[number], self._sent[number] = actor, 0
-        watched = self._watched[number] = actor.watch.remote(self._incarnation)
-        watched.future().add_done_callback(self._ended(number))
+    def _watch(self, home: int, actor: Any) -> None:
+        if home not in self._actors:
+            self._actors[home] = actor
+            watched = self._watched[home] = actor.watch.remote(self._incarnation)
+            watched.future().add_done_callback(self._ended(home))
 
     def introduce(self, number: int, pid: int, node: str) -> None:
         with self._lock:
             if number in self._tasks:
                 self.places[number] = pid, node
-                self._placement.put(number, self._tasks[number], node)
+                self._placement.put(number, self._tasks[number], Seat(node, self._homes[number]))
 
     def heard(self, number: int) -> None:
         """A process has said something, so its node answers."""
@@ -95,47 +110,75 @@ class RayPlatform:
 
     def send(self, number: int, message: ToProcess) -> None:
         with self._lock:
-            if actor := self._actors.get(number):
-                actor.deliver.remote(self._incarnation, self._sent[number], messages.encode(message))
-                self._sent[number] += 1
-            elif number in self._waiting:
+            if number in self._waiting:
                 self._waiting[number].append(message)
+            elif actor := self._actors.get(self._homes.get(number, -1)):
+                actor.deliver.remote(self._incarnation, number, self._sent[number], messages.encode(message))
+                self._sent[number] += 1
+            if isinstance(message, Promote):
+                self._placement.promoted(number)
 
     # ---- processes go
 
+    def dismiss(self, number: int) -> None:
+        with self._lock:
+            self.send(number, Stop("its process has become another task's"))
+            self._placement.leave(number)
+            if self._tasks.pop(number, None) is not None and number not in self._waiting:
+                self._release(number)
+
     def kill(self, number: int) -> None:
         with self._lock:
-            self._waiting.pop(number, None)
-            if actor := self._actors.pop(number, None):
+            home = self._homes.get(number)
+            if home is None:
+                return
+            if actor := self._actors.pop(home, None):
                 self._ray.kill(actor)
-            self._forget(number)
+            others = [other for other in self._forget(home) if other != number]
+        for other in others:
+            self._tell(ProcessDied(other, f"it shared the process of number {number}, which was ended"))
 
     def crash(self, number: int) -> None:
         pid, node = self.places.get(number, (0, ""))
         if node == self._node:
             os.kill(pid, signal.SIGKILL)
-        elif actor := self._actors.get(number):
+        elif actor := self._actors.get(self._homes.get(number, -1)):
             actor.die.remote()
 
     def close(self, patience_s: float) -> None:
-        watched = [self._watched[number] for number in list(self._actors)]
+        watched = [self._watched[home] for home in list(self._actors)]
         if watched:
             self._ray.wait(watched, num_returns=len(watched), timeout=patience_s)
-        for number in list(self._actors):
+        for number in list(self._homes):
             self.kill(number)
 
-    def _ended(self, number: int) -> Callable[[Any], None]:
+    def _ended(self, home: int) -> Callable[[Any], None]:
         def tell(future: Any) -> None:
             problem = future.exception()
             with self._lock:
-                self._actors.pop(number, None)
-                self._forget(number)
+                self._actors.pop(home, None)
+                dead = self._forget(home)
             reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
-            self._tell(ProcessDied(number, reason))
+            for number in dead:
+                self._tell(ProcessDied(number, reason))
 
         return tell
 
-    def _forget(self, number: int) -> None:
-        if self._tasks.pop(number, None) is not None:
+    def _at_home(self, home: int) -> list[int]:
+        return sorted(number for number, where in self._homes.items() if where == home)
+
+    def _forget(self, home: int) -> list[int]:
+        """A home is gone. Who was there, besides those that had been dismissed."""
+        dead = []
+        for number in self._at_home(home):
             self._placement.remove(number, time.monotonic())
-            self._dismissed(number)
+            self._waiting.pop(number, None)
+            if self._tasks.pop(number, None) is not None:
+                dead.append(number)
+            self._release(number)
+        return dead
+
+    def _release(self, number: int) -> None:
+        """Nobody need know where the process was."""
+        del self._homes[number]
+        self._dismissed(number)

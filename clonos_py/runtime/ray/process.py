@@ -6,7 +6,6 @@ What differs between processes of a job is only the task and the number; all els
 from __future__ import annotations
 
 import functools
-import gc
 import secrets
 import shutil
 import sys
@@ -114,9 +113,11 @@ class Process:
         node: str,
         host: str,
         tell: Callable[[ToCoordinator], None],
+        home: int = 0,
     ) -> None:
         """``node`` and ``host``: identity and address of the node it runs on. ``tell`` reaches the coordinator.
-        Raises ClonosError where an operator or a file for TLS cannot be opened."""
+        ``home``: the same for those that are one process for the operating system; 0: it is alone. Raises ClonosError
+        where an operator or a file for TLS cannot be opened."""
         plan = deployment.plan
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
@@ -142,12 +143,10 @@ class Process:
             ("spill", self._spill.run),
         ]
         self._threads = [threading.Thread(target=run, name=f"{name} of {task}", daemon=True) for name, run in loops]
-        self._started = partial(tell, Started(number, channels.address))
+        self._started = partial(tell, Started(number, channels.address, home))
 
     def start(self) -> None:
         """Starts the threads and says so to the coordinator."""
-        gc.collect()
-        gc.freeze()
         for thread in self._threads:
             thread.start()
         self.say_started()

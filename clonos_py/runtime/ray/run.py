@@ -1,4 +1,5 @@
-"""Runs a plan on Ray: one actor per task and per standby, one for the coordinator (see ``driver``)."""
+"""Runs a plan on Ray: an actor per task, one per standby or per some of them, one for the coordinator (see
+``driver``)."""
 
 from __future__ import annotations
 
@@ -44,8 +45,16 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             open_store().archive()
         deployment = _deployment(plan, settings, open_store, scratch, tls)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
-        order = JobOrder(of_vertex(deployment, ""), policy(settings), cluster, settings.checkpoints_kept, code_digest())
-        end = Driver(plan.job, order, Crew(packed, cluster), teller).run()
+        order = JobOrder(
+            of_vertex(deployment, ""),
+            policy(settings),
+            cluster,
+            settings.checkpoints_kept,
+            code_digest(),
+            settings.standbys_per_process,
+        )
+        crew = Crew(packed, cluster, settings.standbys_per_process)
+        end = Driver(plan.job, order, crew, teller).run()
     if end is None:
         teller.stop(now_us())
         raise KeyboardInterrupt

@@ -64,6 +64,7 @@ class Conditions:
     linger_us: int
     slowness: tuple[tuple[str, float], ...]
     spill: Spill
+    standbys_per_process: int = 1
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Scenario:
 def generate(seed: int, range_: Range = Range()) -> Scenario:
     random_ = random.Random(seed)
     topology = _topology(random_, range_)
-    conditions = _conditions(random_)
+    conditions = replace(_conditions(random_), standbys_per_process=_standbys_per_process(seed))
     topology = replace(topology, regenerates=conditions.spill is Spill.REGENERATE)
     return Scenario(seed, topology, conditions, _faults(random_, range_))
 
@@ -183,6 +184,11 @@ def _conditions(random_: random.Random) -> Conditions:
         slowness=tuple((kind, random_.choice([0.1, 0.3, 1.0, 3.0, 8.0])) for kind in sorted(kinds)),
         spill=random_.choice([Spill.IN_MEMORY, *Spill]),
     )
+
+
+def _standbys_per_process(seed: int) -> int:
+    """By dice of their own, so that nothing else that a seed stands for depends on it."""
+    return random.Random(f"standbys of {seed}").choice([1, 1, 2, 4])
 
 
 def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:

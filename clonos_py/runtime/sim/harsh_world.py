@@ -7,10 +7,11 @@ becomes a zombie. A process that is alone with itself in this way ends some time
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobInstruction, KillProcess, Report
+from clonos_py.job.events import EndJob, JobInstruction, Report
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.processes import Connection, LocalProcess
@@ -61,8 +62,10 @@ class HarshWorld(World):
         return number in self._frozen
 
     def freeze(self, number: int, duration_us: int) -> None:
-        self._frozen[number] = []
-        self.at(self.now_us + duration_us, lambda: self._wake(number))
+        """With everybody who shares its home."""
+        for hung in self._at_home_of(number):
+            self._frozen[hung] = []
+            self.at(self.now_us + duration_us, partial(self._wake, hung))
 
     def _wake(self, number: int) -> None:
         """What has waited happens now, in its order."""
@@ -147,9 +150,9 @@ class HarshWorld(World):
         self._watch.decided(instructions, self.processes)
         super()._coordinate(instructions)
 
-    def _obey_coordinator(self, instruction: JobInstruction) -> None:
-        if isinstance(instruction, KillProcess) and instruction.process in self._frozen:
-            self._roster.pop(instruction.process, None)
-            self._fenced.add(instruction.process)
+    def _fence(self, number: int) -> None:
+        if number in self._frozen:
+            self._roster.pop(number, None)
+            self._fenced.add(number)
         else:
-            super()._obey_coordinator(instruction)
+            super()._fence(number)

@@ -143,7 +143,14 @@ class _Run:
             deduplicate=self._causal,
         )
         limits = LinkLimits(window=conditions.window, policy=conditions.spill, spill_bytes=_SPILL_BYTES)
-        return Settings(policy, limits, conditions.linger_us, events_max=ACTIONS_MAX, shelf=self._disk.shelf)
+        return Settings(
+            policy,
+            limits,
+            conditions.linger_us,
+            events_max=ACTIONS_MAX,
+            shelf=self._disk.shelf,
+            standbys_per_process=conditions.standbys_per_process,
+        )
 
     def _client(self, service: str) -> Callable[[], int]:
         """No answer is ever given twice."""

@@ -43,6 +43,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, topology=topology)
     if scenario.conditions.slowness:
         yield replace(scenario, conditions=replace(scenario.conditions, slowness=()))
+    if scenario.conditions.standbys_per_process > 1:
+        yield replace(scenario, conditions=replace(scenario.conditions, standbys_per_process=1))
     for number, fault in enumerate(faults):
         if fault.after:
             sooner = replace(fault, after=fault.after // 2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.ray.placement import SUSPECT_S, Placement
+from clonos_py.runtime.placement import SUSPECT_S, Placement, Seat
 
-JOIN, MAP = TaskId("join", 0), TaskId("map", 0)
+JOIN, MAP, SINK = TaskId("join", 0), TaskId("map", 0), TaskId("sink", 0)
 
 
 def test_a_standby_goes_to_another_node_than_its_task() -> None:
@@ -13,12 +13,12 @@ def test_a_standby_goes_to_another_node_than_its_task() -> None:
     active = placement.place(1, JOIN, ["a", "b"])
     placement.place(2, MAP, ["a", "b"])
     placement.place(3, MAP, ["a", "b"])
-    assert placement.place(4, JOIN, ["a", "b"]) != active
+    assert placement.place(4, JOIN, ["a", "b"]).node != active.node
 
 
 def test_processes_are_spread_evenly() -> None:
     placement = Placement()
-    nodes = [placement.place(number, TaskId("map", number), ["a", "b", "c"]) for number in range(9)]
+    nodes = [placement.place(number, TaskId("map", number), ["a", "b", "c"]).node for number in range(9)]
     assert [nodes.count(node) for node in "abc"] == [3, 3, 3]
 
 
@@ -28,13 +28,13 @@ def test_a_process_that_is_gone_takes_no_room() -> None:
     placement.place(2, MAP, ["a"])
     placement.remove(1, now_s=1)
     placement.heard(2, now_s=2)
-    assert placement.place(3, JOIN, ["b", "a"]) == "b"
-    assert placement.place(4, JOIN, ["b", "a"]) == "a"
+    assert placement.place(3, JOIN, ["b", "a"]).node == "b"
+    assert placement.place(4, JOIN, ["b", "a"]).node == "a"
 
 
 def test_one_node_takes_everything() -> None:
     placement = Placement()
-    assert {placement.place(number, JOIN, ["a"]) for number in range(3)} == {"a"}
+    assert {placement.place(number, JOIN, ["a"]).node for number in range(3)} == {"a"}
 
 
 def test_a_node_on_which_a_process_died_is_avoided_until_another_there_is_heard() -> None:
@@ -42,11 +42,11 @@ def test_a_node_on_which_a_process_died_is_avoided_until_another_there_is_heard(
     for number in range(4):
         placement.place(number, TaskId("map", number), ["a", "b"])
     placement.remove(0, now_s=10)
-    assert placement.place(5, JOIN, ["a", "b"]) == "b"
+    assert placement.place(5, JOIN, ["a", "b"]).node == "b"
     placement.heard(1, now_s=11)
-    assert placement.place(6, MAP, ["a", "b"]) == "b", "that was the other node"
+    assert placement.place(6, MAP, ["a", "b"]).node == "b", "that was the other node"
     placement.heard(2, now_s=11)
-    assert placement.place(7, MAP, ["a", "b"]) == "a"
+    assert placement.place(7, MAP, ["a", "b"]).node == "a"
 
 
 def test_a_silent_node_is_taken_if_there_is_no_other_and_again_when_ray_still_says_it_lives() -> None:
@@ -54,14 +54,79 @@ def test_a_silent_node_is_taken_if_there_is_no_other_and_again_when_ray_still_sa
     placement.place(1, JOIN, ["a", "b"])
     placement.place(2, MAP, ["b"])
     placement.remove(1, now_s=10)
-    assert placement.place(3, JOIN, ["a"]) == "a"
+    assert placement.place(3, JOIN, ["a"]).node == "a"
     placement.remove(3, now_s=10)
     placement.heard(2, now_s=10 + SUSPECT_S)
-    assert placement.place(4, JOIN, ["a", "b"]) == "a"
+    assert placement.place(4, JOIN, ["a", "b"]).node == "a"
 
 
 def test_where_a_process_really_is_counts() -> None:
     placement = Placement()
     placement.place(1, JOIN, ["a", "b"])
-    placement.put(1, JOIN, "b")
-    assert placement.place(2, JOIN, ["a", "b"]) == "a"
+    placement.put(1, JOIN, Seat("b", 1))
+    assert placement.place(2, JOIN, ["a", "b"]).node == "a"
+
+
+# ---- homes that are shared
+
+
+def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_home: int) -> dict[int, tuple[TaskId, Seat]]:
+    """By number, all that was placed: first a process for each task, then standbys."""
+    placement = Placement(standbys_per_home)
+    wanted = [(TaskId("map", index), False) for index in range(tasks)]
+    wanted += [(TaskId("map", index), True) for index in range(tasks) for _ in range(standbys)]
+    return {
+        number: (task, placement.place(number, task, nodes, shares)) for number, (task, shares) in enumerate(wanted)
+    }
+
+
+def test_as_many_standbys_share_a_home_as_may_and_no_task_does() -> None:
+    seats = [seat for _, seat in deployed(["a"], tasks=7, standbys=1, standbys_per_home=3).values()]
+    homes = [seat.home for seat in seats]
+    assert [homes.count(home) for home in dict.fromkeys(homes)] == [1] * 7 + [3, 3, 1]
+
+
+def test_without_leave_nobody_shares() -> None:
+    seats = deployed(["a", "b"], tasks=4, standbys=2, standbys_per_home=1)
+    assert all(seat.home == number for number, (_, seat) in seats.items())
+
+
+def test_two_standbys_of_one_task_never_share() -> None:
+    seats = deployed(["a"], tasks=3, standbys=2, standbys_per_home=6)
+    for home in {seat.home for _, seat in seats.values()}:
+        tasks = [task for task, seat in seats.values() if seat.home == home]
+        assert len(set(tasks)) == len(tasks)
+    assert len({seat.home for _, seat in seats.values()}) == 3 + 2
+
+
+def test_a_standby_shares_no_home_on_the_node_of_its_task() -> None:
+    for nodes, homes in ((["a", "b"], 2), (["a", "b", "c"], 3)):
+        seats = deployed(nodes, tasks=6, standbys=1, standbys_per_home=6)
+        for task in {task for task, _ in seats.values()}:
+            assert len({seat.node for other, seat in seats.values() if other == task}) == 2
+        assert len({seat.home for _, seat in seats.values()}) <= 6 + homes
+
+
+def test_the_home_of_a_task_takes_nobody_in() -> None:
+    placement = Placement(3)
+    placement.place(1, JOIN, ["a"])
+    home = placement.place(2, JOIN, ["a"], shares=True).home
+    assert placement.place(3, MAP, ["a"], shares=True).home == home
+    placement.promoted(3)
+    assert placement.place(4, SINK, ["a"], shares=True).home == 4
+    assert placement.sharing(2) == [2, 3]
+
+
+def test_the_room_of_a_standby_that_left_is_taken_again() -> None:
+    placement = Placement(2)
+    home = placement.place(1, JOIN, ["a"], shares=True).home
+    placement.place(2, MAP, ["a"], shares=True)
+    placement.leave(2)
+    assert placement.place(3, SINK, ["a"], shares=True).home == home
+
+
+def test_homes_of_a_lost_coordinator_take_nobody_in() -> None:
+    """Its successor does not know which of them are tasks."""
+    placement = Placement(3)
+    placement.put(1, JOIN, Seat("a", 1))
+    assert placement.place(2, MAP, ["a"], shares=True).home == 2

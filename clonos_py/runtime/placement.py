@@ -1,0 +1,109 @@
+"""On which node a process goes, and whether it shares a home there. No I/O.
+
+A process goes where no other process of its task is, else where the fewest are. A *home* is a process of the operating
+system. As many standbys as may share one do so until one of them is needed: then the home is its task's, and takes
+nobody in any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from clonos_py.model.ids import TaskId
+
+SUSPECT_S = 30.0
+"""So long a node that nothing is heard of is avoided; by then Ray knows better."""
+
+
+class Seat(NamedTuple):
+    """Where a process goes. ``home`` is the number of the process that came first there: its own, if that is it."""
+
+    node: str
+    home: int
+
+
+class _Placed(NamedTuple):
+    task: TaskId
+    seat: Seat
+
+
+class Placement:
+    """Remembers what it placed. A standby beside its task would die with the node that it is to survive; and where a
+    process has just died, the whole node may be gone, until another process there is heard."""
+
+    def __init__(self, standbys_per_home: int = 1) -> None:
+        self._standbys_per_home = standbys_per_home
+        self._placed: dict[int, _Placed] = {}
+        self._closed: set[int] = set()
+        self._died_s: dict[str, float] = {}
+        self._now_s = 0.0
+
+    def place(self, number: int, task: TaskId, nodes: Sequence[str], shares: bool = False) -> Seat:
+        """The seat of a process on one of ``nodes`` (not empty). ``shares``: it may be in one home with others."""
+
+        def cost(seat: Seat) -> tuple[bool, int, bool, int]:
+            beside = [placed.task for placed in self._placed.values() if placed.seat.node == seat.node]
+            return self._suspect(seat.node), beside.count(task), seat.home == number, self._homes_on(seat.node)
+
+        seats = [*(self._open_homes(task, nodes) if shares else ()), *(Seat(node, number) for node in nodes)]
+        seat: Seat = min(seats, key=cost)
+        self._placed[number] = _Placed(task, seat)
+        if not shares:
+            self._closed.add(number)
+        return seat
+
+    def _open_homes(self, task: TaskId, nodes: Sequence[str]) -> Iterator[Seat]:
+        """Those with room for a standby of ``task``; two of the same task would be lost together."""
+        for seat in dict.fromkeys(placed.seat for placed in self._placed.values()):
+            tasks = [placed.task for placed in self._placed.values() if placed.seat.home == seat.home]
+            has_room = len(tasks) < self._standbys_per_home and seat.home not in self._closed
+            if has_room and task not in tasks and seat.node in nodes:
+                yield seat
+
+    def _homes_on(self, node: str) -> int:
+        return len({placed.seat.home for placed in self._placed.values() if placed.seat.node == node})
+
+    def put(self, number: int, task: TaskId, seat: Seat) -> None:
+        """Where the process really is."""
+        if number not in self._placed:
+            self._closed.add(seat.home)
+        self._placed[number] = _Placed(task, seat)
+
+    def promoted(self, number: int) -> None:
+        """The process becomes its task, and its home takes nobody in any more."""
+        if number in self._placed:
+            self._closed.add(self._placed[number].seat.home)
+
+    def home_of(self, number: int) -> int:
+        """Of a process that was not placed: a home that is nobody's."""
+        return self._placed[number].seat.home if number in self._placed else -1
+
+    def sharing(self, number: int) -> list[int]:
+        """Everybody in the home of a process, itself included."""
+        home = self.home_of(number)
+        return [other for other, placed in self._placed.items() if placed.seat.home == home]
+
+    def heard(self, number: int, now_s: float) -> None:
+        """The process is alive, and so is its node."""
+        self._now_s = now_s
+        if number in self._placed:
+            self._died_s.pop(self._placed[number].seat.node, None)
+
+    def leave(self, number: int) -> str | None:
+        """The process is gone, in order. The node where it was."""
+        if (placed := self._placed.pop(number, None)) is None:
+            return None
+        if all(other.seat.home != placed.seat.home for other in self._placed.values()):
+            self._closed.discard(placed.seat.home)
+        return placed.seat.node
+
+    def remove(self, number: int, now_s: float) -> None:
+        """The process has died."""
+        self._now_s = now_s
+        if (node := self.leave(number)) is not None:
+            self._died_s[node] = now_s
+
+    def _suspect(self, node: str) -> bool:
+        died_s = self._died_s.get(node)
+        return died_s is not None and self._now_s - died_s < SUSPECT_S

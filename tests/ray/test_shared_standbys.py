@@ -1,0 +1,199 @@
+"""Standbys that share a process, killed with real SIGKILLs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import ray
+
+from clonos_py.dsl.settings import resolve
+from clonos_py.model.ids import TaskId
+from clonos_py.observe.events import (
+    CheckpointCompleted,
+    CoordinatorReplaced,
+    Deployed,
+    Detected,
+    Event,
+    RolledBack,
+    StandbyActivated,
+)
+from clonos_py.runtime.ray.actors import ProcessPlace
+from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.runtime.ray.run import run
+from tests.ray.counting_job import counting
+from tests.ray.test_ray_jobs import assert_exactly_once, of
+
+pytestmark = pytest.mark.ray
+
+COUNT, AUDIT = TaskId("count", 0), TaskId("audit", 1)
+ACTIVATED_US_MAX = 100_000
+"""From its detection until a failed task's standby is the task."""
+_PATIENCE_S = 20.0
+
+
+def places() -> list[ProcessPlace]:
+    found: list[ProcessPlace] = ray.get(ray.get_actor("counting", namespace="clonos").processes.remote())
+    return found
+
+
+def standbys_by_pid() -> Counter[int]:
+    return Counter(place.pid for place in places() if not place.active)
+
+
+def pid(task: TaskId, active: bool) -> int:
+    return next(place.pid for place in places() if place.task == task and place.active == active)
+
+
+def await_standbys(standbys: int) -> None:
+    """Until so many stand by, none of them in the process of a task."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        now = places()
+        tasks = {place.pid for place in now if place.active}
+        waiting = [place for place in now if not place.active]
+        if len(waiting) == standbys and tasks.isdisjoint(place.pid for place in waiting):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{standbys} standbys outside of the processes of tasks have not come up: {places()}")
+
+
+class Course:
+    """Listens to a run and, once it is deployed, does one thing after the other in a thread of its own."""
+
+    def __init__(self, *steps: Callable[[Course], None]) -> None:
+        self.events: list[Event] = []
+        self.problem: BaseException | None = None
+        self._steps = steps
+        self._heard = threading.Condition()
+        self._thread = threading.Thread(target=self._act)
+
+    def __call__(self, event: Event) -> None:
+        with self._heard:
+            self.events.append(event)
+            self._heard.notify_all()
+        if isinstance(event, Deployed):
+            self._thread.start()
+
+    def _act(self) -> None:
+        try:
+            for step in self._steps:
+                step(self)
+        except BaseException as problem:  # noqa: BLE001 - raised again by ``run``
+            self.problem = problem
+
+    def wait_for(self, kind: type[Event], times: int) -> None:
+        with self._heard:
+            assert self._heard.wait_for(lambda: len(of(self.events, kind)) >= times, _PATIENCE_S)
+
+    def run(self, folder: Path, total: int, **settings: object) -> None:
+        """Raises what a step raised."""
+        given = {"checkpoint_interval": "1s", "standbys_per_process": 6, **settings}
+        standbys = int(str(given.pop("standbys", 1)))
+        run(counting(str(folder), total, 2_000, standbys), resolve(command_line=given), self)
+        self._thread.join()
+        if self.problem is not None:
+            raise self.problem
+
+    def activated_after_us(self) -> list[int]:
+        """By failure: from detection to activation."""
+        found = []
+        for event in self.events:
+            if isinstance(event, StandbyActivated):
+                detected = [e.at_us for e in self.events if isinstance(e, Detected) and e.task == event.task]
+                found.append(event.at_us - max(at_us for at_us in detected if at_us <= event.at_us))
+        return found
+
+
+def test_a_standby_that_shares_a_process_becomes_its_task_there_and_the_others_come_up_elsewhere(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    shared: list[int] = []
+
+    def all_share_one(course: Course) -> None:
+        await_standbys(6)
+        assert list(standbys_by_pid().values()) == [6]
+        shared.extend(standbys_by_pid())
+
+    def kill_a_task(course: Course) -> None:
+        os.kill(pid(COUNT, active=True), signal.SIGKILL)
+        course.wait_for(StandbyActivated, 1)
+
+    def it_is_alone_now(course: Course) -> None:
+        await_standbys(6)
+        assert pid(COUNT, active=True) == shared[0]
+        assert shared[0] not in standbys_by_pid()
+        assert max(standbys_by_pid().values()) == 6
+
+    course = Course(all_share_one, kill_a_task, it_is_alone_now)
+    course.run(tmp_path, 14_000)
+    assert [event.task for event in course.events if isinstance(event, StandbyActivated)] == [COUNT]
+    assert course.activated_after_us()[0] < ACTIVATED_US_MAX
+    assert of(course.events, RolledBack) == []
+    assert_exactly_once(tmp_path, 14_000)
+
+
+def test_the_process_of_several_standbys_dies_and_each_of_them_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
+    """Then two tasks die at once whose standbys share the new process, and at last one of these, with the other."""
+
+    def kill_the_standbys(course: Course) -> None:
+        await_standbys(6)
+        (first,) = standbys_by_pid()
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + _PATIENCE_S
+        while first in standbys_by_pid() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        await_standbys(6)
+        assert first not in standbys_by_pid()
+        assert of(course.events, StandbyActivated) == [], "nobody is to be replaced who is a task"
+
+    def kill_two_tasks(course: Course) -> None:
+        for task in (COUNT, AUDIT):
+            os.kill(pid(task, active=True), signal.SIGKILL)
+        course.wait_for(StandbyActivated, 2)
+        assert pid(COUNT, active=True) == pid(AUDIT, active=True)
+        await_standbys(6)
+
+    def kill_both_again(course: Course) -> None:
+        os.kill(pid(COUNT, active=True), signal.SIGKILL)
+        course.wait_for(StandbyActivated, 4)
+
+    course = Course(kill_the_standbys, kill_two_tasks, kill_both_again)
+    course.run(tmp_path, 24_000)
+    activated = Counter(event.task for event in course.events if isinstance(event, StandbyActivated))
+    assert activated == {COUNT: 2, AUDIT: 2}
+    assert of(course.events, RolledBack) == []
+    assert_exactly_once(tmp_path, 24_000)
+
+
+def test_two_standbys_of_each_task_share_two_processes_and_the_coordinator_is_lost(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Its successor takes over who shares a process; two tasks that die at once go to two processes."""
+
+    def lose_the_coordinator(course: Course) -> None:
+        await_standbys(12)
+        assert sorted(standbys_by_pid().values()) == [6, 6]
+        course.wait_for(CheckpointCompleted, 1)
+        os.kill(ray.get(ray.get_actor("counting", namespace="clonos").pid.remote()), signal.SIGKILL)
+        course.wait_for(CoordinatorReplaced, 1)
+        await_standbys(12)
+        assert sorted(standbys_by_pid().values()) == [6, 6]
+
+    def kill_two_tasks(course: Course) -> None:
+        for task in (COUNT, AUDIT):
+            os.kill(pid(task, active=True), signal.SIGKILL)
+        course.wait_for(StandbyActivated, 2)
+        assert pid(COUNT, active=True) != pid(AUDIT, active=True)
+        await_standbys(12)
+
+    course = Course(lose_the_coordinator, kill_two_tasks)
+    course.run(tmp_path, 24_000, standbys=2)
+    assert of(course.events, RolledBack) == []
+    assert_exactly_once(tmp_path, 24_000)
