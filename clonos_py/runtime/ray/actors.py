@@ -135,6 +135,12 @@ class CoordinatorActor:
         assert self._platform is not None
         self._platform.introduce(number, pid, node)
 
+    def gone(self, number: int) -> None:
+        """A process that was taken over had left, as the lost coordinator wished."""
+        self._ready.wait()
+        assert self._platform is not None
+        self._platform.gone(number)
+
     def join(self, number: int, actor: Any) -> None:
         """The driver has made a process that was wished for."""
         self._ready.wait()

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from clonos_py.job.events import ProcessDied
@@ -42,6 +43,7 @@ class RayPlatform:
         self._node, self._me = context.get_node_id(), context.current_actor
         self._placement = Placement(standbys_per_process)
         self._lock = threading.RLock()
+        self._undertaker = ThreadPoolExecutor(1, "deaths")
         self._tasks: dict[int, TaskId] = {}
         self._homes: dict[int, int] = {}
         self._waiting: dict[int, list[ToProcess]] = {}
@@ -65,15 +67,15 @@ class RayPlatform:
         """The driver has made the process."""
         with self._lock:
             waiting = self._waiting.pop(number, None)
-            if waiting is None:
-                self._ray.kill(actor)
-                return
-            self._sent[number] = 0
-            self._watch(self._homes[number], actor)
-            for message in waiting:
-                self.send(number, message)
-            if number not in self._tasks:
-                self._release(number)
+            if waiting is not None:
+                self._sent[number] = 0
+                self._watch(self._homes[number], actor)
+                for message in waiting:
+                    self.send(number, message)
+                if number not in self._tasks:
+                    self._release(number)
+        if waiting is None:
+            self._ray.kill(actor)
 
     def adopt(self, members: Mapping[int, Member]) -> None:
         """Takes the processes of a lost coordinator over. Who is dead is told of like any death, and for those whose
@@ -127,14 +129,24 @@ class RayPlatform:
             if self._tasks.pop(number, None) is not None and number not in self._waiting:
                 self._release(number)
 
+    def gone(self, number: int) -> None:
+        """A process had left before it was taken over."""
+        with self._lock:
+            if number in self._tasks:
+                del self._tasks[number]
+                self._placement.leave(number)
+                self._release(number)
+                self._tell(ProcessDied(number, "it had left"))
+
     def kill(self, number: int) -> None:
         with self._lock:
             home = self._homes.get(number)
             if home is None:
                 return
-            if actor := self._actors.pop(home, None):
-                self._ray.kill(actor)
+            actor = self._actors.pop(home, None)
             others = [other for other in self._forget(home) if other != number]
+        if actor is not None:
+            self._ray.kill(actor)
         for other in others:
             self._tell(ProcessDied(other, f"it shared the process of number {number}, which was ended"))
 
@@ -153,16 +165,16 @@ class RayPlatform:
             self.kill(number)
 
     def _ended(self, home: int) -> Callable[[Any], None]:
-        def tell(future: Any) -> None:
-            problem = future.exception()
-            with self._lock:
-                self._actors.pop(home, None)
-                dead = self._forget(home)
-            reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
-            for number in dead:
-                self._tell(ProcessDied(number, reason))
+        """Ray's own thread calls it, which must not wait for whoever is just telling Ray something."""
+        return lambda future: self._undertaker.submit(self._bury, home, future.exception())
 
-        return tell
+    def _bury(self, home: int, problem: BaseException | None) -> None:
+        with self._lock:
+            self._actors.pop(home, None)
+            dead = self._forget(home)
+        reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
+        for number in dead:
+            self._tell(ProcessDied(number, reason))
 
     def _at_home(self, home: int) -> list[int]:
         return sorted(number for number, where in self._homes.items() if where == home)

@@ -119,7 +119,9 @@ class ProcessActor:
                 guest.obey()
             self._changed.notify_all()
             for guest in guests:
-                if guest.process is None:
+                if guest.over:
+                    coordinator.gone.remote(guest.number)
+                elif guest.process is None:
                     self._tell(guest, messages.Present(guest.number))
                 else:
                     guest.process.say_started()
