@@ -78,6 +78,8 @@ class StorageLoop:
         return Loaded(restore, states)
 
     def _persist(self, request: Persist) -> LinkEvent:
+        """Of a task, which loads nothing any more: what it does not need itself is let go."""
+        self._known = {}
         started = time.monotonic()
         try:
             handle = self._store.write(request.snapshot, request.attempt)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.columns.keys import hash_rows
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.operators.history import History
 from clonos_py.runtime.ray.storage_loop import StorageLoop
-from clonos_py.task.instructions import Load, Loaded, LoadFailed
+from clonos_py.task.instructions import Load, Loaded, LoadFailed, Persist
 
 TASK = TaskId("join", 0)
 
@@ -62,6 +66,54 @@ def test_a_standby_reads_of_each_checkpoint_only_the_chunks_that_it_does_not_hav
     fresh, failed = loop(tmp_path)
     load(fresh, second)
     assert isinstance(failed[0], LoadFailed), "a standby that has nothing reads everything"
+
+
+def test_a_standby_reads_of_a_growing_state_no_more_than_was_written_since(tmp_path: Path) -> None:
+    """Counted in bytes. Small pieces of state are merged now and then, as a join merges them."""
+    store, history = CheckpointStore(str(tmp_path), "job"), History(["key"])
+    standby, answers = loop(tmp_path)
+    counted = count_reads(standby)
+    read, written, whole = [], [], []
+    for checkpoint in range(1, 41):
+        rows = pa.record_batch({"key": np.arange(1_000) + checkpoint, "value": np.arange(1_000)})
+        history.append(rows, hash_rows(rows, ["key"]))
+        snapshot = TaskSnapshot(TASK, checkpoint, {"join": OperatorState({"rows": history.chunks()})}, b"")
+        handle = store.write(snapshot, Attempt(1, 1))
+        counted.clear()
+        load(standby, Restore(checkpoint, {"join": [handle.operators["join"]]}))
+        read.append(sum(counted))
+        written.append(handle.written_bytes)
+        whole.append(sum(chunk.size_bytes for chunk in handle.operators["join"].tables["rows"]))
+        loaded = answers[-1]
+        assert isinstance(loaded, Loaded)
+        assert [c.rows for c in loaded.operators["join"][0].tables["rows"]] == [c.rows for c in history.chunks()]
+    assert read == written
+    assert sum(whole) > 5 * sum(read), "the test proves little"
+
+
+def count_reads(standby: StorageLoop) -> list[int]:
+    """The sizes of all that is read from now on."""
+    store = standby._store
+    assert isinstance(store, CheckpointStore)
+    folder, sizes = store._folder, []
+    read_ranges = folder.read_ranges
+
+    def counting(path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        found = read_ranges(path, ranges)
+        sizes.extend(buffer.size for buffer in found)
+        return found
+
+    folder.read_ranges = counting  # type: ignore[method-assign]
+    return sizes
+
+
+def test_a_task_lets_go_of_what_it_once_loaded(tmp_path: Path) -> None:
+    store = CheckpointStore(str(tmp_path), "job")
+    standby, _ = loop(tmp_path)
+    load(standby, restore(store, 1, chunk(1, 2)))
+    standby.put(Persist(TaskSnapshot(TASK, 2, {}, b""), Attempt(1, 2)))
+    load(standby)
+    assert standby._known == {}
 
 
 def test_what_a_checkpoint_does_not_need_any_more_is_let_go(tmp_path: Path) -> None:
