@@ -137,7 +137,14 @@ class Harmer:
             self._pause = self._random.choice([1, 20, 300])
 
 
-def run(seed: int, point: Point, harm: Harm, times: int = 3, job: WitnessJob = WitnessJob()) -> Run:  # noqa: B008
+def run(
+    seed: int,
+    point: Point,
+    harm: Harm,
+    times: int = 3,
+    job: WitnessJob = WitnessJob(),  # noqa: B008 - frozen
+    standbys_per_process: int = 1,
+) -> Run:
     """The two-witness job under one seed. Rollbacks are problems: none is ever needed."""
     random_, found, ledger = random.Random(seed), Run(), Ledger()
     time = VirtualTime(random_)
@@ -149,7 +156,13 @@ def run(seed: int, point: Point, harm: Harm, times: int = 3, job: WitnessJob = W
     store = MemoryStore("witness")
     ports = SimulatedPorts(time.now_us, random_, store)
     policy = JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000]), checkpoint_timeout_us=2_000_000)
-    settings = Settings(policy, LinkLimits(window=random_.choice([2, 16])), linger_us=2_000, events_max=200_000)
+    settings = Settings(
+        policy,
+        LinkLimits(window=random_.choice([2, 16])),
+        linger_us=2_000,
+        events_max=200_000,
+        standbys_per_process=standbys_per_process,
+    )
     harmer = Harmer(random_, point, harm, times, found)
     world = World(job.plan(ledger), store, time, lambda task: ports, settings, listen, hook=harmer)
     found.problems.extend(_problems(world))

@@ -1,0 +1,91 @@
+"""Standbys share a process of the operating system, and die with it, in simulated runs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from clonos_py.job.desk import Desk
+from clonos_py.job.events import Happening
+from clonos_py.job.fleet import Process
+from clonos_py.runtime.processes import LocalProcess
+from clonos_py.runtime.sim.generator import generate
+from clonos_py.runtime.sim.scenario import run_seed
+from clonos_py.runtime.sim.witness import WitnessJob
+from clonos_py.runtime.world import World
+from tests.sim import points
+from tests.sim.points import Harm, Point, Run, run
+from tests.sim.test_failure_points import harm_first_then_again, told
+
+SEEDS = max(3, int(os.environ.get("CLONOS_TEST_SEEDS", "0")) // 100)
+STANDBYS_PER_PROCESS = 3
+
+
+def harmed(point: Point, harm: Harm, times: int, job: WitnessJob = WitnessJob()) -> list[Run]:  # noqa: B008 - frozen
+    """The runs, in none of which anything is wrong."""
+    runs = []
+    for seed in range(SEEDS):
+        found = run(seed, point, harm, times, job, STANDBYS_PER_PROCESS)
+        assert not found.problems, told(seed, found)
+        runs.append(found)
+    return runs
+
+
+def sharing_a_home(world: World, process: LocalProcess) -> bool:
+    return points.standing_by(world, process) and len(world._at_home_of(process.number)) > 1
+
+
+def calm(world: World, process: LocalProcess) -> bool:
+    """Everybody runs, and whoever is to stand by does so."""
+    standing_by = sum(points.standing_by(world, other) for other in world.processes.values())
+    return points.running(world, process) and points.deployed(world, process) and standing_by >= len(world.plan.tasks)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [points.running, points.connecting, points.replaying, points.beside_recovering, points.loading, sharing_a_home],
+)
+@pytest.mark.parametrize("standbys", [1, 2])
+def test_whoever_is_killed_here_dies_with_its_home_and_the_witnesses_agree(point: Point, standbys: int) -> None:
+    runs = harmed(*harm_first_then_again(point), times=5, job=WitnessJob(standbys=standbys))
+    assert sum(found.harmed - 1 for found in runs) > 0
+    assert sum(Happening.STANDBY_LOST in found.happened for found in runs) > 0
+
+
+def test_the_coordinator_is_lost_together_with_a_home() -> None:
+    runs = harmed(*harm_first_then_again(sharing_a_home, points.kill_and_lose_coordinator), times=4)
+    assert sum(Happening.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+
+
+def test_a_successor_finds_standbys_in_the_homes_of_tasks() -> None:
+    runs = harmed(*harm_first_then_again(points.connecting, points.lose_coordinator), times=6)
+    assert sum(Happening.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+
+
+def test_no_task_dies_because_standbys_leave_its_home() -> None:
+    runs = harmed(calm, points.kill, times=3, job=WitnessJob(total=400))
+    assert sum(found.harmed for found in runs) > SEEDS
+    for found in runs:
+        assert found.happened.count(Happening.TASK_FAILED) == found.harmed
+        assert Happening.STANDBY_LOST in found.happened
+
+
+def test_that_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: whoever leaves takes everybody along."""
+
+    def end(self: Desk, process: Process) -> None:
+        self.fleet.remove(process.number)
+        self.kill_process(process.number)
+
+    monkeypatch.setattr(Desk, "dismiss", end)
+    found = run(0, calm, points.kill, 3, WitnessJob(total=400), standbys_per_process=STANDBYS_PER_PROCESS)
+    assert found.problems or found.happened.count(Happening.TASK_FAILED) > found.harmed
+
+
+def test_generated_jobs_have_shared_homes_and_lose_them() -> None:
+    """What seeds stand for does not otherwise depend on it."""
+    seeds = [seed for seed in range(60) if generate(seed).conditions.standbys_per_process > 1]
+    assert 15 < len(seeds) < 45
+    stories = [" ".join(run_seed(seed).story) for seed in seeds]
+    assert sum("become another task's" in story for story in stories) > 5
