@@ -80,8 +80,16 @@ class Fleet:
 
     def guests(self) -> list[Process]:
         """Standbys that share the home of a task."""
-        homes = {p.home for p in self.with_role(Role.PROMOTED, Role.ACTIVE) if p.home}
+        homes = self._homes_of_tasks()
         return [p for p in self.with_role(Role.STANDBY) if p.home in homes]
+
+    def resident(self, task: TaskId) -> list[Process]:
+        """Standbys of a task that may stay."""
+        homes = self._homes_of_tasks()
+        return [p for p in self.standbys(task) if p.home not in homes]
+
+    def _homes_of_tasks(self) -> set[int]:
+        return {p.home for p in self.with_role(Role.PROMOTED, Role.ACTIVE) if p.home}
 
     def with_role(self, *roles: Role) -> list[Process]:
         return [p for p in self.processes.values() if p.role in roles]

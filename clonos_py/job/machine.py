@@ -216,6 +216,7 @@ class JobMachine:
 
     def _on_prepared(self, message: messages.Prepared) -> None:
         self._fleet.processes[message.process].prepared = message.checkpoint
+        self._rounds.make_room()
 
     def _on_not_prepared(self, message: messages.NotPrepared) -> None:
         """Another process would read the same storage: this one tries again with the next checkpoint, or when it is
@@ -231,7 +232,7 @@ class JobMachine:
             return
         if process.role is Role.STANDBY:
             self._desk.report(Happening.STANDBY_LOST, process.task, reason=event.reason)
-            self._desk.start_process(process.task)
+            self._rounds.replace_standby(process.task)
             return
         self._drained.discard(process.task)
         self._committed.discard(process.task)

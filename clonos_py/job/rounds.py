@@ -5,8 +5,9 @@
 
 The first deployment is a round, too: all tasks are "failed" and nobody survives.
 
-Standbys may share a home. When one of them becomes its task, the others leave at the end of the round and are replaced;
-those that become tasks in the same round stay, since a process to come up elsewhere would take too long.
+Standbys may share a home. When one of them becomes its task, the others are replaced elsewhere, and leave when those
+replacements are as far as they are: until then, they may be needed. Those that are needed stay where they are, since
+to wait for a process elsewhere would take too long.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Rounds:
         for task in desk.plan.tasks:
             desk.start_process(task)
         for task in desk.plan.tasks:
-            for _ in range(desk.plan.by_name[task.vertex].standbys):
+            for _ in range(self._wanted(task)):
                 desk.start_process(task)
 
     def resume(self, number: int, attempts: Mapping[TaskId, Attempt], failed: Collection[TaskId]) -> None:
@@ -188,19 +189,31 @@ class Rounds:
         return True
 
     def make_room(self) -> None:
-        """Standbys leave the homes of tasks and are replaced elsewhere. During a round they may still be needed."""
+        """Standbys leave the homes of tasks, once others elsewhere are as good."""
         desk = self._desk
-        leaving = desk.fleet.guests() if self.over else []
-        for process in leaving:
-            desk.dismiss(process)
-        for process in leaving:
-            desk.report(Happening.STANDBY_LOST, process.task, reason="its process has become another task's")
-            desk.start_process(process.task)
+        for guest in desk.fleet.guests() if self.over else []:
+            for _ in range(self._lacking(guest.task)):
+                desk.start_process(guest.task)
+            others = [p for p in desk.fleet.resident(guest.task) if p.address and p.prepared >= guest.prepared]
+            if len(others) >= self._wanted(guest.task):
+                desk.dismiss(guest)
+                desk.report(Happening.STANDBY_LOST, guest.task, reason="its process has become another task's")
+
+    def replace_standby(self, task: TaskId) -> None:
+        """One has died."""
+        if self._lacking(task) > 0 or self._desk.fleet.owner(task) is None:
+            self._desk.start_process(task)
+
+    def _wanted(self, task: TaskId) -> int:
+        return self._desk.plan.by_name[task.vertex].standbys
+
+    def _lacking(self, task: TaskId) -> int:
+        return self._wanted(task) - len(self._desk.fleet.resident(task))
 
     def _refill_standbys(self, tasks: set[TaskId]) -> None:
         desk = self._desk
         for task in sorted(tasks):
-            for _ in range(desk.plan.by_name[task.vertex].standbys - len(desk.fleet.standbys(task))):
+            for _ in range(self._lacking(task)):
                 desk.start_process(task)
 
     # ---- how far a failed task's replacement is

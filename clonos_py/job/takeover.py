@@ -112,7 +112,7 @@ class Takeover:
         checkpoint that is not the last."""
         answer = self._answers[process.number]
         if answer.attempt is None:
-            process.prepared = answer.restore
+            process.prepared = answer.restore or -1
             return
         stale = not answer.begun and answer.restore != self._desk.checkpoints.completed
         if stale or answer.attempt < attempts[process.task]:

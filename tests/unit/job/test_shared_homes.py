@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from clonos_py.job.events import DismissProcess, Happening, JobInstruction, KillProcess, ProcessDied, StartProcess
+from clonos_py.job.events import (
+    DismissProcess,
+    Happening,
+    JobInstruction,
+    JobPolicy,
+    KillProcess,
+    ManifestWritten,
+    ProcessDied,
+    StartProcess,
+)
 from clonos_py.job.machine import JobState
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Present, Promote, Replay, Sever, Started
+from clonos_py.model.messages import Prepare, Prepared, Present, Promote, Replay, Sever, Started
 from clonos_py.model.plan import PhysicalPlan
-from tests.unit.job.stage import MIDDLE, SINK, SOURCE, Stage, chain, happened, of, receivers, sent
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, sent
 
-HOME, OTHER = 40, 50
+HOME, OTHER, THIRD = 40, 50, 60
 TASKS = {1: SOURCE, 2: MIDDLE, 3: SINK, 4: SOURCE, 5: MIDDLE, 6: SINK}
 
 
@@ -24,9 +33,11 @@ def started(stage: Stage, homes: Mapping[int, int]) -> list[JobInstruction]:
     return instructions
 
 
-def deployed(homes: Mapping[int, int] | None = None, plan: PhysicalPlan | None = None) -> Stage:
+def deployed(
+    homes: Mapping[int, int] | None = None, plan: PhysicalPlan | None = None, policy: JobPolicy | None = None
+) -> Stage:
     """1 to 3 are the tasks; what comes after them stands by, all in one home unless ``homes`` says else."""
-    stage = Stage(plan)
+    stage = Stage(plan, policy)
     started(stage, {1: 1, 2: 2, 3: 3, **(homes or {4: HOME, 5: HOME, 6: HOME})})
     assert stage.machine.state is JobState.RUNNING
     return stage
@@ -59,34 +70,74 @@ def test_a_job_begins_with_processes_of_their_own_though_a_shared_home_is_up_fir
     assert receivers(started(stage, {3: 3}), Promote) == {1, 2, 3}
 
 
-def test_when_a_standby_becomes_its_task_the_others_leave_at_the_end_of_the_round_and_are_replaced() -> None:
+def replaced(stage: Stage, instructions: Sequence[JobInstruction]) -> list[JobInstruction]:
+    """Whoever was asked for comes up, all in another home; what follows."""
+    since = len(stage.told)
+    started(stage, {i.process: THIRD for i in of(instructions, StartProcess)})
+    return stage.told[since:]
+
+
+def test_when_a_standby_becomes_its_task_the_others_are_replaced_at_the_end_of_the_round() -> None:
     stage = deployed()
     severs = sent(stage.say(ProcessDied(2, "killed")), Sever)
-    assert of(stage.told, DismissProcess) == [], "another failure in the same round may need them"
+    before = len(stage.told)
     instructions = stage.answer(severs)
     assert receivers(instructions, Replay) == {5}
-    assert [i.process for i in of(instructions, DismissProcess)] == [4, 6]
     asked = of(instructions, StartProcess)
     assert sorted(i.task for i in asked) == sorted([SOURCE, MIDDLE, SINK])
     assert all(i.shares for i in asked)
-    assert happened(instructions).count(Happening.STANDBY_LOST) == 2
-    assert of(instructions, KillProcess) == [], "nobody is killed for it: that would end the task, too"
+    assert of(stage.told[before:], DismissProcess) == [], "until then they may be needed"
 
 
-def test_what_a_standby_says_that_was_asked_to_leave_is_ignored() -> None:
+def test_they_leave_when_their_replacements_are_up() -> None:
+    stage = deployed()
+    asked = {i.task: i.process for i in of(recovered(stage, MIDDLE), StartProcess)}
+    instructions = started(stage, {asked[SINK]: OTHER})
+    assert [i.process for i in of(instructions, DismissProcess)] == [6]
+    assert happened(instructions) == [Happening.STANDBY_LOST]
+    assert of(instructions, StartProcess) == of(instructions, KillProcess) == [], "to kill it would end the task, too"
+    assert [i.process for i in of(started(stage, {asked[SOURCE]: OTHER}), DismissProcess)] == [4]
+
+
+def test_they_leave_when_their_replacements_have_the_state_that_they_have() -> None:
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US))
+    stage.wait(SECOND_US)
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    for prepared in sent(stage.say(ManifestWritten(1)), Prepare):
+        stage.say(Prepared(prepared[0], 1))
+    asked = {i.task: i.process for i in of(recovered(stage, MIDDLE), StartProcess)}
+    assert of(started(stage, {asked[SINK]: OTHER}), DismissProcess) == []
+    assert [i.process for i in of(stage.say(Prepared(asked[SINK], 1)), DismissProcess)] == [6]
+
+
+def test_who_has_not_left_yet_becomes_its_task_where_it_is() -> None:
     stage = deployed()
     recovered(stage, MIDDLE)
+    instructions = recovered(stage, SINK)
+    assert receivers(instructions, Promote) == {6}
+    assert [i.task for i in of(instructions, StartProcess)] == [], "its standby is on its way"
+
+
+def test_a_standby_that_dies_before_it_has_left_has_been_replaced() -> None:
+    stage = deployed()
+    recovered(stage, MIDDLE)
+    assert of(stage.say(ProcessDied(6, "killed")), StartProcess) == []
+
+
+def test_what_a_standby_says_that_has_left_is_ignored() -> None:
+    stage = deployed()
+    replaced(stage, recovered(stage, MIDDLE))
     assert stage.say(ProcessDied(4, "it has stopped")) == []
 
 
 def test_who_shares_no_home_with_a_task_stays() -> None:
     stage = deployed({4: HOME, 5: HOME, 6: OTHER})
-    assert [i.process for i in of(recovered(stage, MIDDLE), DismissProcess)] == [4]
+    assert [i.process for i in of(replaced(stage, recovered(stage, MIDDLE)), DismissProcess)] == [4]
 
 
 def test_standbys_that_share_nothing_stay() -> None:
     stage = deployed({4: 0, 5: 0, 6: 0})
-    assert of(recovered(stage, MIDDLE), DismissProcess) == []
+    assert of(replaced(stage, recovered(stage, MIDDLE)), DismissProcess) == []
 
 
 def test_two_that_become_tasks_in_one_round_stay_together() -> None:
@@ -95,7 +146,7 @@ def test_two_that_become_tasks_in_one_round_stay_together() -> None:
     severs = sent(stage.say(ProcessDied(3, "killed")), Sever)
     instructions = stage.answer(severs)
     assert receivers(instructions, Replay) == {5, 6}
-    assert [i.process for i in of(instructions, DismissProcess)] == [4]
+    assert [i.process for i in of(replaced(stage, instructions), DismissProcess)] == [4]
 
 
 def test_two_tasks_that_fail_go_to_two_homes_if_they_can() -> None:
@@ -103,7 +154,7 @@ def test_two_tasks_that_fail_go_to_two_homes_if_they_can() -> None:
     stage = deployed({4: HOME, 6: HOME, 8: 8, 5: OTHER, 7: OTHER, 9: 9}, with_standbys(2))
     instructions = recovered(stage, SOURCE, MIDDLE)
     assert receivers(instructions, Promote) == {4, 7}
-    assert [i.process for i in of(instructions, DismissProcess)] == [5, 6]
+    assert {i.process for i in of(replaced(stage, instructions), DismissProcess)} == {5, 6}
 
 
 def test_the_death_of_a_home_is_the_death_of_all_who_share_it() -> None:
@@ -119,8 +170,10 @@ def test_a_standby_that_comes_up_in_the_home_of_a_task_leaves_again() -> None:
     stage = deployed()
     late = [i.process for i in of(recovered(stage, MIDDLE), StartProcess) if i.task == SINK]
     instructions = started(stage, {late[0]: HOME})
-    assert [i.process for i in of(instructions, DismissProcess)] == late
-    assert [i.task for i in of(instructions, StartProcess)] == [SINK]
+    asked = of(instructions, StartProcess)
+    assert [i.task for i in asked] == [SINK]
+    assert of(instructions, DismissProcess) == []
+    assert {i.process for i in of(replaced(stage, instructions), DismissProcess)} == {6, *late}
 
 
 def test_a_successor_has_standbys_leave_that_its_predecessor_had_not_got_to() -> None:
@@ -133,5 +186,5 @@ def test_a_successor_has_standbys_leave_that_its_predecessor_had_not_got_to() ->
         role = {1: Attempt(1, 1), 3: Attempt(1, 1), 5: Attempt(1, 2)}
         stage.say(Present(number, role.get(number), begun=number in role))
     assert stage.machine.state is JobState.RUNNING
-    assert [i.process for i in of(stage.told, DismissProcess)] == [4, 6]
     assert sorted(i.task for i in of(stage.told, StartProcess)) == sorted([SOURCE, MIDDLE, SINK])
+    assert {i.process for i in of(replaced(stage, stage.told), DismissProcess)} == {4, 6}
