@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +21,7 @@ from clonos_py.connectors.digests import read_digest
 from clonos_py.job.events import EndJob, Happening, JobPolicy, ProcessDied, Report
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Promote, Stop, ToProcess
+from clonos_py.model.messages import Promote, Started, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.placement import Placement
@@ -206,6 +208,27 @@ def test_standbys_that_share_a_home_become_tasks_and_leave_in_turn(tmp_path: Pat
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
     assert threading.active_count() < 20
+
+
+def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Others may go on in its process: neither threads nor sockets nor state are to stay with them."""
+    plan = counting(str(tmp_path))
+    told: list[ToCoordinator] = []
+    before = threading.active_count()
+    with TemporaryDirectory(prefix="clonos-") as sockets:
+        open_store = partial(CheckpointStore, str(tmp_path / "checkpoints"), plan.job)
+        deployment = Deployment(plan, open_store, b"secret", LinkLimits(), 10_000, True, Path(sockets))
+        process = Process(deployment, 7, TaskId("count", 0), "node", "127.0.0.1", told.append, home=4)
+        process.start()
+        assert [message.home for message in told if isinstance(message, Started)] == [4]
+        process.deliver(Stop("its home is a task's now"))
+        process.wait()
+        assert threading.active_count() == before
+        assert list(Path(sockets).iterdir()) == []
+    left = weakref.ref(process._machine)
+    del process
+    gc.collect()
+    assert left() is None
 
 
 @pytest.mark.parametrize("policy", [Spill.EPOCH, Spill.BUFFER, Spill.THRESHOLD])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,44 +40,70 @@ class Heard:
         self.rollbacks += isinstance(event, RolledBack)
 
     def harm(self):
-        self.places = [(str(p.task), p.active, p.node) for p in places(import_ray())]
+        self.places = [(str(p.task), p.active, p.node, p.pid) for p in places(import_ray())]
         self.lose()
 
-def counted(folder, standbys, kills, lose):
+def counted(folder, standbys, kills, lose, **more):
     heard = Heard(lose)
-    settings = resolve(command_line={"address": cluster.address, "kills": kills, "checkpoint_interval": "1s"})
+    given = {"address": cluster.address, "kills": kills, "checkpoint_interval": "1s", **more}
+    settings = resolve(command_line=given)
     run(counting(folder, 8_000, 2_000.0, standbys=standbys), settings, heard)
     found = [read_digest(f"{folder}/{witness}") for witness in ("rows", "near", "far")]
     return {"found": found, "places": heard.places, "activated": heard.activated, "rollbacks": heard.rollbacks}
 
+"""
+LOST_AND_ALONE = """
 with raylets(3) as cluster, connected(cluster.address):
     first = counted(sys.argv[1] + "/first", 1, [], cluster.lose)
     print(json.dumps([first, counted(sys.argv[1] + "/second", 0, ["count[0]@2.5s"], lambda: None)]))
 """
+SHARED = """
+with raylets(2) as cluster, connected(cluster.address):
+    print(json.dumps(counted(sys.argv[1], 1, [], cluster.lose, standbys_per_process=6)))
+"""
 
 
-def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) -> None:
-    """In a process of its own: a process is connected to one cluster at a time."""
+def told(script: str, folder: Path) -> Any:
+    """What a script prints at last, in a process of its own: a process is connected to one cluster at a time."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        [sys.executable, "-c", SCRIPT + script, str(folder)],
         env={**os.environ, "RAY_AUTH_MODE": "token", "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    first, second = json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) -> None:
+    first, second = told(LOST_AND_ALONE, tmp_path)
     for run in (first, second):
         rows, near, far = run["found"]
         assert tuple(rows) == expected_digest(8_000)
         assert near == far
         assert run["rollbacks"] == 0
-    nodes = {node for _, _, node in first["places"]}
+    nodes = {node for _, _, node, _ in first["places"]}
     assert len(nodes) == 3
-    for task in {task for task, _, _ in first["places"]}:
-        mine = [node for other, _, node in first["places"] if other == task]
+    for task in {task for task, _, _, _ in first["places"]}:
+        mine = [node for other, _, node, _ in first["places"] if other == task]
         assert len(set(mine)) == 2, f"{task} and its standby would die together"
-    dead = {frozenset(t for t, active, node in first["places"] if active and node == lost) for lost in nodes}
+    dead = {frozenset(t for t, active, node, _ in first["places"] if active and node == lost) for lost in nodes}
     assert frozenset(first["activated"]) in dead, "the tasks of one node were replaced, and nobody else"
-    assert len({node for _, _, node in second["places"]}) == 2
+    assert len({node for _, _, node, _ in second["places"]}) == 2
     assert second["activated"] == ["count[0]"]
+
+
+def test_standbys_that_share_a_process_are_on_the_other_node_and_one_of_two_nodes_is_lost(tmp_path: Path) -> None:
+    run = told(SHARED, tmp_path)
+    rows, near, far = run["found"]
+    assert tuple(rows) == expected_digest(8_000)
+    assert near == far
+    assert run["rollbacks"] == 0
+    node_of = {task: node for task, active, node, _ in run["places"] if active}
+    standbys = [(task, node, pid) for task, active, node, pid in run["places"] if not active]
+    assert sorted(task for task, _, _ in standbys) == sorted(node_of)
+    assert all(node != node_of[task] for task, node, _ in standbys)
+    assert len({pid for _, _, pid in standbys}) == 2, "one process with standbys on each node"
+    lost = {frozenset(task for task, node in node_of.items() if node == where) for where in node_of.values()}
+    assert frozenset(run["activated"]) in lost, "the tasks of one node were replaced, and nobody else"

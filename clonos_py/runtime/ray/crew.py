@@ -15,8 +15,8 @@ from clonos_py.runtime.ray.process_actor import ProcessActor, threads
 
 
 class Wish(NamedTuple):
-    """A process that the coordinator wants for a task: in the home that is there already, else in a new one, on this
-    node if that can be."""
+    """A process that the coordinator wants for a task: in the home that is there already, else in a new one on this
+    node. Should the node be lost, the process counts as one that has died."""
 
     number: int
     task: TaskId
@@ -92,7 +92,7 @@ class Crew:
 
 
 def on_node(node: str) -> Any:
-    """Where Ray should put an actor if it can."""
+    """Where Ray must put an actor. A soft wish is none: actors that reserve nothing then go to any node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return NodeAffinitySchedulingStrategy(node, soft=True)
+    return NodeAffinitySchedulingStrategy(node, soft=False)

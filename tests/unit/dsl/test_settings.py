@@ -128,6 +128,7 @@ def test_guarantee_and_sharing_depth_follow_from_each_other() -> None:
         ({"parallelism": 200}, "every task needs a key group"),
         ({"address": "host:6379", "runtime": "local"}, "only the ray runtime joins a cluster"),
         ({"fresh": True}, "without a checkpoint folder every run is fresh"),
+        ({"standbys": 0, "standbys_per_process": 3}, "there are no standbys that could share a process"),
         ({"take_over": True}, "without a checkpoint folder there is nothing to go on from"),
         ({"take_over": True, "fresh": True, "checkpoints": "here"}, "one goes on from the last checkpoint, the other"),
         (
