@@ -89,6 +89,13 @@ def test_when_a_standby_becomes_its_task_the_others_are_replaced_at_the_end_of_t
     assert of(stage.told[before:], DismissProcess) == [], "until then they may be needed"
 
 
+def test_while_survivors_are_asked_nobody_is_replaced_who_may_be_needed() -> None:
+    stage = deployed({4: HOME, 5: HOME})
+    severs = sent(stage.say(ProcessDied(2, "killed")), Sever)
+    assert of(started(stage, {6: HOME}), StartProcess) == []
+    assert len(of(stage.answer(severs), StartProcess)) == 3
+
+
 def test_they_leave_when_their_replacements_are_up() -> None:
     stage = deployed()
     asked = {i.task: i.process for i in of(recovered(stage, MIDDLE), StartProcess)}
