@@ -49,7 +49,7 @@ class Coordination:
         policy: JobPolicy,
         code_digest: str,
         listener: Callable[[int, Report], None],
-        standbys_per_process: int = 1,
+        standbys_per_process: int,
     ) -> None:
         self._policy, self._code_digest, self._listener = policy, code_digest, listener
         self._standbys_per_process = standbys_per_process

@@ -45,7 +45,7 @@ class JobOrder:
     cluster: Cluster
     checkpoints_kept: int
     code_digest: str
-    standbys_per_process: int = 1
+    standbys_per_process: int
 
 
 class Turn(NamedTuple):

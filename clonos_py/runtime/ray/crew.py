@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.ray.cluster import Cluster, import_ray
-from clonos_py.runtime.ray.process_actor import ProcessActor, threads
+from clonos_py.runtime.ray.process_actor import ProcessActor, concurrency
 
 
 class Wish(NamedTuple):
@@ -48,7 +48,7 @@ class Crew:
         self._ray = import_ray()
         self._packed = {vertex: self._ray.put(packed) for vertex, packed in packed_deployments.items()}
         self._class = self._ray.remote(ProcessActor)
-        self._options = {"max_concurrency": threads(standbys_per_process), **cluster.actor_options()}
+        self._options = {"max_concurrency": concurrency(standbys_per_process), **cluster.actor_options()}
         self._shared = standbys_per_process > 1
         self._members: dict[int, tuple[TaskId, int]] = {}
         self._homes: dict[int, _Home] = {}

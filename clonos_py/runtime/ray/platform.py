@@ -33,7 +33,7 @@ class RayPlatform:
         dismissed: Callable[[int], None],
         tell: Callable[[ProcessDied | Present], None],
         incarnation: int,
-        standbys_per_process: int = 1,
+        standbys_per_process: int,
     ) -> None:
         """``dismissed`` hears of processes that the driver need not keep any longer, ``tell`` of deaths, and of those
         that are not up yet."""

@@ -35,7 +35,7 @@ _RECOVERY_S = 5.0
 """By then a task has recovered, and what guests have left behind may be cleared away."""
 
 
-def threads(standbys_per_process: int) -> int:
+def concurrency(standbys_per_process: int) -> int:
     """How many calls an actor must be able to serve at once."""
     return _PROCESS_THREADS + _GUEST_THREADS * (standbys_per_process - 1)
 
