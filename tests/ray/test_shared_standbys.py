@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -181,7 +182,8 @@ def test_two_standbys_of_each_task_share_two_processes_and_the_coordinator_is_lo
         await_standbys(12)
         assert sorted(standbys_by_pid().values()) == [6, 6]
         course.wait_for(CheckpointCompleted, 1)
-        os.kill(ray.get(ray.get_actor("counting", namespace="clonos").pid.remote()), signal.SIGKILL)
+        coordinator: Any = ray.get_actor("counting", namespace="clonos")
+        os.kill(ray.get(coordinator.pid.remote()), signal.SIGKILL)
         course.wait_for(CoordinatorReplaced, 1)
         await_standbys(12)
         assert sorted(standbys_by_pid().values()) == [6, 6]

@@ -166,7 +166,11 @@ class RayPlatform:
 
     def _ended(self, home: int) -> Callable[[Any], None]:
         """Ray's own thread calls it, which must not wait for whoever is just telling Ray something."""
-        return lambda future: self._undertaker.submit(self._bury, home, future.exception())
+
+        def tell(future: Any) -> None:
+            self._undertaker.submit(self._bury, home, future.exception())
+
+        return tell
 
     def _bury(self, home: int, problem: BaseException | None) -> None:
         with self._lock:

@@ -95,7 +95,8 @@ def count_reads(standby: StorageLoop) -> list[int]:
     """The sizes of all that is read from now on."""
     store = standby._store
     assert isinstance(store, CheckpointStore)
-    folder, sizes = store._folder, []
+    folder = store._folder
+    sizes: list[int] = []
     read_ranges = folder.read_ranges
 
     def counting(path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
