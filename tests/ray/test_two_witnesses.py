@@ -66,7 +66,7 @@ class Killer:
 
 
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 7_200, 100
+    total, rate = 10_800, 100
     killer = Killer()
     settings = resolve(command_line={"checkpoint_interval": "1.5s", "parallelism": 2})
     with witnesses.oracle() as server:
