@@ -93,9 +93,8 @@ class TaskMachine:
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
         self._inputs = Inputs(len(self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
-        self._snapshotting = Snapshotting(
-            self._shared, self._writer, self._inputs, self._chain, self._outputs, self._reader
-        )
+        parts = (self._inputs, self._chain, self._outputs, self._reader)
+        self._snapshotting = Snapshotting(self._shared, self._writer, *parts)
         regenerates = vertex.regenerates and plan.sharing_depth != 0
         self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, frames_merged))
