@@ -13,7 +13,7 @@ import pyarrow as pa
 from clonos_py.columns.digest import MODULUS, digest
 from clonos_py.connectors.file_writer import flush_folder
 from clonos_py.connectors.row_files import named_errors
-from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import OperatorContext, Output, Sink
 from clonos_py.model.state import OperatorState
@@ -35,6 +35,8 @@ class DigestSink(SinkDefinition):
     """Sums the 64-bit hashes of whole rows. The result is what ``prepare`` gives (``decode_result``); with a folder,
     it is also written to ``OPERATOR-INDEX-CHECKPOINT.digest.json`` there at each commit, instead of the one before
     (``read_digest``): a late commit of an earlier checkpoint overwrites nothing."""
+
+    delivery = Delivery.IDEMPOTENT
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = None if folder is None else os.path.abspath(folder)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from clonos_py.connectors.partitions import PartitionReader, Piece
 from clonos_py.connectors.staging import StagedPiece, StagedSink
-from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import Record
@@ -83,6 +83,8 @@ class MemoryPartition:
 
 class MemorySink(SinkDefinition):
     """Collects rows under ``name``; ``table`` and ``rows`` give those committed so far in this process."""
+
+    delivery = Delivery.TRANSACTIONAL
 
     def __init__(self, name: str | None = None) -> None:
         self.name = name or f"memory-{next(_numbers)}"

@@ -18,7 +18,7 @@ from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.memory import MemoryCollector, MemorySink
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.connectors.staging import StagedPiece
-from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Sink
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
@@ -33,6 +33,7 @@ class UpsertFileSink(SinkDefinition):
     """
 
     upserts = True
+    delivery = Delivery.TRANSACTIONAL
 
     def __init__(self, folder: str, key: str | Sequence[str], format: str = "jsonl") -> None:
         check_format("UpsertFileSink", format)

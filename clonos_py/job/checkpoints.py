@@ -91,6 +91,13 @@ class Checkpoints:
         self._last = max(heard_of, self.completed) + _UNHEARD_MAX
         self.aborted = list(range(self.completed + 1, self._last + 1))
 
+    def heard_of(self, checkpoint: int) -> None:
+        """Logs that are to be replayed speak of this one: unless it is known here, an earlier run has triggered it, and
+        it is void as all before it since the last completed."""
+        if checkpoint > self._last:
+            self.aborted += range(self._last + 1, checkpoint + 1)
+            self._last = checkpoint
+
     def abort(self) -> int | None:
         """Gives the pending checkpoint up; its number, None if there is none."""
         if self.pending is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from clonos_py.causal.codec import LogCodec
+from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.causal.log import merge
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Holdings, Peer, Replay, Restore
@@ -101,6 +103,21 @@ def _whole(number: int, round_: Round) -> set[int]:
     ends = [(max((s.stop for s in a.logs if s.task == number), default=-1), a) for a in round_.answers]
     longest = max((end for end, _ in ends), default=-1)
     return {n for end, answer in ends if end == longest for n in answer.whole}
+
+
+def latest_named(answers: Sequence[Holdings]) -> int:
+    """The newest checkpoint of which any log speaks that is to be replayed; 0 if none does."""
+    by_task: dict[int, list[Segment]] = {}
+    found = 0
+    for answer in answers:
+        for segment in answer.logs:
+            by_task.setdefault(segment.task, []).append(segment)
+    for segments in by_task.values():
+        codec = LogCodec()
+        for segment in merge([segments], 0):
+            named = (d.checkpoint for d in codec.load(segment) if isinstance(d, Trigger | Abort))
+            found = max(found, segment.epoch, *named)
+    return found
 
 
 def _needs(plan: PhysicalPlan, task: TaskId, round_: Round) -> dict[int, int]:

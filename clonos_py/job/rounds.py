@@ -18,7 +18,7 @@ from clonos_py.job.desk import Desk
 from clonos_py.job.events import Happening
 from clonos_py.job.fleet import Process, Role
 from clonos_py.job.losses import Losses
-from clonos_py.job.recovery import Round, peers, replay_of, restore_point
+from clonos_py.job.recovery import Round, latest_named, peers, replay_of, restore_point
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
 
@@ -125,7 +125,7 @@ class Rounds:
 
     def _tell_everybody(self, round_: Round, promoted: list[Process]) -> None:
         """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
-        received and hold something."""
+        received and hold something. So does the output of a causal sink, for which whoever takes it over answers."""
         desk, owners = self._desk, self._owners()
         reset = round_.anew
         all_reset = set(desk.plan.tasks) if not desk.policy.replay and not self.deploying else reset
@@ -136,9 +136,11 @@ class Rounds:
                 restore = restore_point(desk.checkpoints.manifest, process.task, desk.plan)
                 inputs = peers(desk.plan, process.task, owners, all_reset)
                 desk.send(process, messages.Promote(round_.number, process.attempt, restore, inputs))
+                inputs = []
             else:
-                round_.awaited.add(process.number)
                 inputs = peers(desk.plan, process.task, owners, reset, of=round_.failed)
+            if process not in promoted or desk.plan.by_name[process.task.vertex].causal_sinks:
+                round_.awaited.add(process.number)
                 desk.send(process, messages.Sever(round_.number, inputs, attempts, desk.checkpoints.completed))
         for process in promoted:
             self._report(Happening.STANDBY_PROMOTED, process.task, attempt=str(process.attempt))
@@ -167,7 +169,9 @@ class Rounds:
         desk, round_ = self._desk, self._round
         if not round_.started or round_.awaited:
             return False
-        if not self.deploying:
+        if self.deploying:
+            desk.checkpoints.heard_of(latest_named(round_.answers))
+        else:
             if self._losses.judge(round_):
                 self._restart(round_.failed)
                 return self.advance()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,8 +30,23 @@ class MultiSourceDefinition(SourceDefinition):
     """A source with several ports, so that type checkers know that ``job.source`` gives a tuple of streams."""
 
 
+class Delivery(StrEnum):
+    """How a sink makes its output exactly-once (D16)."""
+
+    IDEMPOTENT = "idempotent"
+    """Rows may be written again: the later ones replace the earlier, which they equal."""
+    TRANSACTIONAL = "transactional"
+    """Rows are visible when the checkpoint that covers them is complete."""
+    CAUSAL = "causal"
+    """Rows are visible at once: the output holds the determinants that they depend on. ``create`` gives a
+    CausalSink."""
+
+
 class SinkDefinition:
     """A sink as written in a job. Picklable."""
+
+    delivery: Delivery | None = None
+    """None: after a failure rows may be there twice, or there is no output that anybody could read."""
 
     upserts: bool = False
     """Whether a later row of a key replaces an earlier one: what a ``Table`` needs (P6)."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from clonos_py.model.ids import TaskId
+    from clonos_py.model.ids import Attempt, TaskId
+    from clonos_py.model.segments import Segment
 
 
 class Output(Protocol):
@@ -189,6 +190,58 @@ class Sink(Operator):
     def commit(self, committable: bytes) -> None:
         """Makes what ``prepare`` named visible. Idempotent; may be called in another process and thread than
         ``prepare`` was, after ``open``. Raises SinkError."""
+
+
+class Piece(NamedTuple):
+    """Rows as they leave a causal sink, numbered; ``checksum`` is of the rows."""
+
+    seq: int
+    checksum: int
+    rows: pa.RecordBatch
+
+
+class Shown(NamedTuple):
+    """What an output holds: determinants, and by number the checksums of the pieces that are out."""
+
+    log: Sequence[Segment]
+    checksums: Mapping[int, int]
+
+
+class CausalSink(Sink):
+    """A sink whose output is a holder of determinants, and therefore visible at once (Clonos, section 5.5; D16).
+
+    Its rows are numbered in pieces, like the frames of a channel whose receiver never dies. Subclasses know the medium;
+    ``claim`` and ``append`` are called by one thread, which need not be the task's.
+    """
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        if rows.num_rows:
+            self.out.emit(rows)
+            self.ctx.count("rows_out", rows.num_rows)
+
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> Shown:
+        """Takes the output over from all earlier attempts, none of which can add to it any more. What it holds since
+        ``checkpoint``, the last complete one. ``shape``: the parallelism of the job's vertices; what tasks of another
+        shape have written since then could not be repeated. Raises SinkError."""
+        raise NotImplementedError
+
+    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece]) -> None:
+        """Makes ``log`` durable, then ``pieces`` visible. ``epoch``: the checkpoint taken last; the first log of an
+        epoch is complete from there on. Raises SinkError."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Before a snapshot: makes durable what is visible. Raises SinkError."""
+
+    def forget(self, checkpoint: int) -> None:
+        """``checkpoint`` is complete: logs of earlier epochs are not needed any more."""
+        raise NotImplementedError
+
+    def prepare(self, checkpoint: int) -> bytes | None:
+        return b"%d" % checkpoint
+
+    def commit(self, committable: bytes) -> None:
+        self.forget(int(committable))
 
 
 class Read(NamedTuple):

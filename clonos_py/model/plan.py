@@ -51,6 +51,8 @@ class OperatorPlan:
     schemas: tuple[pa.Schema, ...]
     stateful: bool = False
     sink: bool = False
+    causal: bool = False
+    """Whether it is a sink whose output holds determinants (D16)."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ class Vertex:
     standbys: int = 1
     regenerates: bool = False
     """A replayable source and deterministic operators without state or effect: frames are made again, not kept."""
+
+    @property
+    def causal_sinks(self) -> tuple[str, ...]:
+        """Those whose output holds determinants; a sink's position here is its output's number."""
+        return tuple(operator.name for operator in self.operators if operator.causal)
 
 
 @dataclass(frozen=True)
@@ -178,8 +185,9 @@ class PhysicalPlan:
         return hops is not None and (self.sharing_depth < 0 or hops <= self.sharing_depth)
 
     def logged(self, task: TaskId) -> bool:
-        """Whether anybody keeps the log of ``task``."""
-        return any(self.shares(task, receiver) for receiver in self.hops[task])
+        """Whether anybody keeps the log of ``task``: a task downstream, or its own output."""
+        shown = self.sharing_depth != 0 and bool(self.by_name[task.vertex].causal_sinks)
+        return shown or any(self.shares(task, receiver) for receiver in self.hops[task])
 
     def groups(self, task: TaskId) -> range:
         """The key groups that a task owns: contiguous, as even as can be."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from clonos_py.dsl.tree import Column
+from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, SourcePlan
@@ -54,8 +55,9 @@ def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
     except GraphError as error:
         raise GraphError(f"{node.where}: {node.name}: {error}") from error
     sink = isinstance(node.work, WriteSink)
+    causal = isinstance(node.work, WriteSink) and node.work.definition.delivery == Delivery.CAUSAL
     schemas = (node.schemas[0], rows) if isinstance(node.work, AggregateWindows) else node.schemas
-    return OperatorPlan(node.name, node.verb, factory, schemas, node.stateful, sink)
+    return OperatorPlan(node.name, node.verb, factory, schemas, node.stateful, sink, causal)
 
 
 def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorPlan:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from clonos_py.dsl.settings import Guarantee, Preference, Settings, resolve
 from clonos_py.dsl.values import FULL_DEPTH
+from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.retention import Spill
@@ -106,7 +107,7 @@ def _check_constructible(operator: OperatorPlan, where: str) -> None:
 def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
     """Causal output carries every upstream log, so all of them must reach the sink (D16)."""
     for node in graph.nodes:
-        causal = isinstance(node.work, WriteSink) and getattr(node.work.definition, "delivery", None) == "causal"
+        causal = isinstance(node.work, WriteSink) and node.work.definition.delivery == Delivery.CAUSAL
         if causal and settings.sharing_depth != FULL_DEPTH:
             raise SettingError(
                 f"{node.where}: sink {node.name!r} has delivery='causal', which needs sharing_depth = full; it is "

@@ -22,7 +22,7 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
-from clonos_py.runtime import disk
+from clonos_py.runtime import disk, outputs
 from clonos_py.runtime.coordination import Coordination
 from clonos_py.runtime.processes import Connection, LocalProcess
 from clonos_py.runtime.spill import FrameShelf, MemoryShelf
@@ -216,8 +216,8 @@ class World(Coordination):
                 self.after("disk", (number, "disk"), lambda: self._use_disk(process, instruction))
             case io.WriteFrames() | io.ReadFrames() | io.FreeFrames():
                 self.after("disk", (number, "spill"), lambda: self._use_disk(process, instruction))
-            case io.Commit():
-                self.after("disk", (number, "disk"), lambda: self._commit(process, instruction))
+            case io.Commit() | io.ClaimOutput() | io.WriteOutput() | io.SettleOutput():
+                self.after("disk", (number, "disk"), lambda: self._use_sinks(process, instruction))
             case io.Shutdown():
                 self._end_process(number)
 
@@ -263,17 +263,15 @@ class World(Coordination):
             for event in disk.work(wish, self.store, process.shelf):
                 self._link_event(process.number, event)
 
-    def _commit(self, process: LocalProcess, wish: io.Commit) -> None:
+    def _use_sinks(self, process: LocalProcess, wish: io.SinkWork) -> None:
         if not process.alive:
             return
         try:
-            for name, named in wish.committables.items():
-                for committable in named:
-                    process.machine.commit(name, committable)
+            event = outputs.work(wish, process.machine.sinks)
         except ClonosError as problem:
             self._fail(process, problem)
             return
-        self._link_event(process.number, io.CommitDone(wish.checkpoint))
+        self._link_event(process.number, event)
 
     def _fail(self, process: LocalProcess, problem: ClonosError) -> None:
         if process.alive:

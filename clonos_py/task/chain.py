@@ -36,6 +36,8 @@ class _Port:
         self._chain = chain
         self.consumers: dict[int, list[tuple[int, int]]] = {}
         self.edges: dict[int, list[int]] = {}
+        self.shown: int | None = None
+        """The number of the causal sink whose port it is."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
         if not rows.num_rows:
@@ -44,6 +46,8 @@ class _Port:
             self._chain.push(operator, rows, side)
         for edge in self.edges.get(port, ()):
             self._chain.outputs.emit(edge, rows)
+        if self.shown is not None:
+            self._chain.outputs.show(self.shown, rows)
 
 
 class _Stage(NamedTuple):
@@ -82,6 +86,8 @@ class Chain:
             if edge.source == task.vertex:
                 self._port(edge.producer).edges.setdefault(edge.port, []).append(edge.id)
         for stage in self._stages:
+            if stage.name in vertex.causal_sinks:
+                stage.port.shown = vertex.causal_sinks.index(stage.name)
             self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
         self.ended = NOT_ENDED
         """How many operators know that all input has ended."""
@@ -164,11 +170,9 @@ class Chain:
                     prepared[stage.name] = committable
         return prepared
 
-    def commit(self, name: str, committable: bytes) -> None:
-        """Makes visible what a sink prepared. Raises SinkError."""
-        for stage in self._stages:
-            if stage.name == name and isinstance(stage.operator, Sink):
-                stage.operator.commit(committable)
+    @property
+    def sinks(self) -> dict[str, Sink]:
+        return {stage.name: stage.operator for stage in self._stages if isinstance(stage.operator, Sink)}
 
     def snapshot(self) -> dict[str, OperatorState]:
         states = {}

@@ -82,6 +82,8 @@ class Progress(msgspec.Struct):
     """Operators that know that all input has ended; -1: it has not."""
     counts: dict[str, int] = {}
     """Counters of the operators: what is replayed counts once."""
+    shown: list[int] = []
+    """By causal sink: the number of its next piece."""
 
 
 # ---- link to task
@@ -186,6 +188,8 @@ class Produced:
     log: Segment | None
     frames: Sequence[tuple[int, Frame]]
     """(output index, frame), in the order cut."""
+    shown: Sequence[tuple[int, Frame]] = ()
+    """(number of the causal sink, rows as a frame), likewise."""
 
 
 @dataclass(frozen=True, slots=True)

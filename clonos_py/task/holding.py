@@ -119,7 +119,8 @@ class Holding:
         plan, failed = self._plan, {task for task, _ in message.attempts}
         numbers = {plan.tasks.index(task) for task in failed}
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
-        heard = {task for task in failed if self._task in plan.hops[task]}
+        claimed = self._task in failed and not self._settled and self.store.end(self._own) is not None
+        heard = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
         behind = [n for n in upstream if not heard.isdisjoint(plan.hops[plan.tasks[n]])]
         return Holdings(
             process,
@@ -131,9 +132,14 @@ class Holding:
             lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
             settled=self._settled,
             ends={n: end for n in upstream if n not in numbers and (end := self.store.end(n)) is not None},
-            whole=[n for n in behind if self._plan.shares(plan.tasks[n], self._task) and n not in self.store.lacking],
+            whole=[n for n in behind if self._knows_all(n, claimed)],
             needs=self._needs,
         )
+
+    def _knows_all(self, number: int, claimed: bool) -> bool:
+        """An output that was ``claimed`` has all that the task's log there depends on, if not all that the task had."""
+        shared = self._plan.shares(self._plan.tasks[number], self._task)
+        return shared and (claimed or number not in self.store.lacking)
 
     def _has_heard(self, channel: InputChannel) -> bool:
         """Holding implies depending: a log that was told to nobody but here is replayed because of that."""

@@ -16,7 +16,8 @@ from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.model.errors import ClonosError, CodecError
 from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
-from clonos_py.model.segments import Reach
+from clonos_py.model.operators import Piece, Shown
+from clonos_py.model.segments import Reach, Segment
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.task.events import ToTask
@@ -135,6 +136,22 @@ class CommitDone:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputClaimed:
+    """The output of causal sink ``number`` is this attempt's; what it holds."""
+
+    number: int
+    shown: Shown
+
+
+@dataclass(frozen=True, slots=True)
+class OutputWritten:
+    """So many pieces more of causal sink ``number`` are visible."""
+
+    number: int
+    pieces: int
+
+
+@dataclass(frozen=True, slots=True)
 class FramesWritten:
     """Bodies of output ``output`` can be read back: (sequence number, place)."""
 
@@ -177,6 +194,8 @@ LinkEvent = (
     | Persisted
     | PersistFailed
     | CommitDone
+    | OutputClaimed
+    | OutputWritten
     | FramesWritten
     | FramesNotWritten
     | FramesRead
@@ -257,6 +276,36 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimOutput:
+    """Take over what the causal sink ``name`` writes to, as ``attempt``, which restarts from ``checkpoint``."""
+
+    number: int
+    name: str
+    attempt: Attempt
+    checkpoint: int
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOutput:
+    """Have the causal sink ``name`` write ``log``, then ``pieces``, which were cut in ``epoch``."""
+
+    number: int
+    name: str
+    epoch: int
+    log: Sequence[Segment]
+    pieces: Sequence[Piece]
+
+
+@dataclass(frozen=True, slots=True)
+class SettleOutput:
+    """Have the causal sink ``name`` make durable what it has written."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteFrames:
     """Store these bodies of output ``output``, in this order, so that they can be read back as long as the process
     lives: (sequence number, body)."""
@@ -289,4 +338,7 @@ class Shutdown:
 
 Spilling = WriteFrames | ReadFrames | FreeFrames
 """Carried out one after the other, in this order; each of the first two is answered by one event or two."""
-Instruction = Connect | Disconnect | SendFrame | SendAck | Tell | Hand | Load | Persist | Commit | Spilling | Shutdown
+SinkWork = Commit | ClaimOutput | WriteOutput | SettleOutput
+"""Carried out with ``Load`` and ``Persist`` one after the other, in this order: a snapshot that is durable covers only
+what is visible and durable by then."""
+Instruction = Connect | Disconnect | SendFrame | SendAck | Tell | Hand | Load | Persist | SinkWork | Spilling | Shutdown

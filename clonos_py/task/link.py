@@ -35,6 +35,7 @@ from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import OutputChannel
+from clonos_py.task.showing import Showing
 from clonos_py.task.standing import Standing
 
 
@@ -65,7 +66,8 @@ class LinkMachine:
         self._out: list[io.Instruction] = []
         self._connections = Connections(plan.job, process, self.inputs, self.outputs, self._out)
         self._catching_up = CatchingUp(process, len(self.inputs), self._out)
-        self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates)
+        self._showing = Showing(plan, task_id, self.store, codec, self._out)
+        self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates, self._showing)
         number = plan.tasks.index(task_id)
         own_log = number if self._logs else None
         self._outflow = Outflow(
@@ -73,6 +75,7 @@ class LinkMachine:
         )
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._round = 0
+        self._asked: control.Sever | None = None
         self._restoring = Restoring(self._out)
         self._standing = Standing(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
@@ -116,6 +119,7 @@ class LinkMachine:
         self._round, self.attempt = message.round, message.attempt
         self._holding.succeed(message.attempt)
         self._enter(TaskState.CONNECTING)
+        self._showing.claim(message.attempt, message.restore.checkpoint)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].peer = peer
         if self._restoring.start_from(message.restore):
@@ -203,9 +207,16 @@ class LinkMachine:
         self._round = message.round
         self._truncate(message.stable)
         self._connections.close_older(dict(message.attempts))
-        self._out.append(io.Tell(self._holding.answer(self.process, message)))
+        self._asked = message
+        self._answer()
         self._connections.replace(message.replacements)
         self._outflow.weigh()
+
+    def _answer(self) -> None:
+        """Once it is known what the outputs hold: they are holders, too."""
+        if self._asked is not None and self._showing.ready:
+            self._out.append(io.Tell(self._holding.answer(self.process, self._asked)))
+            self._asked = None
 
     # ---- frames
 
@@ -254,6 +265,15 @@ class LinkMachine:
         if event.log is not None:
             self._holding.produced(event.log)
         self._outflow.produced(event)
+        self._showing.shown(event.shown)
+        self._outflow.weigh()
+
+    def _on_output_claimed(self, event: io.OutputClaimed) -> None:
+        self._showing.claimed(event)
+        self._answer()
+
+    def _on_output_written(self, event: io.OutputWritten) -> None:
+        self._showing.written(event)
         self._outflow.weigh()
 
     def _on_frames_moved(self, event: FramesMoved) -> None:
@@ -273,6 +293,7 @@ class LinkMachine:
     def _on_snapped(self, event: task.Snapped) -> None:
         snapshot = self._epochs.add(event)
         if event.persist and self.attempt is not None:
+            self._showing.flush()
             self._out.append(io.Persist(snapshot, self.attempt))
             self._outflow.passed(snapshot.checkpoint)
 
@@ -368,6 +389,8 @@ class LinkMachine:
         io.Persisted: _on_persisted,
         io.PersistFailed: _on_persist_failed,
         io.CommitDone: _on_commit_done,
+        io.OutputClaimed: _on_output_claimed,
+        io.OutputWritten: _on_output_written,
         **dict.fromkeys(FRAMES_MOVED, _on_frames_moved),
         task.Took: _on_took,
         task.Produced: _on_produced,

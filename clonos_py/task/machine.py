@@ -52,7 +52,6 @@ from clonos_py.task.events import (
     FromTask,
     MayProduce,
     Outcome,
-    Produced,
     Regenerate,
     RegenerateBelow,
     Renumber,
@@ -90,6 +89,7 @@ class TaskMachine:
         self._shared = Shared(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)
+        self.sinks = self._chain.sinks
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
         self._inputs = Inputs(len(self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
@@ -187,11 +187,11 @@ class TaskMachine:
             self._enter(TaskState.FINISHED)
 
     def _hand_over(self) -> None:
-        frames = self._outputs.take()
-        segment = self._writer.cut() if frames or self._writer.full else None
-        if segment or frames:
-            self._events.append(Produced(segment, frames))
-            self._sightings.cut(sum(frame.rows.num_rows for _, frame in frames if frame.rows is not None))
+        cut = self._outputs.cut or self._outputs.shown
+        produced = self._outputs.take(self._writer.cut() if cut or self._writer.full else None)
+        if produced.log or cut:
+            self._events.append(produced)
+            self._sightings.cut(sum(frame.rows.num_rows for _, frame in produced.frames if frame.rows is not None))
         self._sightings.counters()
 
     def _wake_us(self, now_us: int) -> int:
@@ -388,10 +388,6 @@ class TaskMachine:
             self._landmarks.epoch()
 
     # ---- for the driver
-
-    def commit(self, name: str, committable: bytes) -> None:
-        """Commits what a sink of this task prepared. Raises SinkError."""
-        self._chain.commit(name, committable)
 
     def close(self) -> None:
         self._regeneration.close()

@@ -1,7 +1,8 @@
 """From rows to frames: partitions what the operators emit, coalesces it, and cuts frames (D2, D5).
 
 Cuts by size are deterministic; cuts by linger time, barrier and end happen when the task machine says so, and the
-machine logs why. Frame numbers are given here.
+machine logs why. Frame numbers are given here, those of the pieces that
+causal sinks show too.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from clonos_py.columns.partition import split
 from clonos_py.columns.views import concat
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
+from clonos_py.model.segments import Segment
 from clonos_py.model.times import MIN_TIME
-from clonos_py.task.events import Progress
+from clonos_py.task.events import Produced, Progress
 
 
 class _Channel:
@@ -74,6 +76,7 @@ class Outputs:
     def __init__(self, plan: PhysicalPlan, task: TaskId) -> None:
         channels = plan.outputs[task]
         self._channels = [_Channel(i) for i in range(len(channels))]
+        self._shown_seqs = [0] * len(plan.by_name[task.vertex].causal_sinks)
         self._edges: dict[int, _EdgeOutput] = {}
         for edge in plan.edges:
             if edge.source == task.vertex:
@@ -83,10 +86,12 @@ class Outputs:
         self.epoch = 0
         self.idle = False
         self.cut: list[tuple[int, Frame]] = []
+        self.shown: list[tuple[int, Frame]] = []
 
     def restore(self, epoch: int, progress: Progress | None) -> None:
         """Continues after the barrier of checkpoint ``epoch``, where nothing is pending."""
-        self.epoch, self.cut = epoch, []
+        self.epoch, self.cut, self.shown = epoch, [], []
+        self._shown_seqs = list(progress.shown) if progress else [0] * len(self._shown_seqs)
         self.idle = progress.idle if progress else False
         for number, output in enumerate(self._edges.values()):
             if progress:
@@ -100,6 +105,10 @@ class Outputs:
     @property
     def next_seqs(self) -> list[int]:
         return [channel.next_seq for channel in self._channels]
+
+    @property
+    def shown_seqs(self) -> list[int]:
+        return list(self._shown_seqs)
 
     @property
     def turns(self) -> list[int]:
@@ -126,6 +135,11 @@ class Outputs:
             channel.row_count += share.num_rows - start
             if channel.row_count * 2 > limit:
                 self._cut(output, channel)
+
+    def show(self, number: int, rows: pa.RecordBatch) -> None:
+        """Takes rows of the task's causal sink ``number``; nothing waits for more of them."""
+        self.shown.append((number, Frame(self._shown_seqs[number], FrameKind.DATA, self.epoch, rows=rows)))
+        self._shown_seqs[number] += 1
 
     def advance(self, edge: int, watermark: int) -> None:
         """What was emitted so far for an edge is complete up to ``watermark``."""
@@ -173,7 +187,8 @@ class Outputs:
         channel.batches, channel.row_count, channel.marker_us = [], 0, 0
         channel.sent_watermark, channel.sent_idle = output.watermark, self.idle
 
-    def take(self) -> list[tuple[int, Frame]]:
-        """The frames cut since the last call."""
-        frames, self.cut = self.cut, []
-        return frames
+    def take(self, log: Segment | None = None) -> Produced:
+        """The frames cut since the last call, and ``log``, on which they depend."""
+        produced = Produced(log, self.cut, self.shown)
+        self.cut, self.shown = [], []
+        return produced

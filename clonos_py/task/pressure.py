@@ -16,6 +16,7 @@ from clonos_py.channel.inflight import Entry
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.retention import Spill
 from clonos_py.task.sending import OutputChannel
+from clonos_py.task.showing import Showing
 
 WRITE_BYTES = 8 << 20
 """Spilling by threshold goes on until there is room for so much (or a quarter of the threshold): writes are large."""
@@ -51,9 +52,11 @@ class Verdict:
 class Pressure:
     """Weighs the outputs of one link after each change."""
 
-    def __init__(self, outputs: Sequence[OutputChannel], limits: LinkLimits, source: bool, regenerates: bool) -> None:
+    def __init__(
+        self, outputs: Sequence[OutputChannel], limits: LinkLimits, source: bool, regenerates: bool, showing: Showing
+    ) -> None:
         """``regenerates``: the outputs keep no frames that could be written."""
-        self._outputs, self._limits, self._source = outputs, limits, source
+        self._outputs, self._limits, self._source, self._showing = outputs, limits, source, showing
         policy = Spill.THRESHOLD if limits.policy is Spill.REGENERATE else limits.policy
         self._policy = Spill.IN_MEMORY if regenerates else policy
         spilled = limits.spill_bytes if self._policy is Spill.THRESHOLD else 0
@@ -87,6 +90,7 @@ class Pressure:
                 f"{f', as {self.disk_problem}' if self.disk_problem else ''}: {self._remedy}"
             )
         crowded = any(output.log.unreceived >= 2 * self._limits.window for output in self._outputs)
+        crowded = crowded or self._showing.unwritten >= 2 * self._limits.window
         full = used >= budget and (self._source or self.barrier_passed > 0)
         return Verdict(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)
 

@@ -65,7 +65,7 @@ class Snapshotting:
             operators[self._reader.name] = self._reader.snapshot()
         self._outputs.close_with(FrameKind.BARRIER, checkpoint)
         rest = self._writer.open_epoch(checkpoint)
-        produced = Produced(rest, self._outputs.take())
+        produced = self._outputs.take(rest)
         self._outputs.epoch = checkpoint
         self._shared.open_epoch()
         progress = self._progress(others, ended, self._writer.offset)
@@ -104,4 +104,5 @@ class Snapshotting:
             finished=ended,
             ended=self._chain.ended,
             counts=dict(self._shared.counts),
+            shown=self._outputs.shown_seqs,
         )

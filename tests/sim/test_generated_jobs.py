@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -71,7 +72,8 @@ def test_without_faults_nothing_befalls_anybody() -> None:
 def test_what_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.BUGS["services_are_asked_again_on_replay"].plant(monkeypatch)
     range_ = Range(("kill",), tasks_max=10)
-    failed = next(v for v in (run_seed(seed, range_) for seed in range(200)) if v.problems)
+    large = (s for s in map(partial(generate, range_=range_), range(200)) if len(s.faults) > 2 and s.topology.tasks > 6)
+    failed = next(verdict for verdict in map(run_scenario, large) if verdict.problems)
     small = shrink(failed, runs_max=60)
     assert small.problems
     assert run_scenario(small.scenario).problems == small.problems

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.runtime.sim.scenario import run_seed
-from tests.sim.planted import checkpoints, logs, recovery
+from tests.sim.planted import checkpoints, logs, outputs, recovery
 
 SEEDS_MAX = 2_000
 """Most bugs are found by the first seeds; those that need one failure at one moment of another take some hundred."""
-BUGS = {**logs.BUGS, **recovery.BUGS, **checkpoints.BUGS}
+BUGS = {**logs.BUGS, **recovery.BUGS, **checkpoints.BUGS, **outputs.BUGS}
 
 
 @pytest.mark.parametrize("name", list(BUGS))

@@ -18,6 +18,7 @@ from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.task.events import FromTask, Observed, TaskState, ToTask
 from clonos_py.task.instructions import (
+    ClaimOutput,
     Commit,
     FreeFrames,
     Hand,
@@ -26,10 +27,13 @@ from clonos_py.task.instructions import (
     Load,
     Persist,
     ReadFrames,
+    SettleOutput,
     Shutdown,
+    SinkWork,
     Spilling,
     Tell,
     WriteFrames,
+    WriteOutput,
 )
 from clonos_py.task.link import LinkMachine
 
@@ -53,7 +57,7 @@ class Doors:
 
     tell: Callable[[ToCoordinator], None]
     hand: Callable[[ToTask], None]
-    store: Callable[[Load | Persist | Commit], None]
+    store: Callable[[Load | Persist | SinkWork], None]
     spill: Callable[[Spilling], None]
     shut_down: Callable[[str], None]
 
@@ -132,7 +136,7 @@ class LinkLoop:
                     self._doors.hand(item)
                 case Tell(message):
                     self._tell(message)
-                case Load() | Persist() | Commit():
+                case Load() | Persist() | Commit() | ClaimOutput() | WriteOutput() | SettleOutput():
                     self._doors.store(instruction)
                 case WriteFrames() | ReadFrames() | FreeFrames():
                     self._doors.spill(instruction)

@@ -134,7 +134,7 @@ class Process:
         self._task = TaskLoop(
             self._machine, self._link.put_step, self._raised, self._close_services, self._callers.start
         )
-        self._storage = StorageLoop(deployment.open_store(), self._machine.commit, self._link.put, self._raised)
+        self._storage = StorageLoop(deployment.open_store(), self._machine.sinks, self._link.put, self._raised)
         self._spill = SpillLoop(FileShelf(self._spilled), self._link.put, self._raised)
         loops: list[tuple[str, Callable[[], None]]] = [
             ("link", self._link.run),

@@ -1,4 +1,4 @@
-"""The storage thread: loads and persists snapshots and commits sinks, while link and task go on."""
+"""The storage thread: loads and persists snapshots, and has sinks commit and write, while link and task go on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from queue import SimpleQueue
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.messages import Restore
+from clonos_py.model.operators import Sink
 from clonos_py.model.state import Chunk
+from clonos_py.runtime.outputs import work
 from clonos_py.task.instructions import (
-    Commit,
-    CommitDone,
     LinkEvent,
     Load,
     Loaded,
@@ -20,6 +20,7 @@ from clonos_py.task.instructions import (
     Persist,
     Persisted,
     PersistFailed,
+    SinkWork,
 )
 
 
@@ -29,16 +30,16 @@ class StorageLoop:
     def __init__(
         self,
         store: SnapshotStore,
-        commit: Callable[[str, bytes], None],
+        sinks: Mapping[str, Sink],
         answer: Callable[[LinkEvent], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """``commit`` commits what a sink prepared; ``answer`` takes results, ``fail`` what ended the process."""
-        self._store, self._commit, self._answer, self._fail = store, commit, answer, fail
-        self._inbox: SimpleQueue[Load | Persist | Commit | None] = SimpleQueue()
+        """``sinks`` are those of the task; ``answer`` takes results, ``fail`` what ended the process."""
+        self._store, self._sinks, self._answer, self._fail = store, sinks, answer, fail
+        self._inbox: SimpleQueue[Load | Persist | SinkWork | None] = SimpleQueue()
         self._known: Mapping[str, Chunk] = {}
 
-    def put(self, request: Load | Persist | Commit) -> None:
+    def put(self, request: Load | Persist | SinkWork) -> None:
         self._inbox.put(request)
 
     def stop(self) -> None:
@@ -52,17 +53,14 @@ class StorageLoop:
         except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
             self._fail(problem)
 
-    def _serve(self, request: Load | Persist | Commit) -> LinkEvent:
+    def _serve(self, request: Load | Persist | SinkWork) -> LinkEvent:
         match request:
             case Load(restore):
                 return self._load(restore)
             case Persist():
                 return self._persist(request)
-            case Commit(checkpoint, committables):
-                for sink, named in committables.items():
-                    for committable in named:
-                        self._commit(sink, committable)
-                return CommitDone(checkpoint)
+            case _:
+                return work(request, self._sinks)
 
     def _load(self, restore: Restore) -> LinkEvent:
         """Chunks that an earlier load brought are not read again."""

@@ -82,6 +82,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     topology = _topology(random_, range_)
     conditions = replace(_conditions(random_), standbys_per_process=_standbys_per_process(seed))
     topology = replace(topology, regenerates=conditions.spill is Spill.REGENERATE)
+    if topology.sharing_depth < 0:
+        topology = _with_causal_sinks(random.Random(~seed), topology)
     return Scenario(seed, topology, conditions, _faults(random_, range_))
 
 
@@ -100,6 +102,12 @@ def _topology(random_: random.Random, range_: Range) -> Topology:
         few_paths = all(len(paths) <= _PATHS_MAX for paths in topology.paths.values())
         if topology.tasks <= range_.tasks_max and few_paths:
             return topology
+
+
+def _with_causal_sinks(random_: random.Random, topology: Topology) -> Topology:
+    """In a third of the runs, some or all."""
+    share = random_.choice([0.0, 0.0, 0.0, 0.0, 0.5, 1.0])
+    return replace(topology, nodes=tuple(replace(node, causal=random_.random() < share) for node in topology.nodes))
 
 
 def _depth(random_: random.Random, range_: Range) -> int:

@@ -16,6 +16,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.processes import Connection, LocalProcess
 from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.tape import TapedSink
 from clonos_py.runtime.sim.watch import Watch
 from clonos_py.runtime.world import Settings, World
 from clonos_py.task import instructions as io
@@ -51,6 +52,7 @@ class HarshWorld(World):
         self._frozen: dict[int, list[Callable[[], None]]] = {}
         self._fenced: set[int] = set()
         self._cut_off: set[frozenset[int]] = set()
+        self._writing: dict[int, list[io.WriteOutput]] = {}
 
     # ---- what befalls
 
@@ -131,7 +133,28 @@ class HarshWorld(World):
 
     def _end_process(self, number: int) -> bool:
         self._frozen.pop(number, None)
+        self._tear(number)
         return super()._end_process(number)
+
+    # ---- what is written when its writer dies
+
+    def _obey(self, process: LocalProcess, instruction: io.Instruction) -> None:
+        if isinstance(instruction, io.WriteOutput):
+            self._writing.setdefault(process.number, []).append(instruction)
+        super()._obey(process, instruction)
+
+    def _use_sinks(self, process: LocalProcess, wish: io.SinkWork) -> None:
+        if process.alive and isinstance(wish, io.WriteOutput):
+            self._writing[process.number].remove(wish)
+        super()._use_sinks(process, wish)
+
+    def _tear(self, number: int) -> None:
+        """Of what was to be written next there is nothing, only the log, or some of the rows besides."""
+        process, wishes = self.processes.get(number), self._writing.pop(number, [])
+        if process is not None and wishes and number % 3:
+            wish, sink = wishes[0], process.machine.sinks[wishes[0].name]
+            assert isinstance(sink, TapedSink)
+            sink.append(wish.epoch, wish.log, wish.pieces, torn_after=self.actions_done % (len(wish.pieces) + 1))
 
     # ---- what is watched, and what is in vain
 

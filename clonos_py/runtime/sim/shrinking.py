@@ -99,6 +99,8 @@ def _simpler(node: Node) -> Iterator[Node]:
         yield replace(node, volume=replace(node.volume, rows=node.volume.rows // 2))
     if len(node.steps) > 1:
         yield replace(node, steps=node.steps[:1])
+    if node.causal:
+        yield replace(node, causal=False)
     if node.tapped:
         yield replace(node, tapped=False)
     if node.standbys > 1:

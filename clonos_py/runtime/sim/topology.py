@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
-from clonos_py.runtime.sim.trails import STEPS, TRAILED, Ledger, Origin, Path, StepKind, Trails, Volume
+from clonos_py.runtime.sim.trails import STEPS, TRAILED, CausalTrails, Ledger, Origin, Path, StepKind, Trails, Volume
 
 STEPS_MAX = 4
 """An operator's letter is made of its vertex and its place there."""
@@ -35,6 +35,8 @@ class Node:
     tapped: bool = False
     """Whether it has a sink although it feeds others."""
     standbys: int = 1
+    causal: bool = False
+    """Whether the rows of its sink are visible at once."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class Topology:
             for letter, kind in zip(self.letters(number), node.steps, strict=True)
         ]
         if self.has_sink(number):
-            operators.append(OperatorPlan(f"{name}-out", "sink", partial(Trails, name, ledger), (), sink=True))
+            sink = partial(CausalTrails if node.causal else Trails, name, ledger)
+            operators.append(OperatorPlan(f"{name}-out", "sink", sink, (), sink=True, causal=node.causal))
         first = -1 if source is not None else 0
         wires = tuple(Wire(i, 0, i + 1, 0) for i in range(first, len(operators) - 1))
         regenerates = self.regenerates and source is not None and not operators
@@ -131,5 +134,7 @@ class Topology:
         node = self.nodes[number]
         feeds = ", ".join(f"{self.name(f.source)} ({f.partitioning.value})" for f in node.feeds)
         what = [f"{node.volume.rows} rows"] if node.volume is not None else [f"from {feeds}"]
-        what += [kind.value for kind in node.steps] + (["sink"] if self.has_sink(number) else [])
+        what += [kind.value for kind in node.steps] + (
+            [("causal " if node.causal else "") + "sink"] if self.has_sink(number) else []
+        )
         return f"{self.name(number)} x {node.parallelism}: {', '.join(what)}"

@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import End, Operator, Read, Sink, Source, Wait
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.runtime.sim.tape import Tape, TapedSink
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("key", pa.int64()), ("trail", pa.binary())]
 TRAILED = pa.schema(_COLUMNS)
@@ -285,6 +288,17 @@ class Trails(Sink):
         self._ledger.commit(int(committable))
 
 
+class CausalTrails(TapedSink):
+    """Writes to a tape of the ledger, where rows are visible at once."""
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self._name, self._ledger = name, ledger
+
+    @property
+    def tape(self) -> Tape:
+        return self._ledger.tape(self._name, self.ctx.task)
+
+
 Path = tuple[int, bytes]
 """The number of a source, and the letters of the operators on the way."""
 
@@ -295,6 +309,7 @@ class Ledger:
     def __init__(self) -> None:
         self._staged: list[tuple[str, list[tuple[int, bytes]]]] = []
         self._committed: dict[int, None] = {}
+        self._shown: dict[tuple[str, TaskId], tuple[Tape, list[dict[str, Any]]]] = {}
         self.rows_read = 0
         """By live reads of sources, those after a restart of the whole job counted again."""
 
@@ -305,12 +320,21 @@ class Ledger:
     def commit(self, staged: int) -> None:
         self._committed[staged] = None
 
+    def tape(self, sink: str, task: TaskId) -> Tape:
+        """That of a causal sink's task."""
+        if (sink, task) not in self._shown:
+            rows: list[dict[str, Any]] = []
+            self._shown[sink, task] = Tape(rows), rows
+        return self._shown[sink, task][0]
+
     def rows(self) -> dict[str, list[tuple[int, bytes]]]:
-        """What is committed, by sink."""
+        """What is visible, by sink."""
         found: dict[str, list[tuple[int, bytes]]] = {}
+        for (sink, _), (_, rows) in self._shown.items():
+            found.setdefault(sink, []).extend((row["id"], row["trail"]) for row in rows)
         for staged in self._committed:
-            sink, rows = self._staged[staged]
-            found.setdefault(sink, []).extend(rows)
+            sink, pairs = self._staged[staged]
+            found.setdefault(sink, []).extend(pairs)
         return found
 
 

@@ -21,6 +21,7 @@ from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Source, Wait
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.runtime.sim.tape import Tape, TapedSink
 
 _NUMBER_NAMES = ("id", "key", "at")
 _ENRICHED_NAMES = (*_NUMBER_NAMES, "random", "time", "answer", "ticks")
@@ -179,12 +180,25 @@ class Witness(Sink):
         self._ledger.commit(int(staged), final)
 
 
+class CausalWitness(TapedSink):
+    """Writes to a tape of the ledger, where its rows are visible at once."""
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self._name, self._ledger = name, ledger
+
+    @property
+    def tape(self) -> Tape:
+        name = f"{self._name}-{self.ctx.task}"
+        return self._ledger.tapes.setdefault(name, Tape(self._ledger.committed.setdefault(f"{name}-shown", [])))
+
+
 class Ledger:
     """What the witnesses have written. Committing twice is committing once."""
 
     def __init__(self) -> None:
         self._staged: list[list[dict[str, int]]] = []
         self.committed: dict[str, list[dict[str, int]]] = {}
+        self.tapes: dict[str, Tape] = {}
 
     def stage(self, rows: list[dict[str, int]]) -> int:
         self._staged.append(rows)
@@ -218,6 +232,8 @@ class WitnessJob:
     """Whether the source makes its frames again instead of keeping them."""
     gaps: bool = False
     time_granularity_us: int = 300
+    causal: tuple[str, ...] = ()
+    """Witnesses whose rows are visible at once: left, right or both."""
 
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         p = self.parallelism
@@ -234,16 +250,14 @@ class WitnessJob:
                 (OperatorPlan("enrich", "process", partial(Enrich, 30_000, self.late_us), (ENRICHED,)),),
                 (),
             ),
-            Vertex(
-                "left", p, None, (OperatorPlan("left", "sink", partial(Witness, "left", ledger), (), sink=True),), ()
-            ),
+            Vertex("left", p, None, (self._witness("left", ledger),), ()),
             Vertex(
                 "rank",
                 p,
                 None,
                 (
                     OperatorPlan("rank", "process", partial(Rank, 3_000), (RANKED,), stateful=True),
-                    OperatorPlan("right", "sink", partial(Witness, "right", ledger), (), sink=True),
+                    self._witness("right", ledger),
                 ),
                 (Wire(0, 0, 1, 0),),
             ),
@@ -265,6 +279,11 @@ class WitnessJob:
             settings=settings,
             gaps=self.gaps,
         )
+
+    def _witness(self, name: str, ledger: Ledger) -> OperatorPlan:
+        causal = name in self.causal
+        factory = partial(CausalWitness if causal else Witness, name, ledger)
+        return OperatorPlan(name, "sink", factory, (), sink=True, causal=causal)
 
 
 def disagreements(ledger: Ledger, total: int) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py import Instant, Job, Money, Record, Stream
-from clonos_py.model.connectors import MultiSourceDefinition, SinkDefinition, SourceDefinition
+from clonos_py.model.connectors import Delivery, MultiSourceDefinition, SinkDefinition, SourceDefinition
 from clonos_py.model.operators import Sink
 
 
@@ -29,8 +29,8 @@ class Ports(MultiSourceDefinition, Rows):
 
 
 class Nowhere(SinkDefinition):
-    def __init__(self, name: str = "", upserts: bool = False, delivery: str = "") -> None:
-        self.name, self.upserts, self.delivery = name, upserts, delivery
+    def __init__(self, name: str = "", upserts: bool = False, delivery: str = "idempotent") -> None:
+        self.name, self.upserts, self.delivery = name, upserts, Delivery(delivery)
 
     def create(self, schema: pa.Schema) -> Sink:
         return Sink()

@@ -42,7 +42,7 @@ def values(event: object) -> list[Any]:
 def loop(folder: Path) -> tuple[StorageLoop, list[object]]:
     answers: list[object] = []
     store = CheckpointStore(str(folder), "job")
-    return StorageLoop(store, lambda sink, named: None, answers.append, lambda problem: None), answers
+    return StorageLoop(store, {}, answers.append, lambda problem: None), answers
 
 
 def load(standby: StorageLoop, *restores: Restore) -> None:

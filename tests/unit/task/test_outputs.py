@@ -17,7 +17,7 @@ def outputs(receivers: int = 1, partitioning: Partitioning = Partitioning.HASH) 
 
 def cut(found: Outputs) -> list[tuple[int, int, list[int]]]:
     """(channel, sequence number, keys) of the frames cut."""
-    return [(channel, frame.seq, keys(frame.rows)) for channel, frame in found.take()]
+    return [(channel, frame.seq, keys(frame.rows)) for channel, frame in found.take().frames]
 
 
 def test_few_rows_wait_for_more() -> None:
@@ -61,7 +61,7 @@ def test_a_watermark_alone_is_told_once() -> None:
     assert found.waiting
     found.flush()
     found.flush()
-    ((_, frame),) = found.take()
+    ((_, frame),) = found.take().frames
     assert (frame.rows, frame.watermark, frame.seq) == (None, 70, 0)
 
 
@@ -70,14 +70,14 @@ def test_idleness_alone_is_told_once() -> None:
     found.idle = True
     found.flush()
     found.flush()
-    assert [frame.idle for _, frame in found.take()] == [True]
+    assert [frame.idle for _, frame in found.take().frames] == [True]
 
 
 def test_a_barrier_goes_behind_what_is_pending_on_every_channel() -> None:
     found = outputs(receivers=2, partitioning=Partitioning.REBALANCE)
     found.emit(0, rows(1))
     found.close_with(FrameKind.BARRIER, 3)
-    told = [(channel, frame.seq, frame.kind, frame.checkpoint) for channel, frame in found.take()]
+    told = [(channel, frame.seq, frame.kind, frame.checkpoint) for channel, frame in found.take().frames]
     assert told == [
         (0, 0, FrameKind.DATA, 0),
         (0, 1, FrameKind.BARRIER, 3),
@@ -120,4 +120,4 @@ def test_frames_carry_the_epoch_they_were_cut_in_and_the_first_marker() -> None:
     found.mark(20)
     found.emit(0, rows(1, 2, 3))
     found.emit(0, rows(1, 2, 3))
-    assert [(frame.epoch, frame.marker_us) for _, frame in found.take()] == [(2, 10), (2, 0)]
+    assert [(frame.epoch, frame.marker_us) for _, frame in found.take().frames] == [(2, 10), (2, 0)]

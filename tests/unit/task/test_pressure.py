@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.causal.log import CausalStore
-from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.channel.frames import Frame, FrameKind, PassThrough
 from clonos_py.channel.inflight import Entry
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.sending import OutputChannel
+from clonos_py.task.showing import Showing
 from tests.unit.task.plans import DOWN, MIDDLE, three
 
 CHANNEL = three().outputs[MIDDLE][0]
+NOTHING_SHOWN = Showing(three(), MIDDLE, CausalStore(), PassThrough(), [])
 
 
 def output() -> OutputChannel:
@@ -29,7 +31,7 @@ def cut(channel: OutputChannel, *sizes: int, epoch: int = 0) -> None:
 def pressure(
     channel: OutputChannel, policy: Spill = Spill.IN_MEMORY, source: bool = True, spill_bytes: int = 40
 ) -> Pressure:
-    return Pressure([channel], LinkLimits(2, 100, policy=policy, spill_bytes=spill_bytes), source, False)
+    return Pressure([channel], LinkLimits(2, 100, policy=policy, spill_bytes=spill_bytes), source, False, NOTHING_SHOWN)
 
 
 def writing(weighed: Pressure) -> list[int]:
@@ -75,7 +77,7 @@ def test_spill_threshold_writes_the_oldest_frames_until_there_is_room_again(poli
 
 def test_whoever_makes_frames_again_writes_none() -> None:
     channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), regenerates=True)
-    assert not Pressure([channel], LinkLimits(policy=Spill.REGENERATE), True, True).writes
+    assert not Pressure([channel], LinkLimits(policy=Spill.REGENERATE), True, True, NOTHING_SHOWN).writes
 
 
 def test_a_checkpoint_is_wanted_at_half_of_the_budget_and_of_what_lies_between_threshold_and_budget() -> None:

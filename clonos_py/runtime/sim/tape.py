@@ -1,0 +1,71 @@
+"""Outputs of causal sinks that outlive processes, and the sinks that write to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clonos_py.model.errors import SinkError
+from clonos_py.model.ids import Attempt
+from clonos_py.model.operators import CausalSink, Piece, Shown
+from clonos_py.model.segments import Segment
+
+
+class Tape:
+    """The output of one causal sink's task: what was written ahead, by epoch, and the rows that are visible."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        """Rows are added to ``rows``."""
+        self.attempt = Attempt(0, 0)
+        self._rows, self._out = rows, -1
+        self._logs: dict[int, list[Segment]] = {}
+        self._checksums: dict[int, dict[int, int]] = {}
+
+    def claim(self, attempt: Attempt, checkpoint: int) -> Shown:
+        """Raises SinkError if a newer attempt has it."""
+        if attempt <= self.attempt:
+            raise SinkError(f"attempt {attempt} comes too late: the output belongs to {self.attempt}")
+        self.attempt = attempt
+        self.forget(checkpoint)
+        log = {segment for held in self._logs.values() for segment in held}
+        written = {seq: checksum for known in self._checksums.values() for seq, checksum in known.items()}
+        return Shown(list(log), {seq: checksum for seq, checksum in written.items() if seq <= self._out})
+
+    def write(self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece]) -> None:
+        self._logs.setdefault(epoch, []).extend(log)
+        self._checksums.setdefault(epoch, {}).update((piece.seq, piece.checksum) for piece in pieces)
+
+    def show(self, piece: Piece) -> None:
+        self._rows.extend(piece.rows.to_pylist())
+        self._out = piece.seq
+
+    def forget(self, checkpoint: int) -> None:
+        self._logs = {epoch: log for epoch, log in self._logs.items() if epoch >= checkpoint}
+        self._checksums = {epoch: known for epoch, known in self._checksums.items() if epoch >= checkpoint}
+
+
+class TapedSink(CausalSink):
+    """Writes to a tape as long as no newer attempt does."""
+
+    _attempt: Attempt | None = None
+
+    @property
+    def tape(self) -> Tape:
+        raise NotImplementedError
+
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> Shown:
+        self._attempt = attempt
+        return self.tape.claim(attempt, checkpoint)
+
+    def append(
+        self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece], torn_after: int | None = None
+    ) -> None:
+        """``torn_after``: the process dies when so many of the pieces are out."""
+        if self._attempt == self.tape.attempt:
+            self.tape.write(epoch, log, pieces)
+            for piece in pieces[:torn_after]:
+                self.tape.show(piece)
+
+    def forget(self, checkpoint: int) -> None:
+        if self._attempt == self.tape.attempt:
+            self.tape.forget(checkpoint)

@@ -1,0 +1,156 @@
+"""What is wrong with the output of causal sinks: what is written when, who may write, who is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from clonos_py.causal.log import CausalStore
+from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.rounds import Rounds
+from clonos_py.model.operators import Piece, Shown
+from clonos_py.model.segments import Segment
+from clonos_py.runtime.sim.tape import Tape, TapedSink
+from clonos_py.task import instructions as io
+from clonos_py.task.events import Produced
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.showing import Showing, _Output
+from tests.sim.planted.bug import Bugs
+from tests.sim.planted.recovery import rehandled
+
+BUGS = Bugs()
+
+
+@BUGS.planted()
+def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyPatch) -> None:
+    """The process dies in between."""
+    append = TapedSink.append
+
+    def hasty(
+        self: TapedSink, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece], torn_after: int | None = None
+    ) -> None:
+        append(self, epoch, log if torn_after is None else [], pieces, torn_after)
+
+    patch.setattr(TapedSink, "append", hasty)
+
+
+@BUGS.planted()
+def only_a_sinks_own_log_is_written(patch: pytest.MonkeyPatch) -> None:
+    append = TapedSink.append
+
+    def own(self: TapedSink, epoch: int, log: Sequence[Segment], *more: Any, **named: Any) -> None:
+        newest = max((segment.task for segment in log), default=0)
+        append(self, epoch, [segment for segment in log if segment.task == newest], *more, **named)
+
+    patch.setattr(TapedSink, "append", own)
+
+
+@BUGS.planted()
+def what_is_visible_is_written_again(patch: pytest.MonkeyPatch) -> None:
+    claimed = Showing.claimed
+
+    def forgetful(self: Showing, event: io.OutputClaimed) -> None:
+        claimed(self, io.OutputClaimed(event.number, Shown(event.shown.log, {})))
+
+    patch.setattr(Showing, "claimed", forgetful)
+
+
+@BUGS.planted()
+def outputs_are_not_asked_in_the_round(patch: pytest.MonkeyPatch) -> None:
+    tell = Rounds._tell_everybody
+
+    def without(self: Rounds, round_: Any, promoted: Any) -> None:
+        tell(self, round_, promoted)
+        round_.awaited -= {process.number for process in promoted}
+
+    patch.setattr(Rounds, "_tell_everybody", without)
+
+
+@BUGS.planted()
+def a_sink_answers_before_it_knows_its_output(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Showing, "ready", True)
+
+
+@BUGS.planted("crash")
+def the_first_log_of_an_epoch_is_not_complete(patch: pytest.MonkeyPatch) -> None:
+    """It has only what came after the last write of the epoch before."""
+
+    def news(self: _Output, epoch: int, store: CausalStore) -> list[Segment]:
+        position, self._position = self._position, store.position
+        return store.since(position, lambda task: True)
+
+    patch.setattr(_Output, "_log", news)
+
+
+@BUGS.planted()
+def the_first_log_of_an_epoch_lacks_the_end_of_the_one_before(patch: pytest.MonkeyPatch) -> None:
+    def own_epoch(self: _Output, epoch: int, store: CausalStore) -> list[Segment]:
+        position = self._position if epoch == self._epoch else 0
+        self._epoch, self._position = epoch, store.position
+        return [s for s in store.since(position, lambda task: True) if s.epoch >= epoch]
+
+    patch.setattr(_Output, "_log", own_epoch)
+
+
+@BUGS.planted()
+def logs_of_an_output_go_before_their_checkpoint_is_complete(patch: pytest.MonkeyPatch) -> None:
+    prepare = TapedSink.prepare
+
+    def early(self: TapedSink, checkpoint: int) -> bytes | None:
+        if self._attempt is not None:
+            self.forget(checkpoint)
+        return prepare(self, checkpoint)
+
+    patch.setattr(TapedSink, "prepare", early)
+
+
+@BUGS.planted()
+def a_snapshot_is_durable_before_the_rows_that_it_covers(patch: pytest.MonkeyPatch) -> None:
+    """Rows wait for others to be written with."""
+    unwritten = _Output.writes
+
+    def gathered(self: _Output, store: CausalStore) -> Iterator[io.WriteOutput]:
+        yield from unwritten(self, store) if len(self.waiting) > 1 else ()
+
+    patch.setattr(_Output, "writes", gathered)
+    patch.setattr(Showing, "flush", lambda self: None)
+
+
+@BUGS.planted("zombie")
+def replaced_sinks_go_on_writing(patch: pytest.MonkeyPatch) -> None:
+    def append(self: TapedSink, epoch: int, log: Any, pieces: Any, torn_after: int | None = None) -> None:
+        self.tape.write(epoch, log, pieces)
+        for piece in pieces[:torn_after]:
+            self.tape.show(piece)
+
+    patch.setattr(TapedSink, "append", append)
+
+
+@BUGS.planted("crash")
+def checkpoints_of_which_only_logs_speak_are_numbered_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Checkpoints, "heard_of", lambda self, checkpoint: None)
+
+
+@BUGS.planted()
+def the_log_of_a_sink_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    produced: Callable[..., None] = LinkMachine._on_produced
+
+    def dropping(self: LinkMachine, event: Produced) -> None:
+        produced(self, event if self.outputs else Produced(None, event.frames, event.shown))
+
+    rehandled(patch, Produced, dropping)
+
+
+@BUGS.planted()
+def what_an_output_holds_is_told_but_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """Should the task die again before it has its log, nobody knows any more."""
+    claim = Tape.claim
+
+    def once(self: Tape, *more: Any) -> Shown:
+        shown = claim(self, *more)
+        self._logs.clear()
+        return shown
+
+    patch.setattr(Tape, "claim", once)

@@ -1,0 +1,196 @@
+"""Causal sinks: what is visible stays as it is and is never doubled, whoever dies, and when."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pytest
+
+from clonos_py.job.events import Happening
+from clonos_py.runtime.processes import LocalProcess
+from clonos_py.runtime.sim import witness
+from clonos_py.runtime.sim.run import simulate
+from clonos_py.runtime.sim.witness import Enrich, WitnessJob
+from tests.sim.courses import Course, Faults, TearingWorld, running
+
+SEEDS = 25
+BOTH, LEFT, RIGHT = ("left", "right"), ("left",), ("right",)
+JOB = WitnessJob(total=60, causal=BOTH)
+
+
+class Kills:
+    """Kills those who are chosen, some times, at moments that a seed decides; never before anything is visible."""
+
+    def __init__(self, choose: Callable[[Course, TearingWorld], Sequence[LocalProcess]], times: int = 3) -> None:
+        self._choose, self._left, self._not_before = choose, times, 0
+        self.done = 0
+
+    def __call__(self, course: Course, world: TearingWorld) -> None:
+        if not self._left or world.actions_done < self._not_before or not course.rows_shown:
+            return
+        if victims := self._choose(course, world):
+            self._left -= 1
+            self._not_before = world.actions_done + course.random.randrange(30, 600)
+            for victim in victims:
+                self.done += 1
+                world.kill(victim.number)
+
+
+def writing(course: Course, world: TearingWorld) -> list[LocalProcess]:
+    """A sink in the middle of a write."""
+    found = [p for p in running(world, "left", "rank") if course.writing.get(p.number)]
+    return [course.random.choice(found)] if found else []
+
+
+def writing_and_upstream(course: Course, world: TearingWorld) -> list[LocalProcess]:
+    """A sink in the middle of a write, and one or all of those upstream of it."""
+    sinks, upstream = writing(course, world), running(world, "enrich", "numbers")
+    return sinks + (upstream if course.random.random() < 0.5 else upstream[:1]) if sinks else []
+
+
+def everybody(course: Course, world: TearingWorld) -> list[LocalProcess]:
+    return list(world.processes.values()) if course.random.random() < 0.02 else []
+
+
+class Crashes:
+    """The whole job dies, its coordinator too."""
+
+    def __init__(self, times: int = 3) -> None:
+        self._left = times
+
+    def __call__(self, course: Course, world: TearingWorld) -> None:
+        if self._left and course.rows_shown and course.random.random() < 0.004:
+            self._left -= 1
+            world.crash()
+
+
+class CrashesAfterCheckpoints:
+    """The whole job dies when a checkpoint has just become complete."""
+
+    def __init__(self, times: int = 3) -> None:
+        self._left, self._completed = times, 0
+
+    def __call__(self, course: Course, world: TearingWorld) -> None:
+        completed = course.count(Happening.CHECKPOINT_COMPLETED)
+        if self._left and completed > self._completed and course.writing:
+            self._left -= 1
+            world.crash()
+        self._completed = completed
+
+
+class Rollbacks:
+    """Everything goes back to the last checkpoint, again and again; processes die besides."""
+
+    def __init__(self, times: int = 2) -> None:
+        self._left, self._kills = times, Kills(writing, 2)
+
+    def __call__(self, course: Course, world: TearingWorld) -> None:
+        self._kills(course, world)
+        if self._left and running(world) and course.rows_shown and course.random.random() < 0.004:
+            self._left -= 1
+            world.job._roll_back("the test wants it")
+            world._coordinate(world.job._desk.take())
+
+
+def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:
+    """Of the first seed that shows any."""
+    for seed in range(seeds):
+        course = Course(seed, JOB, faults())
+        found = _problems(course)
+        asked = sum(r.detail.get("reason") == "the test wants it" for r in course.reports)
+        if course.count(Happening.ROLLED_BACK) > asked:
+            found.append("a rollback that nobody wanted")
+        if any(r.detail.get("reason") == "timeout" for r in course.reports):
+            found.append("a checkpoint that nobody completed")
+        if found:
+            return [f"seed {seed}", *found]
+    return []
+
+
+def _problems(course: Course) -> list[str]:
+    try:
+        return course.run()
+    except AssertionError as problem:
+        return [str(problem)]
+
+
+@pytest.mark.parametrize("causal", [BOTH, LEFT, RIGHT])
+def test_rows_that_are_visible_at_once_agree_whatever_dies(causal: tuple[str, ...]) -> None:
+    for seed in range(2 * SEEDS):
+        outcome = simulate(seed, WitnessJob(total=60, causal=causal), kills=6)
+        assert not outcome.problems, f"seed {seed}: {outcome.problems}"
+
+
+def test_rows_are_visible_before_any_checkpoint_is_complete() -> None:
+    shown: list[int] = []
+
+    def look(course: Course, world: TearingWorld) -> None:
+        if not course.count(Happening.CHECKPOINT_COMPLETED):
+            shown.append(course.rows_shown)
+
+    assert Course(1, JOB, look).run() == []
+    assert max(shown) > 10
+
+
+@pytest.mark.parametrize("choose", [writing, writing_and_upstream, everybody])
+def test_a_sink_that_dies_in_the_middle_of_a_write_is_repeated(
+    choose: Callable[[Course, TearingWorld], list[LocalProcess]],
+) -> None:
+    TearingWorld.torn = 0
+    made: list[Kills] = []
+
+    def kills() -> Faults:
+        made.append(Kills(choose))
+        return made[-1]
+
+    assert problems(kills) == []
+    assert sum(kill.done for kill in made) > SEEDS
+    assert TearingWorld.torn > SEEDS // 4
+
+
+@pytest.mark.parametrize("crashes", [Crashes, CrashesAfterCheckpoints])
+def test_a_job_that_is_started_again_repeats_what_is_visible(crashes: Callable[[], Faults]) -> None:
+    assert problems(crashes) == []
+
+
+def test_a_rollback_repeats_what_is_visible() -> None:
+    assert problems(Rollbacks) == []
+
+
+class Zombies:
+    """Sinks are taken for dead and live on: whatever they are in the middle of, they do it, and all that follows."""
+
+    def __init__(self, times: int = 2) -> None:
+        self._left = times
+
+    def __call__(self, course: Course, world: TearingWorld) -> None:
+        found = writing(course, world) if self._left and course.random.random() < 0.2 else []
+        if found:
+            self._left -= 1
+            world.notice_death(found[0].number, "taken for dead")
+
+
+def test_a_zombie_writes_nothing_once_it_is_replaced() -> None:
+    assert problems(Zombies) == []
+
+
+class Fickle(Enrich):
+    """Emits what the replay of nothing could repeat."""
+
+    calls = itertools.count()
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        super().on_rows(rows.set_column(1, "key", pa.array([next(self.calls)] * rows.num_rows)), side)
+
+
+def test_an_operator_that_is_not_deterministic_ends_the_job_and_what_was_seen_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(witness, "Enrich", Fickle)
+    course = Course(3, JOB, Kills(everybody, 1))
+    problem = course.run()[0]
+    assert "rebuilt with other content" in problem
+    assert "not deterministic; find it with 'clonos check'" in problem
+    assert "rollbacks in vain" in problem

@@ -1,0 +1,58 @@
+"""Death between a checkpoint and its commit, in both directions: the manifest is written and nothing is committed yet;
+all is committed and nobody has heard of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.job.events import Happening
+from clonos_py.runtime.processes import LocalProcess
+from clonos_py.runtime.sim.witness import WitnessJob
+from clonos_py.task import instructions as io
+from tests.sim.courses import Course, TearingWorld
+
+SEEDS = 15
+KINDS = {"transactional": (), "causal": ("left", "right"), "both": ("left",)}
+
+
+class DeathAtCommits:
+    """Of the sink alone, or of everybody, around some of the commits; the last one, which ends the job, among them."""
+
+    def __init__(self, before: bool, alone: bool, times: int = 4) -> None:
+        self._before, self._alone, self._left = before, alone, times
+        self.done = self.of_the_end = 0
+
+    def __call__(self, world: TearingWorld, process: LocalProcess, wish: io.SinkWork) -> bool:
+        course = world.course
+        if not isinstance(wish, io.Commit) or not course.count(Happening.CHECKPOINT_COMPLETED):
+            return True
+        if not process.alive or not self._left or course.random.random() > 0.3:
+            return True
+        self._left -= 1
+        self.done += 1
+        self.of_the_end += world.job._final is not None
+        if not self._before:
+            for name, named in wish.committables.items():
+                for committable in named:
+                    process.machine.sinks[name].commit(committable)
+        if self._alone:
+            world.kill(process.number)
+        else:
+            world.crash()
+        return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("alone", [True, False], ids=["the sink", "everybody"])
+@pytest.mark.parametrize("before", [True, False], ids=["manifest written", "committed"])
+def test_whoever_dies_around_a_commit_every_row_is_there_once(before: bool, alone: bool, kind: str) -> None:
+    done = of_the_end = 0
+    for seed in range(SEEDS):
+        deaths = DeathAtCommits(before, alone)
+        course = Course(seed, WitnessJob(total=60, causal=KINDS[kind]), at_sinks=deaths)
+        assert course.run() == [], f"seed {seed}"
+        assert not course.count(Happening.ROLLED_BACK)
+        done += deaths.done
+        of_the_end += deaths.of_the_end
+    assert done > 2 * SEEDS
+    assert of_the_end > SEEDS // 5
