@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import csv
 import glob
+import io
 import os
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.parquet_reader import ParquetPartition
 from clonos_py.connectors.partitions import Partition, PartitionReader
 from clonos_py.connectors.row_files import check_columns, check_format
-from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.model.operators import Sink, Source
 from clonos_py.model.record import Record
@@ -87,23 +89,36 @@ class FileSource(SourceDefinition):
 
 
 class FileSink(SinkDefinition):
-    """Writes files into ``folder``, exactly once: they appear when the checkpoint that covers them is complete.
+    """Writes files into ``folder``, exactly once.
 
-    ``format`` is jsonl, csv or parquet. Raises GraphError for anything else and for columns that it cannot hold.
+    With the delivery ``transactional`` files appear when the checkpoint that covers them is complete. With ``causal``
+    rows appear at once, in files that grow: the determinants that they depend on are written to the folder before them,
+    so that a recovery repeats just these rows (D16). That needs the full sharing depth.
+
+    ``format`` is jsonl, csv or, if transactional, parquet. Raises GraphError for anything else and for columns that it
+    cannot hold.
     """
 
-    def __init__(self, folder: str, format: str = "jsonl") -> None:
+    def __init__(
+        self, folder: str, format: str = "jsonl", delivery: Literal["transactional", "causal"] = "transactional"
+    ) -> None:
         check_format("FileSink", format)
+        if delivery not in (Delivery.TRANSACTIONAL, Delivery.CAUSAL):
+            raise GraphError(f"FileSink: unknown delivery {delivery!r}; choose one of transactional, causal")
+        self.delivery = Delivery(delivery)
+        if self.delivery is Delivery.CAUSAL:
+            check_growing("FileSink", format)
         self._folder = os.path.abspath(os.path.expanduser(folder))
         self._format = format
 
     def create(self, schema: pa.Schema) -> Sink:
         check_columns("FileSink", self._format, schema)
-        return FileWriter(self._folder, self._format, schema)
+        writer = CausalFileWriter if self.delivery is Delivery.CAUSAL else FileWriter
+        return writer(self._folder, self._format, schema)
 
 
 def read_results(folder: str) -> list[dict[str, Any]]:
-    """All rows that sinks have committed to a folder, file by file in the order of names. CSV gives text."""
+    """All rows that are visible in a folder of sinks, file by file in the order of names. CSV gives text."""
     return [row for name in sorted(os.listdir(folder)) for row in _rows_of(os.path.join(folder, name))]
 
 
@@ -111,14 +126,22 @@ def _rows_of(path: str) -> Iterator[dict[str, Any]]:
     match os.path.splitext(path)[1]:
         case ".jsonl":
             with open(path, "rb") as lines:
-                yield from (msgspec.json.decode(line) for line in lines)
+                yield from (msgspec.json.decode(line) for line in lines if line.endswith(b"\n"))
         case ".csv":
             with open(path, newline="", encoding="utf-8") as text:
-                yield from csv.DictReader(text)
+                yield from csv.DictReader(io.StringIO(_whole_rows(text.read()), newline=""))
         case ".parquet":
             yield from pq.read_table(path, use_threads=False).to_pylist()
         case _ if os.path.isfile(path):
             raise SinkError(f"{path} is no result of a file sink: give the folder it writes to")
+
+
+def _whole_rows(text: str) -> str:
+    """A file may be read while it grows. A line end within quotes ends no row."""
+    end = text.rfind("\n")
+    while end >= 0 and text.count('"', 0, end) % 2:
+        end = text.rfind("\n", 0, end)
+    return text[: end + 1]
 
 
 def _matches(path: str) -> list[str]:

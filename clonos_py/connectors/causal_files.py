@@ -1,0 +1,300 @@
+"""Causal files: rows are in the folder as soon as they are written, and the journals beside them are a holder of the
+determinants that they depend on (Clonos, section 5.5; D16).
+
+    FOLDER/OPERATOR-INDEX-EPOCH.FORMAT                        rows since checkpoint EPOCH; it only grows
+    FOLDER/.causal/OPERATOR-INDEX/ATTEMPT/ATTEMPT-EPOCH       a journal
+
+A journal goes when a later checkpoint is complete, rows stay. What is torn is cut off by the next attempt, which
+writes it again.
+
+An attempt that was replaced may go on, and nothing that it does shows. It appears under a name only through the folder
+of its attempt, which the next attempt empties and removes: in a folder that is removed nothing can be made, and from it
+nothing can be linked. And it writes to files that have no name any more, since the next attempt puts copies in their
+place. Journals are read after that: all that was ever seen under a name is in them, as they are written first. Readers
+should therefore open files by name, and again when they were replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import IO, NamedTuple, NoReturn
+from urllib.parse import quote
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import xxhash
+
+from clonos_py.connectors.file_writer import flush_folder
+from clonos_py.connectors.journal import Entry, Mark, add_entry, entries, write_all
+from clonos_py.connectors.row_files import named_errors
+from clonos_py.model.errors import GraphError, SinkError
+from clonos_py.model.ids import Attempt
+from clonos_py.model.operators import CausalSink, OperatorContext, Output, Piece, Shown
+from clonos_py.model.segments import Segment
+
+_COPIED_BYTES = 8 << 20
+JOURNALS = ".causal"
+GROWING = ("jsonl", "csv")
+"""Formats in which a file is whole after every row. A Parquet file is none before its end is written."""
+
+
+def check_growing(owner: str, file_format: str) -> None:
+    """Raises GraphError for a format whose files cannot be read while they grow."""
+    if file_format not in GROWING:
+        raise GraphError(
+            f"{owner}: delivery='causal' needs a format whose files can be read while they grow, "
+            f"{' or '.join(GROWING)}; {file_format} needs delivery='transactional'"
+        )
+
+
+class _Growing(NamedTuple):
+    """An epoch's file: where it ends, and the file itself once there is one, open at its end."""
+
+    size_bytes: int
+    file: io.FileIO | None = None
+
+
+class CausalFileWriter(CausalSink):
+    """The sink of one task. All tasks of an operator write to one folder, which they must share, on a file system with
+    hard links. Files of the operator that this run did not write are an error: results of two runs are never mixed."""
+
+    def __init__(self, folder: str, file_format: str, schema: pa.Schema) -> None:
+        self._folder, self._format, self._schema = folder, file_format, schema
+        self._attempt: Attempt | None = None
+        self._shape = ""
+        self._journals: dict[int, io.FileIO] = {}
+        self._files: dict[int, _Growing] = {}
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        operator = quote(ctx.operator, safe=" ")
+        self._owner = f"{operator}-{ctx.task.index}"
+        self._of_operator = re.compile(rf"{re.escape(operator)}-(\d+)-(\d+)\.{self._format}")
+        self._own_folder = os.path.join(self._folder, JOURNALS, self._owner)
+        with named_errors(self._folder):
+            os.makedirs(self._own_folder, exist_ok=True)
+
+    def close(self) -> None:
+        for file in [*self._journals.values(), *(growing.file for growing in self._files.values())]:
+            if file is not None:
+                file.close()
+        self._journals, self._files = {}, {}
+
+    # ---- taking over
+
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> Shown:
+        self._attempt, self._shape = attempt, shape
+        with named_errors(self._own_folder):
+            self._fence()
+            self._check(checkpoint)
+            for epoch in self._epochs_since(checkpoint):
+                self._detach(epoch)
+            found = list(self._entries(checkpoint))
+            marks = self._cut({mark.seq: mark for entry in found for mark in entry.marks})
+            log = list(dict.fromkeys(segment for entry in found for segment in entry.log))
+            self._begin_anew(checkpoint, Entry(shape, log, marks))
+        return Shown(log, {mark.seq: mark.checksum for mark in marks})
+
+    def _fence(self) -> None:
+        """Takes the journals of earlier attempts over; nothing appears through their folders any more. Of two attempts
+        that do this at once the older one sees the folder of the newer, or has its own emptied."""
+        assert self._attempt is not None
+        try:
+            os.mkdir(self._attempt_folder)
+        except FileExistsError:
+            self._refuse(self._attempt_folder)
+        attempts = {_attempt_of(name): name for name in os.listdir(self._own_folder)}
+        newest = max(attempts)
+        if newest > self._attempt:
+            raise SinkError(
+                f"{os.path.join(self._own_folder, attempts[newest])}: attempt {self._attempt} of {self.ctx.task} has "
+                "been replaced, or another run has written here: move the results away or choose another folder"
+            )
+        for attempt, name in sorted(attempts.items()):
+            if attempt < self._attempt:
+                self._empty(os.path.join(self._own_folder, name))
+
+    def _empty(self, folder: str) -> None:
+        """Its owner may go on making files, until it is removed."""
+        while os.path.exists(folder):
+            with suppress(FileNotFoundError):
+                for name in os.listdir(folder):
+                    if name.startswith("rows"):
+                        os.unlink(os.path.join(folder, name))
+                    else:
+                        os.rename(os.path.join(folder, name), os.path.join(self._attempt_folder, name))
+            try:
+                os.rmdir(folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+
+    def _check(self, checkpoint: int) -> None:
+        """Whatever is out since ``checkpoint`` must be this job's, and of tasks that there are still."""
+        since = self._entries(checkpoint, any_shape=True)
+        shapes = {mark.epoch: entry.shape for entry in since for mark in entry.marks}
+        for name in sorted(os.listdir(self._folder)):
+            found, path = self._of_operator.fullmatch(name), os.path.join(self._folder, name)
+            if found is None or int(found[2]) < checkpoint or not os.path.getsize(path):
+                continue
+            index, epoch = int(found[1]), int(found[2])
+            if index == self.ctx.task.index and epoch not in shapes:
+                self._refuse(path)
+            if index >= self.ctx.parallelism or (index == self.ctx.task.index and shapes[epoch] != self._shape):
+                raise SinkError(
+                    f"{path} has rows since checkpoint {checkpoint}, which only tasks of the parallelism that wrote "
+                    "them can repeat: resume with that, or move the results away and start anew with --fresh"
+                )
+
+    def _epochs_since(self, checkpoint: int) -> list[int]:
+        found = (self._of_operator.fullmatch(name) for name in os.listdir(self._folder))
+        own = [int(match[2]) for match in found if match and int(match[1]) == self.ctx.task.index]
+        return sorted(epoch for epoch in own if epoch >= checkpoint)
+
+    def _detach(self, epoch: int) -> None:
+        """Whoever wrote to the file goes on writing to one without a name. What was still seen goes into the copy."""
+        path, copy = self._path(epoch), os.path.join(self._attempt_folder, f"rows-{epoch}")
+        file = io.FileIO(copy, "x+")
+        with open(path, "rb") as former:
+            _copy_rest(former, file)
+            os.rename(copy, path)
+            _copy_rest(former, file)
+        self._files[epoch] = _Growing(0, file)
+
+    def _entries(self, checkpoint: int, any_shape: bool = False) -> Iterator[Entry]:
+        for name in sorted(os.listdir(self._attempt_folder)):
+            _, _, epoch = name.rpartition("-")
+            if not name.startswith("rows") and int(epoch) >= checkpoint:
+                found = entries(os.path.join(self._attempt_folder, name))
+                yield from (entry for entry in found if any_shape or entry.shape == self._shape)
+
+    def _cut(self, marks: dict[int, Mark]) -> list[Mark]:
+        """Keeps the pieces that are out whole, up to the first that is not; files end with the last kept."""
+        kept: list[Mark] = []
+        for _, mark in sorted(marks.items()):
+            growing = self._files.get(mark.epoch)
+            if growing is None or growing.file is None or not _is_whole(growing.file, growing.size_bytes, mark):
+                break
+            self._files[mark.epoch] = _Growing(mark.stop, growing.file)
+            kept.append(mark)
+        for size_bytes, file in self._files.values():
+            if file is not None:
+                file.truncate(size_bytes)
+                file.seek(size_bytes)
+                os.fsync(file.fileno())
+        return kept
+
+    def _begin_anew(self, checkpoint: int, entry: Entry) -> None:
+        """The journal of this attempt holds all; those of earlier ones, which their writers may still add to, go before
+        this attempt decides anything."""
+        earlier = os.listdir(self._attempt_folder)
+        if entry.log or entry.marks:
+            add_entry(self._journal(checkpoint), entry)
+        for name in earlier:
+            os.unlink(os.path.join(self._attempt_folder, name))
+        flush_folder(self._attempt_folder)
+        flush_folder(self._folder)
+
+    # ---- writing
+
+    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece]) -> None:
+        at, file = self._files.get(epoch, _Growing(0))
+        content, marks = [], []
+        for piece in pieces:
+            encoded = self._encode(piece.rows, first=at == 0)
+            digest = xxhash.xxh3_64_intdigest(encoded)
+            marks.append(Mark(piece.seq, epoch, at, at + len(encoded), piece.checksum, digest))
+            content.append(encoded)
+            at += len(encoded)
+        with named_errors(self._path(epoch)):
+            add_entry(self._journal(epoch), Entry(self._shape, list(log), marks))
+            file = file or self._new_file(epoch)
+            write_all(file, b"".join(content))
+        self._files[epoch] = _Growing(at, file)
+
+    def settle(self) -> None:
+        with named_errors(self._folder):
+            for _, file in self._files.values():
+                if file is not None:
+                    os.fdatasync(file.fileno())
+
+    def _encode(self, rows: pa.RecordBatch, first: bool) -> bytes:
+        made = io.BytesIO()
+        with named_errors(self._folder):
+            if self._format == "jsonl":
+                pl.DataFrame(pl.from_arrow(rows)).write_ndjson(made)
+            else:
+                pa_csv.write_csv(rows, made, pa_csv.WriteOptions(include_header=first))
+        return made.getvalue()
+
+    def _journal(self, epoch: int) -> io.FileIO:
+        if epoch not in self._journals:
+            self._journals[epoch] = self._made(f"{self._attempt}-{epoch}")
+            flush_folder(self._attempt_folder)
+        return self._journals[epoch]
+
+    def _new_file(self, epoch: int) -> io.FileIO:
+        name, path = f"rows-{epoch}", self._path(epoch)
+        file = self._made(name)
+        try:
+            os.link(os.path.join(self._attempt_folder, name), path)
+        except FileExistsError:
+            self._refuse(path)
+        except FileNotFoundError:
+            self._give_up()
+        os.unlink(os.path.join(self._attempt_folder, name))
+        flush_folder(self._folder)
+        return file
+
+    def _made(self, name: str) -> io.FileIO:
+        try:
+            return io.FileIO(os.path.join(self._attempt_folder, name), "x")
+        except FileNotFoundError:
+            self._give_up()
+
+    def forget(self, checkpoint: int) -> None:
+        for epoch in [epoch for epoch in self._journals if epoch < checkpoint]:
+            self._journals.pop(epoch).close()
+            with named_errors(self._attempt_folder), suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._attempt_folder, f"{self._attempt}-{epoch}"))
+        for epoch in [epoch for epoch in self._files if epoch < checkpoint]:
+            file = self._files.pop(epoch).file
+            if file is not None:
+                file.close()
+
+    # ---- names
+
+    @property
+    def _attempt_folder(self) -> str:
+        return os.path.join(self._own_folder, str(self._attempt))
+
+    def _path(self, epoch: int) -> str:
+        return os.path.join(self._folder, f"{self._owner}-{epoch}.{self._format}")
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise SinkError(f"{path} exists, written by another run: move the results away or choose another folder")
+
+    def _give_up(self) -> NoReturn:
+        raise SinkError(f"attempt {self._attempt} of {self.ctx.task} has been replaced: it writes nothing any more")
+
+
+def _copy_rest(former: IO[bytes], file: io.FileIO) -> None:
+    while content := former.read(_COPIED_BYTES):
+        write_all(file, content)
+
+
+def _is_whole(file: io.FileIO, start: int, mark: Mark) -> bool:
+    if mark.start != start:
+        return False
+    return xxhash.xxh3_64_intdigest(os.pread(file.fileno(), mark.stop - start, start)) == mark.digest
+
+
+def _attempt_of(name: str) -> Attempt:
+    generation, _, counter = name.partition(".")
+    return Attempt(int(generation), int(counter))

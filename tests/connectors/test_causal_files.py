@@ -1,0 +1,278 @@
+"""Causal files: rows are there at once, survive a death at any byte, and are never touched by who was replaced."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from clonos_py.connectors import FileSink, read_results
+from clonos_py.model.errors import GraphError, SinkError
+from clonos_py.model.ids import Attempt
+from clonos_py.model.operators import CausalSink, Piece, Shown
+from clonos_py.model.record import Money, Record
+from clonos_py.model.record_codec import encode
+from clonos_py.model.segments import Segment
+from tests.connectors.contexts import opened
+
+SHAPE = "out=1"
+FORMATS = ["jsonl", "csv"]
+
+
+class Hot(Record):
+    auction: int
+    price: Money
+    note: str | None = None
+
+
+def piece(seq: int, *auctions: int) -> Piece:
+    rows = encode([Hot(a, Decimal(a), f'"a\n{a}' if a % 2 else None) for a in auctions], Hot.schema())
+    return Piece(seq, 1_000 + seq, rows)
+
+
+def log(*starts: int, epoch: int = 0) -> list[Segment]:
+    return [Segment(0, epoch, 0, start, 1, b"%d" % start) for start in starts]
+
+
+def sink(folder: Path, file_format: str = "jsonl", **place: Any) -> CausalSink:
+    definition = pickle.loads(pickle.dumps(FileSink(str(folder), file_format, delivery="causal")))
+    return cast("CausalSink", opened(definition.create(Hot.schema()), **place))
+
+
+def claimed(folder: Path, counter: int, checkpoint: int = 0, **more: Any) -> tuple[CausalSink, Shown]:
+    made = sink(folder, more.pop("file_format", "jsonl"), **more)
+    return made, made.claim(Attempt(1, counter), checkpoint, SHAPE)
+
+
+def visible(folder: Path) -> list[int]:
+    return [int(row["auction"]) for row in read_results(str(folder))]
+
+
+def journals(folder: Path) -> list[str]:
+    return sorted(str(path.name) for path in (folder / ".causal" / "out-0").rglob("*-*"))
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_rows_are_visible_as_soon_as_they_are_written(tmp_path: Path, file_format: str) -> None:
+    writer, shown = claimed(tmp_path, 1, file_format=file_format)
+    assert shown == Shown([], {})
+    writer.append(0, log(0), [piece(0, 1, 2), piece(1, 3)])
+    assert visible(tmp_path) == [1, 2, 3]
+    writer.append(0, log(1), [piece(2, 4)])
+    writer.append(1, log(2, epoch=1), [piece(3, 5)])
+    assert visible(tmp_path) == [1, 2, 3, 4, 5]
+    assert {name.name for name in tmp_path.iterdir()} == {".causal", f"out-0-0.{file_format}", f"out-0-1.{file_format}"}
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_the_next_attempt_learns_what_is_out_and_goes_on_after_it(tmp_path: Path, file_format: str) -> None:
+    first, _ = claimed(tmp_path, 1, file_format=file_format)
+    first.append(0, log(0, 1), [piece(0, 1), piece(1, 2)])
+    second, shown = claimed(tmp_path, 2, file_format=file_format)
+    assert shown == Shown(log(0, 1), {0: 1_000, 1: 1_001})
+    second.append(0, log(2), [piece(2, 3)])
+    assert claimed(tmp_path, 3, file_format=file_format)[1] == Shown(log(0, 1, 2), {0: 1_000, 1: 1_001, 2: 1_002})
+    assert visible(tmp_path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_death_at_any_byte_leaves_whole_pieces_whose_determinants_are_known(tmp_path: Path, file_format: str) -> None:
+    whole = tmp_path / "whole"
+    first, _ = claimed(whole, 1, file_format=file_format)
+    sizes = [(0, 0)]
+    rows, journal = whole / f"out-0-0.{file_format}", whole / ".causal" / "out-0" / "1.1" / "1.1-0"
+    for seq in range(3):
+        first.append(0, log(seq), [piece(seq, 2 * seq + 1, 2 * seq + 2)])
+        sizes.append((journal.stat().st_size, rows.stat().st_size))
+    for seq in range(3):
+        torn_journals = [(size, sizes[seq][1]) for size in range(sizes[seq][0], sizes[seq + 1][0], 13)]
+        torn_rows = [(sizes[seq + 1][0], size) for size in range(sizes[seq][1], sizes[seq + 1][1], 5)]
+        for journal_bytes, rows_bytes in torn_journals + torn_rows:
+            torn = tmp_path / "torn"
+            shutil.copytree(whole, torn)
+            os.truncate(torn / journal.relative_to(whole), journal_bytes)
+            os.truncate(torn / rows.relative_to(whole), rows_bytes)
+            second, shown = claimed(torn, 2, file_format=file_format)
+            assert set(shown.checksums) == set(range(seq))
+            assert set(log(*range(seq))) <= set(shown.log)
+            assert visible(torn) == list(range(1, 2 * seq + 1))
+            second.append(0, log(seq), [piece(seq, 77)])
+            assert visible(torn) == [*range(1, 2 * seq + 1), 77]
+            shutil.rmtree(torn)
+
+
+def test_a_complete_checkpoint_drops_journals_and_keeps_rows(tmp_path: Path) -> None:
+    writer, _ = claimed(tmp_path, 1)
+    writer.append(0, log(0), [piece(0, 1)])
+    writer.append(1, log(1, epoch=1), [piece(1, 2)])
+    assert journals(tmp_path) == ["1.1-0", "1.1-1"]
+    committable = writer.prepare(1)
+    assert committable is not None
+    assert journals(tmp_path) == ["1.1-0", "1.1-1"]
+    writer.commit(committable)
+    assert journals(tmp_path) == ["1.1-1"]
+    assert visible(tmp_path) == [1, 2]
+    assert claimed(tmp_path, 2, checkpoint=1)[1] == Shown(log(1, epoch=1), {1: 1_001})
+
+
+def test_logs_from_before_the_restart_point_are_not_told(tmp_path: Path) -> None:
+    """The process died after the manifest was written and before it heard of that."""
+    writer, _ = claimed(tmp_path, 1)
+    writer.append(0, log(0), [piece(0, 1)])
+    second, shown = claimed(tmp_path, 2, checkpoint=1)
+    assert shown == Shown([], {})
+    second.append(1, log(1, epoch=1), [piece(1, 2)])
+    assert visible(tmp_path) == [1, 2]
+
+
+def test_what_a_replaced_attempt_writes_is_never_seen(tmp_path: Path) -> None:
+    zombie, _ = claimed(tmp_path, 1)
+    zombie.append(0, log(0), [piece(0, 1)])
+    second, _ = claimed(tmp_path, 2)
+    zombie.append(0, log(1), [piece(1, 66)])
+    assert visible(tmp_path) == [1]
+    second.append(0, log(1), [piece(1, 2)])
+    zombie.append(0, log(2), [piece(2, 67)])
+    with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced: it writes nothing any more"):
+        zombie.append(1, log(3, epoch=1), [piece(3, 68)])
+    zombie.forget(5)
+    assert visible(tmp_path) == [1, 2]
+    assert claimed(tmp_path, 3)[1] == Shown(log(0, 1), {0: 1_000, 1: 1_001})
+
+
+def test_what_was_seen_just_before_the_output_was_taken_over_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replaced attempt writes at the worst moment: its file is copied, and not yet replaced."""
+    zombie, _ = claimed(tmp_path, 1)
+    zombie.append(0, log(0), [piece(0, 1)])
+    rename = os.rename
+
+    def late(source: str, target: str) -> None:
+        if target.endswith("jsonl"):
+            zombie.append(0, log(1), [piece(1, 2)])
+            assert visible(tmp_path) == [1, 2]
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    assert claimed(tmp_path, 2)[1] == Shown(log(0, 1), {0: 1_000, 1: 1_001})
+    assert visible(tmp_path) == [1, 2]
+
+
+def test_an_attempt_that_comes_too_late_takes_nothing_over(tmp_path: Path) -> None:
+    claimed(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
+    newest, _ = claimed(tmp_path, 3)
+    with pytest.raises(SinkError, match=r"attempt 1\.2 of out\[0\] has been replaced"):
+        claimed(tmp_path, 2)
+    newest.append(0, log(1), [piece(1, 2)])
+    assert visible(tmp_path) == [1, 2]
+    assert claimed(tmp_path, 4)[1].checksums == {0: 1_000, 1: 1_001}
+
+
+def test_an_attempt_that_comes_too_late_leaves_the_journals_to_the_newer(tmp_path: Path) -> None:
+    claimed(tmp_path, 1)[0].append(0, log(0), [piece(0, 1)])
+    (tmp_path / ".causal" / "out-0" / "1.10").mkdir()
+    with pytest.raises(SinkError, match=r"1\.10: attempt 1\.2 of out\[0\] has been replaced"):
+        claimed(tmp_path, 2)
+    assert [path.name for path in (tmp_path / ".causal" / "out-0" / "1.1").iterdir()] == ["1.1-0"]
+
+
+@pytest.mark.parametrize("step", ["_detach", "_cut", "_begin_anew"])
+def test_a_death_while_taking_over_is_healed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    first, _ = claimed(tmp_path, 1)
+    first.append(0, log(0), [piece(0, 1)])
+    first.append(1, log(1, epoch=1), [piece(1, 2)])
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    second = sink(tmp_path)
+    with monkeypatch.context() as dying:
+        dying.setattr(second, step, die)
+        with pytest.raises(KeyboardInterrupt):
+            second.claim(Attempt(1, 2), 0, SHAPE)
+    assert claimed(tmp_path, 3)[1] == Shown([*log(0), *log(1, epoch=1)], {0: 1_000, 1: 1_001})
+    assert visible(tmp_path) == [1, 2]
+
+
+def test_a_replaced_attempt_makes_no_file_while_it_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has made the file of a new epoch, and is about to give it its name."""
+    zombie, _ = claimed(tmp_path, 1)
+    link = os.link
+
+    def late(source: str, target: str) -> None:
+        claimed(tmp_path, 2)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    with pytest.raises(SinkError, match="has been replaced"):
+        zombie.append(0, log(0), [piece(0, 66)])
+    assert visible(tmp_path) == []
+
+
+def test_results_of_two_runs_are_never_mixed(tmp_path: Path) -> None:
+    writer, _ = claimed(tmp_path, 1)
+    writer.append(0, log(0), [piece(0, 1)])
+    with pytest.raises(SinkError, match=r"1\.1 exists, written by another run: move the results away or choose"):
+        claimed(tmp_path, 1)
+    shutil.rmtree(tmp_path / ".causal")
+    with pytest.raises(SinkError, match=r"out-0-0\.jsonl exists, written by another run: move the results away"):
+        claimed(tmp_path, 1)
+    assert visible(tmp_path) == [1]
+
+
+def test_tasks_of_another_parallelism_cannot_repeat_what_is_out(tmp_path: Path) -> None:
+    writer, _ = claimed(tmp_path, 1)
+    writer.append(1, log(0, epoch=1), [piece(0, 1)])
+    with pytest.raises(SinkError, match=r"has rows since checkpoint 1, which only tasks of the parallelism that wrote"):
+        sink(tmp_path).claim(Attempt(1, 2), 1, "out=2")
+    sink(tmp_path).claim(Attempt(1, 3), 2, "out=2")
+
+
+def test_fewer_tasks_do_not_overlook_what_the_others_have_written(tmp_path: Path) -> None:
+    writer, _ = claimed(tmp_path, 1, index=1, parallelism=2)
+    writer.append(1, log(0, epoch=1), [piece(0, 1)])
+    with pytest.raises(SinkError, match=r"out-1-1\.jsonl has rows since checkpoint 1"):
+        claimed(tmp_path, 1, checkpoint=1)
+
+
+def test_a_damaged_journal_of_another_version_is_told(tmp_path: Path) -> None:
+    writer, _ = claimed(tmp_path, 1)
+    writer.append(0, log(0), [piece(0, 1)])
+    rows = tmp_path / "out-0-0.jsonl"
+    rows.write_bytes(rows.read_bytes().replace(b"1", b"2", 1))
+    assert claimed(tmp_path, 2)[1].checksums == {}, "what is not what was written is written again"
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_results_are_read_while_a_row_is_being_written(tmp_path: Path, file_format: str) -> None:
+    writer, _ = claimed(tmp_path, 1, file_format=file_format)
+    writer.append(0, log(0), [piece(0, 1, 2)])
+    whole = (tmp_path / f"out-0-0.{file_format}").read_bytes()
+    writer.append(0, log(1), [piece(1, 3)])
+    end = (tmp_path / f"out-0-0.{file_format}").stat().st_size
+    for size in range(len(whole), end):
+        os.truncate(tmp_path / f"out-0-0.{file_format}", size)
+        assert visible(tmp_path) == [1, 2]
+
+
+def test_a_format_that_does_not_grow_is_refused() -> None:
+    with pytest.raises(GraphError, match="whose files can be read while they grow, jsonl or csv; parquet needs"):
+        FileSink("out", "parquet", delivery="causal")
+    with pytest.raises(GraphError, match="unknown delivery 'twice'; choose one of transactional, causal"):
+        FileSink("out", delivery=cast("Any", "twice"))
+
+
+def test_the_rows_of_a_piece_are_as_the_schema_says(tmp_path: Path) -> None:
+    writer, _ = claimed(tmp_path, 1, file_format="csv")
+    writer.append(0, log(0), [piece(0, 1)])
+    assert (tmp_path / "out-0-0.csv").read_text() == '"auction","price","note"\n1,1.00,"""a\n1"\n'
+    assert isinstance(piece(0, 1).rows, pa.RecordBatch)

@@ -1,0 +1,89 @@
+"""Files whose rows are visible at once: jobs are killed as a whole and run again, processes die within them, and every
+row that anybody could see stays as it was."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from clonos_py.connectors.files import read_results
+from tests.jobs import test_resuming as resuming
+from tests.jobs.test_resuming import Arguments
+
+JOB = re.sub(r'(FileSink\(f"\{folder\}/out/(left|right|windows)")\)', r'\1, delivery="causal")', resuming.JOB)
+SELDOM = JOB.replace('checkpoint_interval="50ms"', 'checkpoint_interval="300ms"')
+
+command = resuming.command
+"""A fixture."""
+
+
+def seen(folder: Path) -> list[dict[str, Any]]:
+    left = folder / "out" / "left"
+    return read_results(str(left)) if left.exists() else []
+
+
+def size_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in (folder / "out" / "left").glob("*.jsonl"))
+
+
+def killed_after(command: list[str], more_bytes: int, folder: Path) -> None:
+    enough = size_bytes(folder) + more_bytes
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and size_bytes(folder) < enough:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL, "it was over before"
+
+
+def test_what_was_seen_stays_whenever_the_whole_job_is_killed(command: Arguments, tmp_path: Path) -> None:
+    (tmp_path / "resumed.py").write_text(SELDOM)
+    before: list[dict[str, Any]] = []
+    for _ in range(4):
+        killed_after(command("--parallelism", "2"), 8_000, tmp_path)
+        before = unchanged(before, tmp_path)
+    resuming.finished(command("--parallelism", "2"))
+    unchanged(before, tmp_path)
+    assert " 0 rows read" in resuming.finished(command("--parallelism", "2"))
+    resuming.check(tmp_path)
+
+
+def unchanged(before: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    now = seen(folder)
+    rows = {row["id"]: row for row in now}
+    assert len(rows) == len(now)
+    assert all(rows[row["id"]] == row for row in before), "a row that was seen is another now"
+    return now
+
+
+def test_tasks_of_another_number_do_not_take_over_what_they_cannot_repeat(command: Arguments, tmp_path: Path) -> None:
+    (tmp_path / "resumed.py").write_text(SELDOM.replace("300ms", "1h"))
+    killed_after(command("--parallelism", "2"), 8_000, tmp_path)
+    message = resuming.refused(command("--parallelism", "3"))
+    assert "which only tasks of the parallelism that wrote them can repeat: resume with that" in message
+    resuming.finished(command("--parallelism", "2"))
+    resuming.check(tmp_path)
+
+
+def test_tasks_that_die_are_repeated(command: Arguments, tmp_path: Path) -> None:
+    (tmp_path / "resumed.py").write_text(JOB)
+    kills = ("--kill", "left[0]@100ms", "--kill", "right[0]@150ms", "--kill", "left[0]@300ms")
+    told = resuming.finished(command(*kills))
+    assert "rolled back" not in told
+    resuming.check(tmp_path)
+
+
+def test_it_may_be_watched_while_it_runs(command: Arguments, tmp_path: Path) -> None:
+    """No checkpoint is complete before the end."""
+    (tmp_path / "resumed.py").write_text(SELDOM.replace("300ms", "1h"))
+    with subprocess.Popen(command(), stderr=subprocess.DEVNULL) as process:
+        lengths = set()
+        while process.poll() is None:
+            lengths.add(len(seen(tmp_path)))
+            time.sleep(0.05)
+    assert process.returncode == 0
+    assert len(lengths) > 5
+    resuming.check(tmp_path)
