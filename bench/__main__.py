@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import click
 
-from clonos_py.bench import determinants, digests, memory, overhead, recovery, soak, speed
+from clonos_py.bench import determinants, digests, memory, overhead, recovery, sinks, soak, speed
 
-_SCRIPTS = (speed.command, overhead.command, determinants.command, recovery.command)
+_SCRIPTS = (speed.command, overhead.command, determinants.command, recovery.command, sinks.command)
 
 
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command, memory.command, soak.command))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
-    """Throughput, overhead, determinants and recovery of the Nexmark queries."""
+    """Throughput, overhead, determinants and recovery of the Nexmark queries, and the latency of sinks."""
     if ctx.invoked_subcommand is None:
         for script in _SCRIPTS:
             click.echo(f"{script.name}: {script.help}")

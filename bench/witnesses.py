@@ -1,6 +1,6 @@
 """The two-witness job in the public DSL: every record gets a random number, a time and an HTTP answer that the server
-never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks. Had a recovery
-changed anything that somebody had already seen, they would disagree."""
+never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks, a causal one
+and a transactional one. Had a recovery changed anything that somebody had already seen, they would disagree."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def witnesses(server: str, folder: str, total: int, rate: float) -> Job:
 
     job = Job("witnesses")
     enriched = job.source(PacedNumbers(total, rate)).named("numbers").rebalance().map(enrich).named("enrich")
-    enriched.rebalance().sink(FileSink(f"{folder}/left", format="jsonl")).named("left")
+    enriched.rebalance().sink(FileSink(f"{folder}/left", format="jsonl", delivery="causal")).named("left")
     ranked = enriched.key_by("key").process(Rank).named("rank")
     ranked.sink(FileSink(f"{folder}/right", format="jsonl")).named("right")
     return job

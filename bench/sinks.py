@@ -1,0 +1,215 @@
+"""How soon a row can be read from the output, for each delivery of a sink: from its creation in the source until
+another process has read it.
+
+    numbers (paced) --rebalance--> stamp (a random number each) --rebalance--> sink
+
+Transactional rows wait for the checkpoint that covers them. Causal ones wait for their determinants to be on disk. The
+idempotent sink replaces rows by key in a database, as users' own sinks do, which is exactly-once only for values that
+do not change when they are computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+
+from clonos_py import Context, Job, Record
+from clonos_py.bench.tables import show
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.connectors import FileSink
+from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
+from clonos_py.model.operators import End, OperatorContext, Output, Read, Sink, Source, Wait
+from clonos_py.runtime.launch import run_job
+
+_PAUSE_S = 0.0005
+"""Between two looks at the output."""
+_PATIENCE_S = 120.0
+
+
+class Number(Record):
+    id: int
+    created: int
+
+
+class Stamped(Record):
+    id: int
+    created: int
+    random: float
+
+
+class _Numbers(Source):
+    def __init__(self, total: int, rate: float) -> None:
+        self._total, self._interval_us = total, 1e6 / rate
+        self._position, self._origin_us = 0, 0.0
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._total = self._total if index == 0 else 0
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._position, self._origin_us = positions.get(0, 0), 0.0
+
+    def poll(self, now: int) -> Read | Wait | End:
+        if self._position == self._total:
+            return End()
+        self._origin_us = self._origin_us or now - self._position * self._interval_us
+        due = min(int((now - self._origin_us) / self._interval_us), self._total)
+        if due <= self._position:
+            return Wait(int(self._origin_us + (self._position + 1) * self._interval_us) + 1)
+        return self.reread(0, self._position, due)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        self._position = stop
+        ids = np.arange(start, stop)
+        created = (self._origin_us + (ids + 1) * self._interval_us).astype(np.int64)
+        rows = pa.record_batch({"id": ids, "created": created}, schema=Number.schema())
+        return Read(partition, start, stop, (rows,), last=stop == self._total)
+
+
+class _PacedNumbers(SourceDefinition):
+    def __init__(self, total: int, rate: float) -> None:
+        self.schemas = (Number.schema(),)
+        self._total, self._rate = total, rate
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        return _Numbers(self._total, self._rate)
+
+
+class _DatabaseSink(SinkDefinition):
+    """Replaces rows by their id."""
+
+    delivery = Delivery.IDEMPOTENT
+
+    def __init__(self, folder: str) -> None:
+        self._path = f"{folder}/rows.sqlite"
+
+    def create(self, schema: pa.Schema) -> Sink:
+        return _DatabaseWriter(self._path)
+
+
+class _DatabaseWriter(Sink):
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._database = sqlite3.connect(self._path, check_same_thread=False, timeout=30.0)
+        self._database.execute("pragma journal_mode = wal")
+        self._database.execute("create table if not exists rows (id integer primary key, created integer, random real)")
+        self._database.commit()
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        found = zip(*(rows.column(name).to_pylist() for name in ("id", "created", "random")), strict=True)
+        self._database.executemany("insert or replace into rows values (?, ?, ?)", found)
+        self._database.commit()
+
+    def close(self) -> None:
+        self._database.close()
+
+
+_SINKS: dict[Delivery, Callable[[str], SinkDefinition]] = {
+    Delivery.IDEMPOTENT: _DatabaseSink,
+    Delivery.TRANSACTIONAL: partial(FileSink, format="jsonl"),
+    Delivery.CAUSAL: partial(FileSink, format="jsonl", delivery="causal"),
+}
+
+
+def stamp(number: Number, ctx: Context) -> Stamped:
+    return Stamped(number.id, number.created, ctx.random.random())
+
+
+def observe(folder: str, delivery: Delivery, total: int) -> list[float]:
+    """Reads rows as they become visible; the milliseconds since the creation of each."""
+    look = _database_rows(folder) if delivery is Delivery.IDEMPOTENT else _file_rows(folder)
+    latencies_ms: list[float] = []
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(latencies_ms) < total and time.monotonic() < deadline:
+        created = next(look)
+        now_us = time.time_ns() // 1_000
+        latencies_ms += [(now_us - at_us) / 1_000 for at_us in created]
+        time.sleep(_PAUSE_S)
+    return latencies_ms
+
+
+def _file_rows(folder: str) -> Iterator[list[int]]:
+    """When those rows were created that have become visible since the last look."""
+    read: dict[Path, int] = {}
+    while True:
+        found: list[int] = []
+        for path in Path(folder).glob("*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(read.get(path, 0))
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            read[path] = read.get(path, 0) + len(whole)
+            found += [json.loads(line)["created"] for line in whole.splitlines()]
+        yield found
+
+
+def _database_rows(folder: str) -> Iterator[list[int]]:
+    """Of rows that come in the order of their ids, from each of the tasks."""
+    seen: set[int] = set()
+    database: sqlite3.Connection | None = None
+    while True:
+        if database is None and Path(folder, "rows.sqlite").exists():
+            database = sqlite3.connect(f"{folder}/rows.sqlite", timeout=30.0)
+        try:
+            low = max(seen, default=0) - 1_000
+            rows = database.execute("select id, created from rows where id > ?", (low,)).fetchall() if database else []
+        except sqlite3.OperationalError:
+            rows = []
+        fresh = [row for row in rows if row[0] not in seen]
+        seen.update(row[0] for row in fresh)
+        yield [row[1] for row in fresh]
+
+
+def measure(delivery: Delivery, seconds: float, rate: int, given: Mapping[str, Any]) -> list[float]:
+    """The latencies of one run, in milliseconds."""
+    total = int(seconds * rate)
+    settings = resolved({"parallelism": 2, "checkpoint_interval": "5s"}, dict(given))
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(f"sinks-{delivery}")
+        rows = job.source(_PacedNumbers(total, rate)).rebalance().map(stamp).rebalance()
+        rows.sink(_SINKS[delivery](folder)).named("out")
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            pool.submit(observe, folder, delivery, 0).result()  # it takes a while to come up
+            seen = pool.submit(observe, folder, delivery, total)
+            run_job(job, settings, lambda event: None)
+            return seen.result()
+
+
+def rows(seconds: float, rate: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A line of the table for each delivery."""
+    for delivery in _SINKS:
+        latencies_ms = measure(delivery, seconds, rate, given)
+        shares = np.percentile(latencies_ms, [50, 95, 99, 100])
+        yield delivery.value, f"{len(latencies_ms):,}", *(f"{share:,.1f}" for share in shares)
+
+
+def run(seconds: float, rate: int, **given: Any) -> None:
+    """Measures and prints."""
+    title = f"From a row's creation until it can be read, {rate:,} rows/s, milliseconds"
+    show(title, ("delivery", "rows", "median", "95%", "99%", "max"), rows(seconds, rate, given))
+
+
+command = click.Command(
+    "sinks",
+    callback=run,
+    params=[
+        click.Option(["--seconds"], type=float, default=20.0, show_default=True, help="How long to measure each."),
+        click.Option(["--rate"], type=int, default=2_000, show_default=True, help="Rows a second."),
+        *setting_options("parallelism", "runtime", "checkpoint_interval"),
+    ],
+    help="How soon rows can be read from an idempotent, a transactional and a causal sink.",
+)
