@@ -20,6 +20,8 @@ from clonos_py.runtime.ray.names import NAMESPACE
 
 SLEEP_S = 3.0
 """A stopped task wakes up after so long: it has been replaced by then."""
+_ANSWER_S = 20.0
+"""A coordinator that has been replaced may never answer."""
 
 
 class Fault(Enum):
@@ -69,7 +71,7 @@ class Harm:
     def do(self, fault: Fault, victims: Sequence[str]) -> None:
         """``victims``: tasks, the first of which is meant; who is to die besides comes next."""
         first, second = victims[0], victims[1]
-        with suppress(import_ray().exceptions.RayActorError, ValueError, LookupError, ProcessLookupError):
+        with suppress(import_ray().exceptions.RayActorError, TimeoutError, ValueError, LookupError, ProcessLookupError):
             match fault:
                 case Fault.TASK:
                     self._kill(first)
@@ -102,7 +104,7 @@ class Harm:
         return import_ray().get_actor(self.job, namespace=NAMESPACE)
 
     def _places(self) -> list[ProcessPlace]:
-        places: list[ProcessPlace] = import_ray().get(self._coordinator().processes.remote())
+        places: list[ProcessPlace] = import_ray().get(self._coordinator().processes.remote(), timeout=_ANSWER_S)
         return places
 
     def _pids(self, tasks: Sequence[str], active: bool) -> list[int]:
@@ -120,7 +122,7 @@ class Harm:
             self.done.kills += 1
 
     def _kill_coordinator(self) -> None:
-        self._kill_pids([import_ray().get(self._coordinator().pid.remote())])
+        self._kill_pids([import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)])
 
     def _replacement(self, task: str, gone: Sequence[int]) -> list[int]:
         """Who is the task instead, as soon as there is somebody."""
