@@ -14,7 +14,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
-from clonos_py.task.receiving import InputChannel
+from clonos_py.task.holding import Holding
 from tests.sim.worlds import KillOneAtATime, run
 from tests.unit.job.graphs import orphans_by_definition
 
@@ -74,7 +74,7 @@ def _no_orphans(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_received(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(InputChannel, "has_received", False)
+    patch.setattr(Holding, "_has_heard", lambda self, channel: False)
 
 
 @pytest.mark.parametrize("plant", [_no_orphans, _nothing_received], ids=["no orphans", "nothing received"])
