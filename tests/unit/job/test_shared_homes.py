@@ -46,9 +46,8 @@ def deployed(
 def recovered(stage: Stage, *failed: TaskId) -> list[JobInstruction]:
     """What follows when these tasks have failed and all survivors have answered."""
     since = len(stage.told)
-    for task in failed:
-        severs = sent(stage.say(ProcessDied(stage.process(task), "killed")), Sever)
-    stage.answer(severs)
+    severs = [sent(stage.say(ProcessDied(stage.process(task), "killed")), Sever) for task in failed]
+    stage.answer(severs[-1])
     assert stage.machine.state is JobState.RUNNING
     return stage.told[since:]
 
