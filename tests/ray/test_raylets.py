@@ -47,7 +47,7 @@ def counted(folder, standbys, kills, lose, **more):
     heard = Heard(lose)
     given = {"address": cluster.address, "kills": kills, "checkpoint_interval": "1s", **more}
     settings = resolve(command_line=given)
-    run(counting(folder, 8_000, 2_000.0, standbys=standbys), settings, heard)
+    run(counting(folder, 20_000, 2_000.0, standbys=standbys), settings, heard)
     found = [read_digest(f"{folder}/{witness}") for witness in ("rows", "near", "far")]
     return {"found": found, "places": heard.places, "activated": heard.activated, "rollbacks": heard.rollbacks}
 
@@ -80,7 +80,7 @@ def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) 
     first, second = told(LOST_AND_ALONE, tmp_path)
     for run in (first, second):
         rows, near, far = run["found"]
-        assert tuple(rows) == expected_digest(8_000)
+        assert tuple(rows) == expected_digest(20_000)
         assert near == far
         assert run["rollbacks"] == 0
     nodes = {node for _, _, node, _ in first["places"]}
@@ -97,7 +97,7 @@ def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) 
 def test_standbys_that_share_a_process_are_on_the_other_node_and_one_of_two_nodes_is_lost(tmp_path: Path) -> None:
     run = told(SHARED, tmp_path)
     rows, near, far = run["found"]
-    assert tuple(rows) == expected_digest(8_000)
+    assert tuple(rows) == expected_digest(20_000)
     assert near == far
     assert run["rollbacks"] == 0
     node_of = {task: node for task, active, node, _ in run["places"] if active}
