@@ -82,7 +82,8 @@ def test_a_kill_of_a_task_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Cluster, tmp_path: Path) -> None:
-    """A hung task is silent for the heartbeat timeout; when it wakes up it is nobody any more."""
+    """A hung task is silent for the heartbeat timeout, from its last sign of life on, which was up to a heartbeat (an
+    eighth) before it hung; when it wakes up it is nobody any more."""
     events: list[Event] = []
     hung: list[int] = []
 
@@ -102,7 +103,7 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
     deployed = next(event.at_us for event in events if isinstance(event, Deployed))
     detected = next(event.at_us for event in events if isinstance(event, Detected))
     assert activated == [TaskId("audit", 1)]
-    assert detected - deployed >= 1_900_000
+    assert detected - deployed >= 1_500_000
     assert of(events, RolledBack) == []
     assert_exactly_once(tmp_path, 12_000)
 
