@@ -17,8 +17,6 @@ from clonos_py.job.events import (
     JobInstruction,
     JobPolicy,
     KillProcess,
-    ManifestFailed,
-    ManifestWritten,
     OpenGeneration,
     ProcessDied,
     Report,
@@ -27,11 +25,11 @@ from clonos_py.job.events import (
     WriteManifest,
 )
 from clonos_py.job.machine import JobMachine
-from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Present, Promote, Started, Stop, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime.disk import complete
 from clonos_py.runtime.placement import Placement, Seat
 
 
@@ -221,13 +219,6 @@ class Coordination:
         self.after("control", (number, "from coordinator"), deliver)
 
     def _write_manifest(self, instruction: WriteManifest) -> None:
-        checkpoint = instruction.manifest.checkpoint
-        event: ManifestWritten | ManifestFailed
-        try:
-            self.store.write_manifest(instruction.manifest)
-            self.store.retire()
-            event = ManifestWritten(checkpoint)
-        except CheckpointError as problem:
-            event = ManifestFailed(checkpoint, str(problem))
+        event = complete(instruction.manifest, self.store)
         if not self._lost and instruction.manifest.generation == self.job.generation:
             self._coordinate(self.job.handle(event, self.now_us))

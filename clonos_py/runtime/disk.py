@@ -1,11 +1,16 @@
-"""What a process of a world asks of disks: snapshots of the job's store, retained frames on its own shelf."""
+"""What processes and the coordinator ask of storage, carried out, and what came of it: snapshots, manifests, retained
+frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import ManifestFailed, ManifestWritten
 from clonos_py.model.errors import CheckpointError
+from clonos_py.model.messages import Restore
+from clonos_py.model.snapshots import Manifest
+from clonos_py.model.state import Chunk
 from clonos_py.runtime.spill import FrameShelf, carry_out
 from clonos_py.task.instructions import LinkEvent, Load, Loaded, LoadFailed, Persist, Persisted, PersistFailed, Spilling
 
@@ -13,26 +18,38 @@ DiskWork = Load | Persist | Spilling
 
 
 def work(wish: DiskWork, store: SnapshotStore, shelf: FrameShelf) -> Iterator[LinkEvent]:
-    """Carries a wish out and says what came of it."""
+    """Carries out what a process of a world wishes, and says what came of it."""
     match wish:
-        case Load():
-            yield _load(wish, store)
+        case Load(restore):
+            yield load(restore, store)
         case Persist():
-            yield _persist(wish, store)
+            yield persist(wish, store)
         case _:
             yield from carry_out(wish, shelf)
 
 
-def _load(wish: Load, store: SnapshotStore) -> LinkEvent:
+def load(restore: Restore, store: SnapshotStore, known: Mapping[str, Chunk] | None = None) -> Loaded | LoadFailed:
+    """Chunks that are ``known`` (by location) are not read again."""
     try:
-        operators = {name: [store.read(h) for h in handles] for name, handles in wish.restore.operators.items()}
+        operators = {name: [store.read(h, known) for h in handles] for name, handles in restore.operators.items()}
     except CheckpointError as problem:
-        return LoadFailed(wish.restore, problem)
-    return Loaded(wish.restore, operators)
+        return LoadFailed(restore, problem)
+    return Loaded(restore, operators)
 
 
-def _persist(wish: Persist, store: SnapshotStore) -> LinkEvent:
+def persist(wish: Persist, store: SnapshotStore) -> Persisted | PersistFailed:
+    """Takes no time that it knows of: whoever has a clock fills that in."""
     try:
         return Persisted(store.write(wish.snapshot, wish.attempt), 0.0)
     except CheckpointError as problem:
         return PersistFailed(wish.snapshot.checkpoint, str(problem))
+
+
+def complete(manifest: Manifest, store: SnapshotStore, keep: int = 2) -> ManifestWritten | ManifestFailed:
+    """Writes a manifest, and deletes all but the ``keep`` newest checkpoints."""
+    try:
+        store.write_manifest(manifest)
+        store.retire(keep)
+    except CheckpointError as problem:
+        return ManifestFailed(manifest.checkpoint, str(problem))
+    return ManifestWritten(manifest.checkpoint)

@@ -22,8 +22,6 @@ from clonos_py.job.events import (
     JobEvent,
     JobInstruction,
     KillProcess,
-    ManifestFailed,
-    ManifestWritten,
     OpenGeneration,
     ProcessDied,
     Report,
@@ -32,10 +30,10 @@ from clonos_py.job.events import (
     WriteManifest,
 )
 from clonos_py.job.machine import JobMachine
-from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest
+from clonos_py.runtime.disk import complete
 from clonos_py.runtime.ray.restarts import Restarts
 
 _WAIT_S_MAX = 1.0
@@ -231,13 +229,7 @@ class JobLoop:
 
     def _write(self, manifest: Manifest) -> None:
         """On the writer's thread: heartbeats go on meanwhile."""
-        try:
-            self._store.write_manifest(manifest)
-            self._store.retire(self._checkpoints_kept)
-        except CheckpointError as problem:
-            self.put(ManifestFailed(manifest.checkpoint, str(problem)))
-        else:
-            self.put(ManifestWritten(manifest.checkpoint))
+        self.put(complete(manifest, self._store, self._checkpoints_kept))
 
 
 def _now_us() -> int:

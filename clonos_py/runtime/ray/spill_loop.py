@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from queue import SimpleQueue
+from collections.abc import Callable, Iterable
 
+from clonos_py.runtime.ray.request_loop import RequestLoop
 from clonos_py.runtime.spill import FrameShelf, carry_out
 from clonos_py.task.instructions import LinkEvent, Spilling
 
 
-class SpillLoop:
-    """One request after the other. ``run`` is the thread; ``put`` and ``stop`` may be called by any thread."""
+class SpillLoop(RequestLoop[Spilling]):
+    """Owns the shelf, which goes with the thread."""
 
     def __init__(
         self, shelf: FrameShelf, answer: Callable[[LinkEvent], None], fail: Callable[[BaseException], None]
     ) -> None:
-        """``answer`` takes results, ``fail`` what ended the thread."""
-        self._shelf, self._answer, self._fail = shelf, answer, fail
-        self._inbox: SimpleQueue[Spilling | None] = SimpleQueue()
+        super().__init__(answer, fail)
+        self._shelf = shelf
 
-    def put(self, request: Spilling) -> None:
-        self._inbox.put(request)
+    def _serve(self, request: Spilling) -> Iterable[LinkEvent]:
+        return carry_out(request, self._shelf)
 
-    def stop(self) -> None:
-        self._inbox.put(None)
-
-    def run(self) -> None:
-        """Until stopped."""
-        try:
-            while (request := self._inbox.get()) is not None:
-                for event in carry_out(request, self._shelf):
-                    self._answer(event)
-            self._shelf.close()
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
-            self._fail(problem)
+    def _close(self) -> None:
+        self._shelf.close()
