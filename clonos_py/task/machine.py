@@ -187,6 +187,7 @@ class TaskMachine:
             self._enter(TaskState.FINISHED)
 
     def _hand_over(self) -> None:
+        """Determinants wait for frames that depend on them, so that they make few and long segments."""
         cut = self._outputs.cut or self._outputs.shown
         produced = self._outputs.take(self._writer.cut() if cut or self._writer.full else None)
         if produced.log or cut:
