@@ -30,6 +30,7 @@ from clonos_py.job.events import (
     WriteManifest,
 )
 from clonos_py.job.machine import JobMachine
+from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -38,6 +37,17 @@ BUGS["triggers_are_not_logged"] = Bug(unlogged(Trigger))
 BUGS["source_reads_are_not_logged"] = Bug(unlogged(SourceRead))
 
 
+def _answer_live(patch: pytest.MonkeyPatch, question: str) -> None:
+    """The logged answer is taken from the log, and another one given."""
+    ask = getattr(Gate, question)
+
+    def answer_live(self: Gate, *asked: Any) -> Any:
+        ask(self, *asked)
+        return asked[-1]()
+
+    patch.setattr(Gate, question, answer_live)
+
+
 @BUGS.planted()
 def frames_taken_together_are_logged_one_by_one(patch: pytest.MonkeyPatch) -> None:
     record = Gate.record
@@ -66,13 +76,7 @@ def a_timer_is_logged_behind_the_event_that_came_next(patch: pytest.MonkeyPatch)
 
 @BUGS.planted()
 def random_seed_is_drawn_anew_on_replay(patch: pytest.MonkeyPatch) -> None:
-    seed = Gate.seed
-
-    def drawn_anew(self: Gate, live: Callable[[], int]) -> int:
-        seed(self, live)
-        return live()
-
-    patch.setattr(Gate, "seed", drawn_anew)
+    _answer_live(patch, "seed")
 
 
 @BUGS.planted()
@@ -82,24 +86,12 @@ def random_seed_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def time_is_read_anew_on_replay(patch: pytest.MonkeyPatch) -> None:
-    now = Gate.now
-
-    def read_anew(self: Gate, live: Callable[[], int]) -> int:
-        now(self, live)
-        return live()
-
-    patch.setattr(Gate, "now", read_anew)
+    _answer_live(patch, "now")
 
 
 @BUGS.planted()
 def services_are_asked_again_on_replay(patch: pytest.MonkeyPatch) -> None:
-    ask = Gate.ask
-
-    def asked_again(self: Gate, kind: str, live: Callable[[], Any]) -> Any:
-        ask(self, kind, live)
-        return live()
-
-    patch.setattr(Gate, "ask", asked_again)
+    _answer_live(patch, "ask")
 
 
 @BUGS.planted()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
 
 import pytest
 
-from clonos_py.causal.codec import LogCodec
-from clonos_py.causal.determinants import Determinant, Landmark, SourceRead, Trigger
+from clonos_py.causal.determinants import Landmark, SourceRead, Trigger
 from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt
@@ -29,9 +27,8 @@ from clonos_py.task.events import (
     WentOn,
 )
 from clonos_py.task.machine import TaskMachine
+from tests.unit.task.given import Given
 from tests.unit.task.plans import UP, Counting, Outside, keys, three
-
-K = TypeVar("K")
 
 INTERVAL_US = 50_000
 
@@ -45,12 +42,12 @@ def plan() -> PhysicalPlan:
     return replace(made, vertices=(replace(up, source=source, regenerates=True), *others))
 
 
-class Run:
+class Run(Given):
     """A source task that the test steps at times of its own."""
 
     def __init__(self, log: Sequence[Segment] = (), state: TakeState | None = None) -> None:
+        super().__init__()
         self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
-        self.events: list[Any] = []
         if state is not None:
             self.machine.offer(state)
         self.machine.offer(Begin(Attempt(1, 1), log, ()))
@@ -59,21 +56,6 @@ class Run:
         for _ in range(times):
             self.events += self.machine.step(now_us).events
         return self
-
-    def of(self, kind: type[K]) -> list[K]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def segments(self) -> list[Segment]:
-        """All that was logged. What no frame depends on yet is handed over for this."""
-        if (rest := self.machine._writer.cut()) is not None:
-            self.events.append(Produced(rest, ()))
-        return [event.log for event in self.of(Produced) if event.log is not None]
-
-    @property
-    def log(self) -> list[Determinant]:
-        codec = LogCodec()
-        return [determinant for segment in self.segments for determinant in codec.load(segment)]
 
     @property
     def frames(self) -> list[tuple[int, Frame]]:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import (
     Abort,
-    Determinant,
     Linger,
     Merged,
     Order,
@@ -39,22 +37,21 @@ from clonos_py.task.events import (
     TriggerCall,
 )
 from clonos_py.task.machine import TaskMachine
+from tests.unit.task.given import Given
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Counting, Outside, barrier, data, end, keys, three
-
-K = TypeVar("K")
 
 TWO_UP = three((2, 1, 1))
 MERGING = three(merge_rows=3)
 
 
-class Run:
-    """A task that the test steps; everything it gave is in ``events``."""
+class Run(Given):
+    """A task that the test steps."""
 
     def __init__(
         self, plan: PhysicalPlan = TWO_UP, which: TaskId = MIDDLE, log: Sequence[Segment] = (), aborted: Any = ()
     ) -> None:
+        super().__init__()
         self.machine = TaskMachine(plan, which, Outside(), linger_us=100)
-        self.events: list[Any] = []
         self.machine.offer(Begin(Attempt(1, 1), log, aborted))
 
     def offer(self, *items: Any) -> Run:
@@ -70,21 +67,6 @@ class Run:
             self.events += outcome.events
             wake_us = outcome.wake_us
         return wake_us
-
-    def of(self, kind: type[K]) -> list[K]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def segments(self) -> list[Segment]:
-        """All that was logged. What no frame depends on yet is handed over for this."""
-        if (rest := self.machine._writer.cut()) is not None:
-            self.events.append(Produced(rest, ()))
-        return [event.log for event in self.of(Produced) if event.log is not None]
-
-    @property
-    def log(self) -> list[Determinant]:
-        codec = LogCodec()
-        return [determinant for segment in self.segments for determinant in codec.load(segment)]
 
     @property
     def frames(self) -> list[Frame]:

@@ -11,8 +11,7 @@ from clonos_py.task import instructions as io
 from clonos_py.task.events import TaskState
 from clonos_py.task.link import LinkMachine
 from clonos_py.task.pressure import LinkLimits
-from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data
-from tests.unit.task.test_link import (
+from tests.unit.task.links import (
     FIRST,
     FROM_UP,
     PLAN,
@@ -25,6 +24,7 @@ from tests.unit.task.test_link import (
     subscribe,
     told,
 )
+from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data
 
 
 def present(link: LinkMachine) -> Present:

@@ -1,0 +1,89 @@
+"""The link of a task between two others, what is said to it, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from clonos_py.causal.codec import encode
+from clonos_py.causal.determinants import Order
+from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
+from clonos_py.model import messages as control
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Peer, Restore
+from clonos_py.model.segments import Segment
+from clonos_py.task import events as task
+from clonos_py.task import instructions as io
+from clonos_py.task.events import TaskState
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.pressure import LinkLimits
+from tests.unit.task.plans import MIDDLE, UP, data, three
+
+K = TypeVar("K")
+
+PLAN = three()
+INPUT, OUTPUT = PLAN.inputs[MIDDLE][0], PLAN.outputs[MIDDLE][0]
+FIRST, SECOND, THIRD = Attempt(1, 1), Attempt(1, 2), Attempt(1, 3)
+OWN_LOG = Segment(PLAN.tasks.index(MIDDLE), 0, 0, 0, 1, encode([Order(0, 1)]))
+UP_LOG = Segment(PLAN.tasks.index(UP), 0, 0, 0, 1, encode([Order(0, 1)]))
+FROM_UP, TO_DOWN = 10, 20
+"""Connections."""
+
+
+def of(instructions: list[io.Instruction], kind: type[K]) -> list[K]:
+    return [i for i in instructions if isinstance(i, kind)]
+
+
+def told(instructions: list[io.Instruction]) -> list[Any]:
+    return [i.message for i in of(instructions, io.Tell)]
+
+
+def handed(instructions: list[io.Instruction]) -> list[Any]:
+    return [i.item for i in of(instructions, io.Hand)]
+
+
+def standby(which: TaskId = MIDDLE, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+    return LinkMachine(PLAN, which, 5, PassThrough(), limits)
+
+
+def promote(attempt: Attempt = FIRST, restore: Restore = Restore(0)) -> control.Promote:  # noqa: B008 - frozen
+    return control.Promote(1, attempt, restore, [Peer(INPUT, "up:1", FIRST)])
+
+
+def opening(seq: int = 0, delta: tuple[Segment, ...] = ()) -> io.Arrived:
+    header = FrameHeader(seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, 0, list(delta))
+    return io.Arrived(FROM_UP, header, data(seq))
+
+
+def arrived(seq: int, *delta: Segment, checksum: int = 0) -> io.Arrived:
+    header = FrameHeader(seq, FrameKind.DATA, 0, 0, False, 0, 1, 0, checksum, 0, list(delta))
+    return io.Arrived(FROM_UP, header, data(seq, seq))
+
+
+def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0) -> io.Hello:
+    return io.Hello(PLAN.job, OUTPUT, receiver, sender, next_seq)
+
+
+def subscribe(sender: Attempt = FIRST, receiver: Attempt = FIRST, connection: int = TO_DOWN) -> io.Subscribed:
+    return io.Subscribed(connection, hello(sender, receiver))
+
+
+def connected(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+    """Promoted and connected, waiting for its log."""
+    link = standby(limits=limits)
+    (connect,) = of(link.handle(promote(attempt)), io.Connect)
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    link.handle(opening())
+    assert link.state is TaskState.FETCHING_DETERMINANTS
+    return link
+
+
+def running(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+    link = connected(attempt, limits)
+    link.handle(control.Replay(1, [], [], []))
+    link.handle(task.Entered(TaskState.RUNNING))
+    assert link.state is TaskState.RUNNING
+    return link
+
+
+def produced(*seqs: int, log: Segment | None = None) -> task.Produced:
+    return task.Produced(log, [(0, data(seq, seq)) for seq in seqs])
