@@ -33,7 +33,7 @@ def orphans(plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors
 def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[TaskId]) -> str:
     """For people."""
     origin, dependant = min(found.items())
-    depth = plan.depth if plan.sharing_depth < 0 else plan.sharing_depth
+    depth = plan.covered
     names = ", ".join(str(task) for task in sorted(failed))
     return (
         f"{dependant} depends on {origin}, whose determinants died with {names}: sharing depth {depth} covers "

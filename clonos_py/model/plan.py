@@ -177,6 +177,11 @@ class PhysicalPlan:
         """The longest of the shortest paths between two tasks."""
         return max((d for reached in self.hops.values() for d in reached.values()), default=0)
 
+    @property
+    def covered(self) -> int:
+        """The sharing depth in hops: how many consecutive failures it covers."""
+        return self.depth if self.sharing_depth < 0 else self.sharing_depth
+
     def shares(self, origin: TaskId, receiver: TaskId) -> bool:
         """Whether the log of ``origin`` is kept as far downstream as ``receiver``, counted along the shortest path."""
         hops = self.hops[origin].get(receiver)

@@ -52,13 +52,9 @@ def called_for(
     return False
 
 
-def sharing_depth(plan: PhysicalPlan) -> int:
-    return plan.depth if plan.sharing_depth < 0 else plan.sharing_depth
-
-
 def _too_far(plan: PhysicalPlan, start: TaskId, failed: Collection[TaskId], survivors: Collection[Survivor]) -> bool:
     """A way from ``start`` through failed tasks to a survivor that is longer than the sharing depth and was used."""
-    depth = sharing_depth(plan)
+    depth = plan.covered
     if depth >= plan.depth:
         return False
     by_task = {survivor.task: survivor for survivor in survivors}
@@ -75,7 +71,7 @@ def _too_far(plan: PhysicalPlan, start: TaskId, failed: Collection[TaskId], surv
 def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
     """By task: the tasks whose logs it must hold as far as it depends on them. With full sharing depth all upstream of
     it; else those from which no way is longer than the sharing depth: over a longer one it may depend on more."""
-    depth = sharing_depth(plan)
+    depth = plan.covered
     longest = _longest_ways(plan)
     return {
         task: frozenset(
@@ -89,7 +85,7 @@ def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
 
 def may_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
     """By task: the tasks whose logs may be sent to it, those within the sharing depth (equations 2 and 3)."""
-    depth = sharing_depth(plan)
+    depth = plan.covered
     return {
         task: frozenset(n for n, origin in enumerate(plan.tasks) if plan.hops[origin].get(task, depth + 1) <= depth)
         for task in plan.tasks
