@@ -117,7 +117,7 @@ class Harm:
         self._kill_pids(self._pids(tasks, active))
 
     def _kill_pids(self, pids: Sequence[int]) -> None:
-        for pid in pids:
+        for pid in dict.fromkeys(pids):
             os.kill(pid, signal.SIGKILL)
             self.done.kills += 1
 

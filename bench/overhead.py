@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -19,23 +19,24 @@ from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.dsl.settings import Settings
 
-_FULL: dict[str, Any] = {"sharing_depth": "full"}
-_WITHOUT_LOG: dict[str, Any] = {"sharing_depth": "0"}
-_WITHOUT_RETENTION: dict[str, Any] = {"guarantee": "at-most-once"}
-_AGAINST = {
-    "sharing depth full against 0": _WITHOUT_LOG,
-    "exactly-once against at-most-once": _WITHOUT_RETENTION,
+_RUNS: dict[str, dict[str, Any]] = {
+    "sharing depth full": {"sharing_depth": "full"},
+    "sharing depth 1": {"sharing_depth": "1"},
+    "sharing depth 0": {"sharing_depth": "0"},
+    "regenerate": {"sharing_depth": "full", "spill": "regenerate"},
+    "at-most-once": {"guarantee": "at-most-once"},
 }
-_REGENERATING: dict[str, Any] = {"sharing_depth": "full", "spill": "regenerate"}
-_COMPARISONS = {
-    "q5": tuple(_AGAINST),
-    "q8": tuple(_AGAINST),
-    "chain": tuple(_AGAINST)[:1],
-    "wide_chain": tuple(_AGAINST),
-    **dict.fromkeys(("rebalanced", "rebalanced_q1", "rebalanced_q2"), tuple(_AGAINST)[1:]),
+_Pair: TypeAlias = tuple[str, str]
+"""What is measured, and against what."""
+_LOG, _SHORT_LOG = ("sharing depth full", "sharing depth 0"), ("sharing depth 1", "sharing depth 0")
+_GUARANTEE, _REGENERATING = ("sharing depth full", "at-most-once"), ("regenerate", "at-most-once")
+_COMPARISONS: dict[str, tuple[_Pair, ...]] = {
+    "q5": (_LOG, _GUARANTEE),
+    "q8": (_LOG, _GUARANTEE),
+    "chain": (_LOG, _SHORT_LOG),
+    "wide_chain": (_LOG, _SHORT_LOG, _GUARANTEE),
+    **dict.fromkeys(("rebalanced", "rebalanced_q1", "rebalanced_q2"), (_REGENERATING,)),
 }
-_REGENERATED = ("rebalanced", "rebalanced_q1", "rebalanced_q2")
-"""Measured with sources that make their frames again instead of keeping them."""
 _PROBE_EVENTS = 20_000_000
 
 
@@ -47,32 +48,28 @@ def cost(query: str, events: int, settings: Settings) -> float:
     return found
 
 
-def compare(query: str, seconds: float, turns: int, settings: list[Settings]) -> list[list[float]]:
-    """The costs of all settings, turn by turn, in runs of about so many seconds. Who begins alternates."""
-    probe = run_query(Order(query, _PROBE_EVENTS), settings[0])
+def compare(query: str, seconds: float, turns: int, runs: dict[str, Settings]) -> list[dict[str, float]]:
+    """The costs of all runs, turn by turn, each of about so many seconds. Who begins alternates."""
+    names = list(runs)
+    probe = run_query(Order(query, _PROBE_EVENTS), runs[names[0]])
     events = int(probe["throughput"]["steady_events_per_s"] * seconds)
-    found = []
-    for turn in range(turns):
-        order = list(range(len(settings)))[:: -1 if turn % 2 else 1]
-        costs = {number: cost(query, events, settings[number]) for number in order}
-        found.append([costs[number] for number in range(len(settings))])
-    return found
+    orders = (names[:: -1 if turn % 2 else 1] for turn in range(turns))
+    return [{name: cost(query, events, runs[name]) for name in order} for order in orders]
 
 
 def rows(queries: tuple[str, ...], seconds: float, turns: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """A line of the table for each comparison."""
     for query in queries:
-        names = _COMPARISONS[query]
-        changes = [_REGENERATING if query in _REGENERATED else _FULL, *(_AGAINST[name] for name in names)]
-        settings = [
-            resolved({"parallelism": 2, "standbys": 0, "checkpoint_interval": "2s"}, {**given, **changed})
-            for changed in changes
-        ]
-        costs = compare(query, seconds, turns, settings)
-        for number, name in enumerate(names, 1):
-            low, middle, high = statistics.quantiles((turn[number] / turn[0] for turn in costs), n=4)
-            medians = [f"{statistics.median(turn[side] for turn in costs):.4f}" for side in (0, number)]
-            yield query, name, *medians, f"{middle:.3f}", f"{low:.3f} to {high:.3f}"
+        pairs = _COMPARISONS[query]
+        fixed = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "2s"}
+        wanted = {name for pair in pairs for name in pair}
+        runs = {name: resolved(fixed, {**given, **changed}) for name, changed in _RUNS.items() if name in wanted}
+        costs = compare(query, seconds, turns, runs)
+        for pair in pairs:
+            ours, other = pair
+            low, middle, high = statistics.quantiles((turn[other] / turn[ours] for turn in costs), n=4)
+            medians = [f"{statistics.median(turn[name] for turn in costs):.4f}" for name in pair]
+            yield query, f"{ours} against {other}", *medians, f"{middle:.3f}", f"{low:.3f} to {high:.3f}"
 
 
 def run(queries: tuple[str, ...], seconds: float, pairs: int, **given: Any) -> None:

@@ -3,7 +3,8 @@
 The jobs run one after the other on real actors over several nodes, again and again until so many SIGKILLs were sent:
 the two witnesses, and queries 3, 5 and 8. A seed decides what is done to whom and when: tasks die, alone, two at once,
 one while another recovers, the same one again; standbys die; tasks hang and wake up as zombies; the coordinator dies,
-alone and with a task. Once in each turn over the jobs a whole node is lost, and a new one takes its place.
+alone and with a task. In a third of the runs standbys share processes. Once in each turn over the jobs a whole node is
+lost, and a new one takes its place.
 """
 
 from __future__ import annotations
@@ -121,8 +122,9 @@ def soak(
         if lose_node is not None:
             faults = itertools.chain(itertools.islice(faults, 4), [(Fault.NODE, harmed.tasks)], faults)
         harasser = Harasser(harm, faults, random_)
+        settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 1, 3)), "address": address}
         try:
-            run_job(harmed.job, resolve(command_line={**_SETTINGS, "address": address}), harasser)
+            run_job(harmed.job, resolve(command_line=settings), harasser)
             rolled_back = any(isinstance(event, RolledBack) for event in harasser.events)
             wrong = "the job rolled back" if rolled_back else harmed.wrong()
         except ClonosError as problem:
