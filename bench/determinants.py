@@ -67,7 +67,8 @@ class Tally:
         key = segment.task, segment.start
         if key not in self._plain:  # a task is the first to send its own log, and sends it in order
             codec = self._codecs.setdefault(segment.task, LogCodec())
-            self._plain[key] = sum(plain_bytes(determinant) for determinant in codec.load(segment))
+            envelope = len(msgspec.msgpack.encode(segment)) - len(segment.payload)
+            self._plain[key] = envelope + sum(plain_bytes(determinant) for determinant in codec.load(segment))
         self.plain_bytes += self._plain[key]
         if (receiver, *key) in self._held:
             self.again_bytes += len(msgspec.msgpack.encode(segment))
