@@ -49,10 +49,12 @@ def disk_bytes_per_s(folder: Path, size: int) -> float:
 
 
 class Watch:
-    """Samples the memory of all task processes of this machine, in a thread, as long as the block lasts."""
+    """Samples the memory of all task processes that come up on this machine while the block lasts, in a thread."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, dict[int, int]]] = []
+        self._others = frozenset(dict(_resident_bytes()))
+        """Of a run before, whose memory takes its time to be given back."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
@@ -66,7 +68,8 @@ class Watch:
 
     def _sample(self) -> None:
         while not self._done.wait(_SAMPLE_S):
-            self._samples.append((time.monotonic(), dict(_resident_bytes())))
+            found = {pid: size for pid, size in _resident_bytes() if pid not in self._others}
+            self._samples.append((time.monotonic(), found))
 
     def peaks(self) -> tuple[int, int]:
         """Of the largest process: in the first half of the time in which there was any, and in the second."""

@@ -68,8 +68,9 @@ class FrameCodec(Protocol):
 
     def size_bytes(self, body: Any) -> int: ...
 
-    def checksum(self, body: Any) -> int:
-        """The same for equal rows cut the same way, so that a rebuilt frame can be compared (D12)."""
+    def checksum(self, body: Any, sampled: bool) -> int:
+        """The same for equal rows cut the same way, so that a rebuilt frame can be compared (D12). ``sampled``: parts
+        of a large body may do."""
         ...
 
 
@@ -82,5 +83,5 @@ class PassThrough:
     def size_bytes(self, body: pa.RecordBatch) -> int:
         return int(body.nbytes)
 
-    def checksum(self, body: pa.RecordBatch) -> int:
+    def checksum(self, body: pa.RecordBatch, sampled: bool) -> int:
         return xxhash.xxh3_64_intdigest(body.serialize())

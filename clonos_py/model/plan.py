@@ -98,6 +98,9 @@ class Vertex:
     standbys: int = 1
     regenerates: bool = False
     """A replayable source and deterministic operators without state or effect: frames are made again, not kept."""
+    sampled: bool = False
+    """Nothing but filters and projections, for which reading all they made once more would be dear: a rebuilt frame is
+    compared with what was sent by its size and an eighth of its pages. Frames of all others are compared as a whole."""
 
     @property
     def causal_sinks(self) -> tuple[str, ...]:

@@ -15,10 +15,13 @@ from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import Chain, Chains, edge, most_telling
 from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import rows_per_frame, rows_read
-from clonos_py.plan.logical import LogicalGraph, WriteSink
+from clonos_py.plan.logical import FilterRows, LogicalGraph, ProjectColumns, ReadSource, Spread, Unite, WriteSink
 from clonos_py.plan.pickling import check_portable
 from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
+
+_OWN = FilterRows | ProjectColumns | Unite | Spread | ReadSource
+"""Work that the engine does itself, without state."""
 
 
 class Plannable(Protocol):
@@ -91,9 +94,9 @@ def _vertex(chain: Chain, name: str, settings: Settings) -> Vertex:
             check_portable(operator.factory, operator.name, origin.where)
             _check_constructible(operator, origin.where)
     regenerates = settings.spill is Spill.REGENERATE and source is not None and not any(obstacles(chain))
-    return Vertex(
-        name, chain.parallelism, source, tuple(chain.operators), tuple(chain.wires), settings.standbys, regenerates
-    )
+    sampled = all(origin is None or isinstance(origin.work, _OWN) for origin in chain.origins)
+    operators, wires = tuple(chain.operators), tuple(chain.wires)
+    return Vertex(name, chain.parallelism, source, operators, wires, settings.standbys, regenerates, sampled)
 
 
 def _check_constructible(operator: OperatorPlan, where: str) -> None:

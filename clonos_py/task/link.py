@@ -60,8 +60,8 @@ class LinkMachine:
         vertex = plan.by_name[task_id.vertex]
         regenerates = vertex.regenerates and self._logs
         self.outputs = [
-            OutputChannel(j, c, plan.receiver(c), shared_logs(plan, task_id, plan.receiver(c)), retain, regenerates)
-            for j, c in enumerate(plan.outputs[task_id])
+            OutputChannel(j, c, to, shared_logs(plan, task_id, to), retain, regenerates, vertex.sampled)
+            for j, c, to in ((j, c, plan.receiver(c)) for j, c in enumerate(plan.outputs[task_id]))
         ]
         self._out: list[io.Instruction] = []
         self._connections = Connections(plan.job, process, self.inputs, self.outputs, self._out)

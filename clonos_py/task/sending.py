@@ -32,10 +32,13 @@ class OutputChannel:
         shared: frozenset[int],
         retain: bool = True,
         regenerates: bool = False,
+        sampled: bool = False,
     ) -> None:
-        """``regenerates``: frames that were received are made again when they are asked for."""
+        """``regenerates``: frames that were received are made again when they are asked for. ``sampled``: see the
+        vertex."""
         self.index, self.channel, self.receiver = index, channel, receiver
         self._shared_logs, self.retain, self._regenerates = shared, retain, regenerates and retain
+        self._sampled = sampled
         self.connection: int | None = None
         self.attempt = NO_ATTEMPT
         self.restore(0)
@@ -67,7 +70,7 @@ class OutputChannel:
 
     def _entry(self, frame: Frame, codec: FrameCodec, check: bool) -> Entry:
         body = codec.encode(frame.rows) if frame.rows is not None else None
-        checksum = codec.checksum(body) if check and body is not None else 0
+        checksum = codec.checksum(body, self._sampled) if check and body is not None else 0
         sent = self._expected.pop(frame.seq, checksum)
         known = self.again.checksum_of(frame.seq, sent) if self.again is not None else sent
         if sent != checksum or known != checksum:

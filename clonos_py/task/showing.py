@@ -106,7 +106,8 @@ class Showing:
     def shown(self, frames: Sequence[tuple[int, Frame]]) -> None:
         """Takes what sinks have emitted; what comes while a write is under way goes together after it."""
         for number, frame in frames:
-            checksum = self._codec.checksum(self._codec.encode(frame.rows)) if frame.rows is not None else 0
+            rows = frame.rows
+            checksum = self._codec.checksum(self._codec.encode(rows), sampled=False) if rows is not None else 0
             self._outputs[number].take(frame, checksum, self._task)
         for number in {number for number, _ in frames}:
             if not self._outputs[number].writing:

@@ -49,6 +49,7 @@ class _Inbound:
     hello: Hello
     schema: pa.Schema
     remote: bool
+    sampled: bool
     open: bool = False
 
 
@@ -61,7 +62,8 @@ class Channels:
         self._endpoint = endpoint
         self._clock = clock
         self._node = Address.parse(endpoint.address).node
-        self._schemas = [plan.edges[channel.edge].schema for channel in plan.inputs[task]]
+        self._edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
+        self._sampled = [plan.by_name[edge.source].sampled for edge in self._edges]
         self._inbound: dict[int, _Inbound] = {}
         self._outbound: set[int] = set()
         self._retries: list[tuple[float, int, Lost]] = []
@@ -105,7 +107,11 @@ class Channels:
         remote = Address.parse(instruction.address).node != self._node
         connection = self._endpoint.connect(instruction.address, encode_hello(instruction.hello))
         self._inbound[connection] = _Inbound(
-            instruction.input, instruction.hello, self._schemas[instruction.input], remote
+            instruction.input,
+            instruction.hello,
+            self._edges[instruction.input].schema,
+            remote,
+            self._sampled[instruction.input],
         )
 
     def _forget(self, connection: int) -> None:
@@ -133,7 +139,8 @@ class Channels:
         match event:
             case transport.Received(_, header, body):
                 if inbound := self._inbound.get(connection):
-                    return Arrived(connection, *decode_frame(header, body, inbound.schema, inbound.remote))
+                    frame = decode_frame(header, body, inbound.schema, inbound.remote, inbound.sampled)
+                    return Arrived(connection, *frame)
                 return Acknowledged(connection, *decode_ack(header)) if connection in self._outbound else None
             case transport.Accepted(_, hello):
                 subscription = decode_hello(hello)

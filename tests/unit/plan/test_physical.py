@@ -289,3 +289,12 @@ def test_at_most_once_keeps_only_what_sources_have_read() -> None:
     job.source(Rows(Label)).flat_map(words).key_by("word").aggregate(n=count()).changes().rebalance().sink(Nowhere("c"))
     planned = plan(job)
     assert [task.vertex for task in planned.tasks if planned.logged(task)] == [planned.vertices[0].name]
+
+
+def test_only_what_filters_and_projections_made_may_be_compared_by_samples() -> None:
+    """Frames behind a function of the user's, or behind state, are compared as a whole (D12)."""
+    sampled = {query: [vertex.sampled for vertex in nexmark(query).vertices] for query in ("rebalanced", "q3", "q8")}
+    assert sampled == {"rebalanced": [True, False], "q3": [True, False], "q8": [True, False, False]}
+    job = Job("word-count")
+    job.source(Rows(Label)).flat_map(words).rebalance().sink(Nowhere("c"))
+    assert not plan(job).vertices[0].sampled

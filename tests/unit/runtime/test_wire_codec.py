@@ -1,0 +1,69 @@
+"""Checksums of frames: what they notice, and that both ends make the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from clonos_py.channel.frames import FrameHeader, FrameKind
+from clonos_py.model.errors import CodecError
+from clonos_py.runtime.ray.wire_codec import WireCodec, decode_frame, encode_header
+
+ROWS = 65_536
+PAGE_ROWS = 4_096 // 8
+CODEC = WireCodec()
+
+
+def batch(values: np.ndarray, rows: int = ROWS) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": values[:rows], "m": np.zeros(rows, np.int64)})
+
+
+def checksum(values: np.ndarray, sampled: bool, rows: int = ROWS) -> int:
+    return CODEC.checksum(CODEC.encode(batch(values, rows)), sampled)
+
+
+def changed(row: int) -> np.ndarray:
+    values = np.arange(ROWS)
+    values[row] += 1
+    return values
+
+
+@pytest.mark.parametrize("row", [0, 1_000, 12_345, ROWS - 1])
+def test_one_changed_value_is_noticed(row: int) -> None:
+    assert checksum(changed(row), sampled=False) != checksum(np.arange(ROWS), sampled=False)
+
+
+@pytest.mark.parametrize("rows", [1, 100, 2 * PAGE_ROWS])
+def test_a_small_body_is_read_as_a_whole_even_if_samples_would_do(rows: int) -> None:
+    calm = checksum(np.arange(ROWS), True, rows)
+    assert calm == checksum(np.arange(ROWS), False, rows)
+    assert all(checksum(changed(row), True, rows) != calm for row in {0, rows // 2, rows - 1})
+
+
+def test_samples_notice_another_order_another_number_of_rows_and_what_is_different_everywhere() -> None:
+    calm = checksum(np.arange(ROWS), True)
+    assert calm == checksum(np.arange(ROWS), True)
+    others = [np.random.default_rng(0).permutation(ROWS), np.arange(ROWS)[::-1].copy(), np.arange(ROWS) + 1]
+    assert all(checksum(other, True) != calm for other in others)
+    assert checksum(np.arange(ROWS), True, ROWS - 1) != calm
+
+
+def test_samples_notice_a_change_that_spans_eight_pages() -> None:
+    for start in range(0, ROWS - 9 * PAGE_ROWS, 5_000):
+        values = np.arange(ROWS)
+        values[start : start + 8 * PAGE_ROWS] += 1
+        assert checksum(values, True) != checksum(np.arange(ROWS), True)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_the_receiver_makes_the_checksum_that_the_sender_made(sampled: bool) -> None:
+    rows = batch(np.arange(ROWS))
+    body = CODEC.encode(rows)
+    made = CODEC.checksum(body, sampled)
+    header = encode_header(FrameHeader(7, FrameKind.DATA, 0, 0, False, 0, ROWS, 0, made, 0, []))
+    assert decode_frame(header, body, rows.schema, True, sampled)[1].rows == rows
+    damaged = bytearray(body)
+    damaged[:8_192] = bytes(8_192)
+    with pytest.raises(CodecError, match="frame 7 was damaged on its way"):
+        decode_frame(header, pa.py_buffer(bytes(damaged)), rows.schema, True, sampled)
