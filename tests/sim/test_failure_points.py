@@ -20,7 +20,7 @@ from clonos_py.task.standing import Standing
 from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 
-SEEDS = max(2, int(os.environ.get("CLONOS_TEST_SEEDS", "0")) // 100)
+SEEDS = max(2, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
 SEEDS_MAX = 250
 
 POINTS = [

@@ -18,7 +18,7 @@ from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 from tests.sim.test_failure_points import harm_first_then_again, told
 
-SEEDS = max(3, int(os.environ.get("CLONOS_TEST_SEEDS", "0")) // 100)
+SEEDS = max(3, int(os.environ.get("SIMULATED_SEEDS", "0")) // 100)
 STANDBYS_PER_PROCESS = 3
 
 

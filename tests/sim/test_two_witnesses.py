@@ -9,7 +9,7 @@ import pytest
 from clonos_py.runtime.sim.run import Outcome, simulate
 from clonos_py.runtime.sim.witness import WitnessJob
 
-SEEDS = int(os.environ.get("CLONOS_TEST_SEEDS", "2000"))
+SEEDS = int(os.environ.get("SIMULATED_SEEDS", "2000"))
 CHUNKS = 10
 SHORT = WitnessJob(total=60)
 """Long enough for several checkpoints and failures."""
