@@ -12,7 +12,7 @@ import click
 
 from clonos_py.cli.counts import Count
 from clonos_py.cli.nexmark_options import events_options, model_of
-from clonos_py.cli.nexmark_spark import generate_command, verify_command
+from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_command
 from clonos_py.cli.options import resolved, setting_options
 
 _DEMO = (
@@ -154,5 +154,6 @@ nexmark.add_command(
 
 nexmark.add_command(generate_command)
 nexmark.add_command(verify_command)
+nexmark.add_command(prove_command)
 
 command = nexmark

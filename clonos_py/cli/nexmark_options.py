@@ -45,18 +45,17 @@ class Events(click.ParamType["int | Path"]):
             return Path(value)
 
 
-def events_options() -> list[click.Option]:
-    """Which events: those of the generator's options that are no part of a run's settings."""
+def events_options(**defaults: object) -> list[click.Option]:
+    """Which events: those of the generator's options that are no part of a run's settings. ``defaults`` replaces
+    some of the official values."""
     from clonos_py.bench.nexmark.model import OFFICIAL, RATE_SHAPES
 
     rate = click.Option(
-        ["--event-rate"], type=Count(), default="500k", show_default=True,
+        ["--event-rate"], type=Count(), default=defaults.get("event_rate", 500_000), show_default=True,
         help="Events that share a second of event time.",
     )  # fmt: skip
-    return [
-        rate,
-        *(_model_option(field.name, getattr(OFFICIAL, field.name), RATE_SHAPES) for field in fields(OFFICIAL)),
-    ]
+    official = {field.name: getattr(OFFICIAL, field.name) for field in fields(OFFICIAL)}
+    return [rate, *(_model_option(name, defaults.get(name, value), RATE_SHAPES) for name, value in official.items())]
 
 
 def _model_option(name: str, default: object, shapes: tuple[str, ...]) -> click.Option:
@@ -65,10 +64,10 @@ def _model_option(name: str, default: object, shapes: tuple[str, ...]) -> click.
         kind = click.Choice(shapes)
     elif name == "skew":
         kind = click.FLOAT
-    spelled = f"--{name.replace('_', '-')}"
     return click.Option(
-        [spelled, name], type=kind, default=default, show_default=default is not None, help=_MODEL_HELP[name]
-    )
+        [f"--{name.replace('_', '-')}", name], type=kind, default=default, show_default=default is not None,
+        help=_MODEL_HELP[name],
+    )  # fmt: skip
 
 
 def model_of(given: Mapping[str, Any]) -> Any:

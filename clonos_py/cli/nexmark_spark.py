@@ -1,14 +1,16 @@
-"""``clonos nexmark generate`` and ``verify``: what runs on Spark, with the extra ``clonos-py[spark]`` and Java."""
+"""``clonos nexmark generate``, ``verify`` and ``prove``: what runs on Spark, with the extra ``clonos-py[spark]``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from clonos_py.cli.counts import Count
+from clonos_py.cli.counts import Count, Words
 from clonos_py.cli.nexmark_options import Events, events_options, model_of
+from clonos_py.cli.options import resolved, setting_options
 
 _PARTITIONS = 8
 _EXIT_DIFFERENT = 1
@@ -51,6 +53,28 @@ def _verify(query: str, events: int | Path, results: Path, master: str | None, *
     for line in comparison.lines(query):
         click.echo(line)
     return 0 if comparison.identical else _EXIT_DIFFERENT
+
+
+def _prove(queries: tuple[str, ...], seeds: list[str], parallelisms: list[str], events: int, **given: Any) -> int:
+    """The body of ``prove``."""
+    from clonos_py.bench.nexmark.jobs import QUERIES
+    from clonos_py.spark.proof import prove, trials
+
+    source = replace(_source(events, _PARTITIONS, {**given, "seed": 1}), rate=given["rate"])
+    wanted = list(trials(queries or QUERIES, _whole(seeds), _whole(parallelisms)))
+    wrong = 0
+    for number, (trial, verdict) in enumerate(prove(wanted, source, resolved({}, given), given["master"]), 1):
+        first, *more = verdict.lines
+        click.echo("\n".join([f"{number}/{len(wanted)}  {trial} {first}", *more]))
+        wrong += not verdict.right
+    click.echo(f"{len(wanted) - wrong} of {len(wanted)} runs are right")
+    return _EXIT_DIFFERENT if wrong else 0
+
+
+def _whole(numbers: list[str]) -> list[int]:
+    if not all(number.isdigit() for number in numbers):
+        raise click.BadParameter(f"{','.join(numbers)} are no whole numbers")
+    return [int(number) for number in numbers]
 
 
 generate_command = click.Command(
@@ -104,5 +128,31 @@ verify_command = click.Command(
       clonos nexmark run q8 --events-from events/ --sink files --out results
       clonos nexmark verify q8 --events events/ --results results
       clonos nexmark verify q8 --events 5M --seed 7 --results results
+    """,
+)  # fmt: skip
+
+prove_command = click.Command(
+    "prove",
+    callback=_prove,
+    params=[
+        click.Argument(["queries"], nargs=-1),
+        click.Option(["--events"], type=Count(), default="1M", show_default=True, help="How many events."),
+        click.Option(
+            ["--rate"], type=Count(), default="200k", show_default=True,
+            help="Events per second of the runs in which a task is killed half-way.",
+        ),
+        click.Option(["--seeds"], type=Words(), default="1,2,3", show_default=True, help="Of the events."),
+        click.Option(["--parallelisms"], type=Words(), default="1,2", show_default=True, help="Tasks per operator."),
+        _master(),
+        *events_options(event_rate=10_000, out_of_order_group=100),
+        *setting_options("runtime", "address", "checkpoint_interval"),
+    ],
+    help="""Runs QUERIES (all without any) and verifies each result against Spark, with nobody killed and with a task
+    killed half-way, over events that are out of order.
+
+    \b
+    Examples:
+      clonos nexmark prove
+      clonos nexmark prove q3 q8 --events 100k --seeds 7 --runtime local
     """,
 )  # fmt: skip

@@ -45,9 +45,7 @@ def _homes(environment: Mapping[str, str]) -> Iterator[str]:
     if java:
         yield str(Path(java).resolve().parents[1])
     for folder, pattern in _PLACES:
-        yield from (
-            str(home) for home in sorted(Path(folder).glob(pattern), reverse=True) if (home / "bin/java").exists()
-        )
+        yield from (str(home) for home in sorted(Path(folder).glob(pattern)) if (home / "bin/java").exists())
 
 
 def _unfit(home: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,22 @@ def test_where_none_serves_it_is_said_why_and_what_to_install(tmp_path: Path) ->
         java_home({"PATH": str(tmp_path)})
     with pytest.raises(SparkError, match="No such file"):
         java_home({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize(("user", "installed"), [("0", True), ("1000", False)])
+def test_the_makefile_installs_it_where_it_may(tmp_path: Path, user: str, installed: bool) -> None:
+    """Stand-ins for id, apt-get and a Python that finds Java once it was installed."""
+    there = tmp_path / "there"
+    programs = {
+        "id": f"echo {user}",
+        "apt-get": f'case "$*" in *default-jre-headless*) touch {there};; esac',
+        "python": f"test -e {there} || {{ echo 'install one (Debian ...)' >&2; exit 1; }}",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    script = Path(__file__).parents[3] / "deploy" / "java.sh"
+    told = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=True)
+    assert there.exists() == installed
+    assert ("installing Java" in told.stdout, "install one" in told.stderr) == (installed, not installed)
