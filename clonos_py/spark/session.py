@@ -59,7 +59,7 @@ def session(name: str, master: str | None = None) -> Iterator[SparkSession]:
     finally:
         context.stop()
         _end_java()
-    os.unlink(log.name)
+        os.unlink(log.name)
 
 
 def _end_java() -> None:
@@ -95,18 +95,18 @@ def _context(conf: SparkConf, log: int, log_name: str) -> SparkContext:
     try:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         return SparkContext(conf=conf, gateway=gateway)
-    except (*_spark_errors(), OSError) as error:
+    except _errors(OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise SparkError(
             f"Spark does not start with master {conf.get('spark.master')}: {reason} (see {log_name})"
         ) from error
 
 
-def _spark_errors() -> tuple[type[Exception], ...]:
+def _errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    return PySparkException, Py4JError
+    return PySparkException, Py4JError, *more
 
 
 def _register_sources(spark: SparkSession) -> None:
@@ -121,7 +121,7 @@ def named_errors(what: str) -> Iterator[None]:
     """Turns what Spark raises into one line."""
     try:
         yield
-    except _spark_errors() as error:
+    except _errors() as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         told = next((line for line in lines if "clonos_py.model.errors" in line), lines[0] if lines else repr(error))
         raise SparkError(f"{what}: {told.rpartition('clonos_py.model.errors.')[2]}") from error
