@@ -12,6 +12,9 @@ from typing import NamedTuple
 _YEAR_2020_US = 1_577_836_800_000_000
 _TENTH_US = 100_000
 _EVENT_BITS = 31
+_PIECES_MAX = 5
+"""Who catches up with its schedule reads at most so many pieces at once, a tenth of a second of it. Each read may send
+a latency marker; without those that fell due meanwhile, percentiles would forget most of the delay."""
 
 MOST_EVENTS = 2**_EVENT_BITS - 1
 """Of one partition of a paced source."""
@@ -58,5 +61,6 @@ class Pace:
         return place.began_us + round(min(place.events + self.piece_events, stop) * self.event_us)
 
     def due_events(self, place: Place, now_us: int) -> int:
-        """How many events of the partition are due."""
-        return int((now_us - place.began_us) / self.event_us)
+        """Up to which event the partition may be read now."""
+        due = int((now_us - place.began_us) / self.event_us)
+        return min(due, place.events + _PIECES_MAX * self.piece_events)

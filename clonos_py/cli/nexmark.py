@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,30 +10,15 @@ from typing import Any
 
 import click
 
-from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli import nexmark_bench
+from clonos_py.cli.counts import Count
+from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)")
 _DEMO = (
     "Nexmark query 8, new people who sell, over {events:,} events in {seconds:.0f} s.\n"
     "On the way its tasks are killed: {kills}. Nobody restarts the job."
 )
 _SINKS = ("files", "digest", "blackhole")
-
-
-class Count(click.ParamType[int]):
-    """A number of events, such as 5M or 500k."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = _NUMBER.fullmatch(value)
-        count = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-        if count < 1:
-            self.fail(f"{value!r} is no number of events: write it as 500000, 500k or 5M", param, ctx)
-        return count
 
 
 @click.group()
@@ -50,6 +34,11 @@ def _run(query: str, **given: Any) -> None:
 
     order = Order(query, given["events"], given["rate"], given["event_rate"], SinkKind(given["sink"]), given["out"])
     settings = resolved({}, given)
+    if given["failures"] is not None:
+        from clonos_py.bench.nexmark.cell_runs import with_failures
+        from clonos_py.bench.nexmark.failure_plan import read_plan
+
+        settings = with_failures(read_plan(given["failures"]), query, settings)
     with watch(f"nexmark-{query}") as listener:
         made = run_query(order, settings, listener)
     for line in lines(made):
@@ -95,13 +84,6 @@ def _told(failure: Mapping[str, Any]) -> str:
     return f"{failure['task']} killed: " + ", ".join(times)
 
 
-def _folder_exists(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """A report that cannot be written should be refused before the run, not after it."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise click.BadParameter(f"{path} must be a file in a folder that exists")
-    return path
-
-
 _PATH = click.Path(path_type=Path)
 
 nexmark.add_command(
@@ -122,8 +104,9 @@ nexmark.add_command(
             ),
             click.Option(["--out"], type=_PATH, metavar="DIR", help="Folder of the results."),
             click.Option(
-                ["--report"], type=_PATH, metavar="FILE", callback=_folder_exists, help="Write the report as JSON."
+                ["--report"], type=_PATH, metavar="FILE", callback=file_in_a_folder, help="Write the report as JSON."
             ),
+            nexmark_bench.FAILURES,
             *setting_options(),
         ],
         help="""Runs QUERY (q0, q1, q2, q3, q5, q7, q8, q11 or q12) over generated events.
@@ -132,6 +115,7 @@ nexmark.add_command(
         Examples:
           clonos nexmark run q0 --events 50M --parallelism 2 --runtime local
           clonos nexmark run q8 --events 5M --rate 500k --kill 'join[0]@3s' --report report.json
+          clonos nexmark run q8 --events 5M --rate 200k --failures plan.txt --trace trace
           clonos nexmark run q5 --sink files --out results --guarantee at-least-once
         """,
     )
@@ -155,5 +139,8 @@ nexmark.add_command(
         """,
     )
 )
+
+nexmark.add_command(nexmark_bench.mst)
+nexmark.add_command(nexmark_bench.matrix)
 
 command = nexmark

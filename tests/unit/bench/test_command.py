@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
+from clonos_py.cli.counts import Count
 from clonos_py.cli.main import invoke
-from clonos_py.cli.nexmark import Count
 
 
 @pytest.mark.parametrize(("written", "count"), [("5M", 5_000_000), ("1.5k", 1_500), ("7", 7), ("2G", 2_000_000_000)])

@@ -1,0 +1,216 @@
+"""From a trace to figures: latency, throughput, checkpoints, restarts and recoveries, what the protocol costs.
+
+What the figures mean (CheckMate's definitions, the same for every protocol):
+
+- latency: from when an event should have been created to when it reached a sink, sampled by markers;
+- checkpointing time: from trigger to durable;
+- restart: from detection to the first record that the replacement processes, replay prepared;
+- recovery: from the failure until latency is back within 10% of what it was before;
+- overhead: bytes of determinants sent per byte of rows sent.
+
+Spark reduces the trace to small tables by time, whatever its size; what is made of them is plain Python.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from clonos_py.observe.trace import read_header
+from clonos_py.spark import analysis_tables as tables
+from clonos_py.spark.analysis_recovery import WINDOW_US, Healing, LatencyWindow, healings
+
+SECOND_US = 1_000_000
+_WARM_UP_S = 2
+_POINTS_MAX = 480
+_STEPS_US = (250_000, SECOND_US, 5 * SECOND_US, 30 * SECOND_US, 300 * SECOND_US)
+_TOTALS = ("rows_in", "rows_replayed", "rows_out", "frames_sent", "data_bytes", "determinant_bytes", "cpu_us")
+_GIVEN_UP = ("CheckpointAborted", "RolledBack", "Lapsed", "CoordinatorReplaced", "TraceStopped", "KillMissed")
+
+Row = dict[str, Any]
+
+
+def analyse(spark: SparkSession, trace: Path) -> Row:
+    """Everything, as plain data for JSON. Times are in seconds since the run began unless their name says otherwise."""
+    header = read_header(trace)
+    readings, markers, events = (tables.table(spark, trace, name).cache() for name in tables.TABLES)
+    last_us = max((found.agg(f.max("at_us")).first() or [None])[0] or 0 for found in (readings, events))
+    step_us = next((step for step in _STEPS_US if last_us / step <= _POINTS_MAX), _STEPS_US[-1])
+    heard = _rows(events.where(f.col("what").isin("Deployed", "Finished", "CheckpointCompleted", *_GIVEN_UP)))
+    deployed_us = min((row["at_us"] for row in heard if row["what"] == "Deployed"), default=0)
+    failed = _failures(tables.failures(events), _windows(markers))
+    sources = [vertex["name"] for vertex in header["vertices"] if vertex["source"]]
+    seconds = _rows(tables.growth(readings, _TOTALS, SECOND_US).orderBy("step"))
+    return {
+        **header,
+        "seconds": last_us / 1e6,
+        "deployed_s": deployed_us / 1e6,
+        "ending": next((row["what"] for row in heard if row["what"] == "Finished"), "Killed"),
+        "latency_ms": _latency(markers, failed, deployed_us, step_us),
+        "throughput": _throughput([row for row in seconds if row["vertex"] in sources], deployed_us),
+        "bytes": _bytes(seconds),
+        "levels": _levels(tables.levels(readings, step_us), step_us),
+        "vertices_total": _totals(seconds, header["vertices"]),
+        "checkpoints": _checkpoints(heard),
+        "failures": failed,
+        "notes": [
+            {"at_s": row["at_us"] / 1e6, "what": row["what"], "detail": row["detail"], "checkpoint": row["checkpoint"]}
+            for row in heard
+            if row["what"] in _GIVEN_UP
+        ],
+    }
+
+
+def _rows(found: DataFrame) -> list[Row]:
+    return [row.asDict() for row in found.collect()]
+
+
+# ---- latency
+
+
+def _windows(markers: DataFrame) -> list[LatencyWindow]:
+    worst = markers.groupBy(tables.step_of(WINDOW_US)).agg(f.min("at_us").alias("at"), f.max("latency_us").alias("us"))
+    return [LatencyWindow(row["at"], row["us"]) for row in worst.orderBy("at").collect()]
+
+
+def _latency(markers: DataFrame, failed: Sequence[Row], deployed_us: int, step_us: int) -> Row:
+    warm = markers.where(f.col("at_us") >= deployed_us + _WARM_UP_S * SECOND_US)
+    calm = warm
+    for failure in failed:
+        until_s = failure["at_s"] + failure["recovery_ms"] / 1e3 if failure["recovery_ms"] is not None else None
+        outside = f.col("at_us") < failure["at_s"] * 1e6
+        calm = calm.where(outside if until_s is None else outside | (f.col("at_us") > until_s * 1e6))
+    return {
+        "overall": _overall(warm),
+        "undisturbed": _overall(calm),
+        "per_second": _by_step(markers, SECOND_US),
+        "per_step": _by_step(markers, step_us),
+    }
+
+
+def _overall(markers: DataFrame) -> Row | None:
+    found = [_in_ms(row) for row in _rows(tables.percentiles(markers, [f.lit(0)]))]
+    return found[0] if found else None
+
+
+def _by_step(markers: DataFrame, step_us: int) -> list[Row]:
+    found = tables.percentiles(markers, [tables.step_of(step_us)]).orderBy("group_0")
+    return [{"at_s": row["group_0"] * step_us / 1e6, **_in_ms(row)} for row in _rows(found)]
+
+
+def _in_ms(row: Row) -> Row:
+    return {name: us if name == "markers" else us / 1000 for name, us in row.items() if not name.startswith("group_")}
+
+
+# ---- throughput and bytes
+
+
+def _throughput(seconds: Sequence[Row], deployed_us: int) -> Row:
+    """Events that sources read for the first time; a replay is work done again. Steady state is from the warm-up to the
+    last whole second in which they read; a run too short for that counts as a whole."""
+    by_second: dict[int, list[float]] = {}
+    for row in seconds:
+        new, again = by_second.setdefault(row["step"], [0.0, 0.0])
+        by_second[row["step"]] = [new + row["rows_in"] - row["rows_replayed"], again + row["rows_replayed"]]
+    reading = [second for second, (new, _) in sorted(by_second.items()) if new >= 1]
+    steady = [second for second in reading[:-1] if second >= deployed_us / 1e6 + _WARM_UP_S] or reading
+    span = steady[-1] - steady[0] + 1 if steady else 1
+    return {
+        "events": round(sum(new for new, _ in by_second.values())),
+        "steady_events_per_s": round(sum(by_second[second][0] for second in steady) / span, 1),
+        "per_second": [
+            {"at_s": second, "events": round(new), "replayed": round(again)}
+            for second, (new, again) in sorted(by_second.items())
+        ],
+    }
+
+
+def _bytes(seconds: Sequence[Row]) -> Row:
+    by_second: dict[int, list[float]] = {}
+    for row in seconds:
+        data, determinants = by_second.setdefault(row["step"], [0.0, 0.0])
+        by_second[row["step"]] = [data + row["data_bytes"], determinants + row["determinant_bytes"]]
+    data, determinants = (sum(column) for column in zip((0, 0), *by_second.values(), strict=True))
+    return {
+        "data": round(data),
+        "determinants": round(determinants),
+        "overhead": determinants / data if data else None,
+        "per_second": [
+            {"at_s": second, "data": round(sent), "determinants": round(logged)}
+            for second, (sent, logged) in sorted(by_second.items())
+        ],
+    }
+
+
+def _levels(found: DataFrame, step_us: int) -> list[Row]:
+    return [{"at_s": row.pop("step") * step_us / 1e6, **row} for row in _rows(found.orderBy("step", "vertex"))]
+
+
+def _totals(seconds: Sequence[Row], vertices: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """What each vertex did, in the order of the plan."""
+    return [
+        {
+            "vertex": vertex["name"],
+            "tasks": vertex["parallelism"],
+            **{name: round(sum(row[name] for row in seconds if row["vertex"] == vertex["name"])) for name in _TOTALS},
+        }
+        for vertex in vertices
+    ]
+
+
+# ---- checkpoints and failures
+
+
+def _checkpoints(heard: Sequence[Row]) -> Row:
+    completed = [row for row in heard if row["what"] == "CheckpointCompleted"]
+    durations = sorted(row["duration_ms"] for row in completed)
+    return {
+        "completed": len(completed),
+        "aborted": sum(row["what"] == "CheckpointAborted" for row in heard),
+        "median_ms": statistics.median(durations) if durations else None,
+        "max_ms": max(durations, default=None),
+        "bytes": sum(row["bytes"] for row in completed),
+        "all": [
+            {
+                "checkpoint": row["checkpoint"],
+                "triggered_s": row["at_us"] / 1e6 - row["duration_ms"] / 1e3,
+                "completed_s": row["at_us"] / 1e6,
+                "duration_ms": row["duration_ms"],
+                "bytes": row["bytes"],
+            }
+            for row in completed
+        ],
+    }
+
+
+def _failures(found: DataFrame, windows: Sequence[LatencyWindow]) -> list[Row]:
+    rows = _rows(found)
+    healed = healings([(row["failed_us"], row["effect_us"]) for row in rows], windows)
+    return [_failure(row, healing) for row, healing in zip(rows, healed, strict=True)]
+
+
+def _failure(row: Row, healing: Healing) -> Row:
+    failed_us, detected_us = row["failed_us"], row["detected_us"]
+
+    def after_ms(at_us: int | None, since_us: int | None = failed_us) -> float | None:
+        return None if at_us is None or since_us is None else (at_us - since_us) / 1000
+
+    return {
+        "task": f"{row['vertex']}[{row['index']}]",
+        "how": row["how"],
+        "at_s": failed_us / 1e6,
+        "detected_ms": after_ms(detected_us),
+        "activated_ms": after_ms(row["activated_us"]),
+        "replayed_ms": after_ms(row["replayed_us"]),
+        "first_new_effect_ms": after_ms(row["effect_us"]),
+        "restart_ms": after_ms(row["activated_us"], detected_us),
+        "recovery_ms": after_ms(healing.recovered_us),
+        "rows_replayed": row["rows_replayed"] or 0,
+        "latency_before_ms": None if healing.normal_us is None else healing.normal_us / 1000,
+        "latency_worst_ms": None if healing.worst_us is None else healing.worst_us / 1000,
+    }
