@@ -169,7 +169,8 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[Cell, Settings]], dict[
             resolved({}, {**given, key: value})
     for query in given["queries"]:
         build(query, Order(query, 1_000).source(resolved({}, given)), BlackholeSink())
-    possible, contradictions = [], {}
+    possible: list[tuple[Cell, Settings]] = []
+    contradictions: dict[str, int] = {}
     for cell in cells(given["queries"], *(given[many] for many in dimensions.values())):
         try:
             possible.append((cell, resolved({}, {**given, **cell.settings})))

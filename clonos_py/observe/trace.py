@@ -27,7 +27,7 @@ from clonos_py.observe.metrics import LatencyHistogram
 FORMAT = 1
 HEADER = "run.json"
 _PART_US_MIN, _PART_US_MAX = 1_000_000, 10_000_000
-_TASK = [("vertex", pa.string()), ("index", pa.int32())]
+_TASK: list[tuple[str, pa.DataType]] = [("vertex", pa.string()), ("index", pa.int32())]
 
 READINGS = pa.schema(
     [

@@ -122,8 +122,9 @@ class Teller:
         self._listener(event)
 
     def _tell_progress(self, at_us: int) -> None:
-        self._listener(Measured(at_us=at_us, readings=tuple(map(self._reading, self._fresh))))
-        self._fresh = {}
+        if self._fresh:
+            self._listener(Measured(at_us=at_us, readings=tuple(map(self._reading, self._fresh))))
+            self._fresh = {}
         self._listener(self._progress(at_us))
 
     def _reading(self, number: int) -> ProcessReading:

@@ -31,28 +31,29 @@ _POINTS_MAX = 480
 _STEPS_US = (250_000, SECOND_US, 5 * SECOND_US, 30 * SECOND_US, 300 * SECOND_US)
 _TOTALS = ("rows_in", "rows_replayed", "rows_out", "frames_sent", "data_bytes", "determinant_bytes", "cpu_us")
 _GIVEN_UP = ("CheckpointAborted", "RolledBack", "Lapsed", "CoordinatorReplaced", "TraceStopped", "KillMissed")
+_HEARD = ("Finished", "CheckpointCompleted", *_GIVEN_UP)
 
 Row = dict[str, Any]
 
 
 def analyse(spark: SparkSession, trace: Path) -> Row:
-    """Everything, as plain data for JSON. Times are in seconds since the run began unless their name says otherwise."""
+    """Everything, as plain data for JSON. Times are in seconds since the job was deployed unless their name says
+    otherwise."""
     header = read_header(trace)
-    readings, markers, events = (tables.table(spark, trace, name).cache() for name in tables.TABLES)
+    loaded = tables.load(spark, trace)
+    readings, markers, events = (loaded[name] for name in ("readings", "markers", "events"))
+    heard = _rows(events.where(f.col("what").isin(*_HEARD)).orderBy("at_us"))
     last_us = max((found.agg(f.max("at_us")).first() or [None])[0] or 0 for found in (readings, events))
     step_us = next((step for step in _STEPS_US if last_us / step <= _POINTS_MAX), _STEPS_US[-1])
-    heard = _rows(events.where(f.col("what").isin("Deployed", "Finished", "CheckpointCompleted", *_GIVEN_UP)))
-    deployed_us = min((row["at_us"] for row in heard if row["what"] == "Deployed"), default=0)
     failed = _failures(tables.failures(events), _windows(markers))
     sources = [vertex["name"] for vertex in header["vertices"] if vertex["source"]]
     seconds = _rows(tables.growth(readings, _TOTALS, SECOND_US).orderBy("step"))
     return {
         **header,
         "seconds": last_us / 1e6,
-        "deployed_s": deployed_us / 1e6,
         "ending": next((row["what"] for row in heard if row["what"] == "Finished"), "Killed"),
-        "latency_ms": _latency(markers, failed, deployed_us, step_us),
-        "throughput": _throughput([row for row in seconds if row["vertex"] in sources], deployed_us),
+        "latency_ms": _latency(markers, failed, step_us),
+        "throughput": _throughput([row for row in seconds if row["vertex"] in sources]),
         "bytes": _bytes(seconds),
         "levels": _levels(tables.levels(readings, step_us), step_us),
         "vertices_total": _totals(seconds, header["vertices"]),
@@ -78,39 +79,43 @@ def _windows(markers: DataFrame) -> list[LatencyWindow]:
     return [LatencyWindow(row["at"], row["us"]) for row in worst.orderBy("at").collect()]
 
 
-def _latency(markers: DataFrame, failed: Sequence[Row], deployed_us: int, step_us: int) -> Row:
-    warm = markers.where(f.col("at_us") >= deployed_us + _WARM_UP_S * SECOND_US)
+def _latency(markers: DataFrame, failed: Sequence[Row], step_us: int) -> Row:
+    """``overall`` leaves out the warm-up, ``undisturbed`` also what came from a failure until its recovery."""
+    at_us = f.col("at_us")
+    warm = at_us >= _WARM_UP_S * SECOND_US
     calm = warm
     for failure in failed:
-        until_s = failure["at_s"] + failure["recovery_ms"] / 1e3 if failure["recovery_ms"] is not None else None
-        outside = f.col("at_us") < failure["at_s"] * 1e6
-        calm = calm.where(outside if until_s is None else outside | (f.col("at_us") > until_s * 1e6))
+        before = at_us < failure["at_s"] * 1e6
+        healed_s = None if failure["recovery_ms"] is None else failure["at_s"] + failure["recovery_ms"] / 1e3
+        calm = calm & (before if healed_s is None else before | (at_us > healed_s * 1e6))
+    scopes = {
+        "overall": f.when(warm, 0),
+        "undisturbed": f.when(calm, 0),
+        "per_second": f.when(at_us >= 0, tables.step_of(SECOND_US)),
+        "per_step": f.when(at_us >= 0, tables.step_of(step_us)),
+    }
+    found = _rows(tables.percentiles(markers, {name: group.cast("bigint") for name, group in scopes.items()}))
     return {
-        "overall": _overall(warm),
-        "undisturbed": _overall(calm),
-        "per_second": _by_step(markers, SECOND_US),
-        "per_step": _by_step(markers, step_us),
+        "overall": next((_in_ms(row) for row in found if row["scope"] == "overall"), None),
+        "undisturbed": next((_in_ms(row) for row in found if row["scope"] == "undisturbed"), None),
+        "per_second": [_at_second(row, SECOND_US) for row in found if row["scope"] == "per_second"],
+        "per_step": [_at_second(row, step_us) for row in found if row["scope"] == "per_step"],
     }
 
 
-def _overall(markers: DataFrame) -> Row | None:
-    found = [_in_ms(row) for row in _rows(tables.percentiles(markers, [f.lit(0)]))]
-    return found[0] if found else None
-
-
-def _by_step(markers: DataFrame, step_us: int) -> list[Row]:
-    found = tables.percentiles(markers, [tables.step_of(step_us)]).orderBy("group_0")
-    return [{"at_s": row["group_0"] * step_us / 1e6, **_in_ms(row)} for row in _rows(found)]
+def _at_second(row: Row, step_us: int) -> Row:
+    return {"at_s": row["number"] * step_us / 1e6, **_in_ms(row)}
 
 
 def _in_ms(row: Row) -> Row:
-    return {name: us if name == "markers" else us / 1000 for name, us in row.items() if not name.startswith("group_")}
+    named = {name: row[name] / 1000 for name in row if name.startswith("p") or name == "max"}
+    return {**named, "markers": row["markers"]}
 
 
 # ---- throughput and bytes
 
 
-def _throughput(seconds: Sequence[Row], deployed_us: int) -> Row:
+def _throughput(seconds: Sequence[Row]) -> Row:
     """Events that sources read for the first time; a replay is work done again. Steady state is from the warm-up to the
     last whole second in which they read; a run too short for that counts as a whole."""
     by_second: dict[int, list[float]] = {}
@@ -118,7 +123,7 @@ def _throughput(seconds: Sequence[Row], deployed_us: int) -> Row:
         new, again = by_second.setdefault(row["step"], [0.0, 0.0])
         by_second[row["step"]] = [new + row["rows_in"] - row["rows_replayed"], again + row["rows_replayed"]]
     reading = [second for second, (new, _) in sorted(by_second.items()) if new >= 1]
-    steady = [second for second in reading[:-1] if second >= deployed_us / 1e6 + _WARM_UP_S] or reading
+    steady = [second for second in reading[:-1] if second >= _WARM_UP_S] or reading
     span = steady[-1] - steady[0] + 1 if steady else 1
     return {
         "events": round(sum(new for new, _ in by_second.values())),
@@ -126,6 +131,7 @@ def _throughput(seconds: Sequence[Row], deployed_us: int) -> Row:
         "per_second": [
             {"at_s": second, "events": round(new), "replayed": round(again)}
             for second, (new, again) in sorted(by_second.items())
+            if second >= 0
         ],
     }
 
@@ -143,12 +149,14 @@ def _bytes(seconds: Sequence[Row]) -> Row:
         "per_second": [
             {"at_s": second, "data": round(sent), "determinants": round(logged)}
             for second, (sent, logged) in sorted(by_second.items())
+            if second >= 0
         ],
     }
 
 
 def _levels(found: DataFrame, step_us: int) -> list[Row]:
-    return [{"at_s": row.pop("step") * step_us / 1e6, **row} for row in _rows(found.orderBy("step", "vertex"))]
+    rows = _rows(found.where("step >= 0").orderBy("step", "vertex"))
+    return [{"at_s": row.pop("step") * step_us / 1e6, **row} for row in rows]
 
 
 def _totals(seconds: Sequence[Row], vertices: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -10,8 +10,10 @@ from html import escape
 Point = tuple[float, float]
 
 _LEFT, _RIGHT, _BOTTOM = 64, 16, 26
-_TICK_STEPS = (1, 2, 5, 10)
+_TICK_STEPS = (1, 2, 2.5, 5, 10)
 _TICKS_X, _TICKS_Y = 10, 4
+_POWERS_DIVIDED = 4
+"""So many powers of ten have room for ticks between them."""
 _LABEL_WIDTH = 7.0
 """Of a character, roughly."""
 
@@ -35,8 +37,10 @@ class Axis:
     def ticks(self, count: int) -> list[float]:
         """Round values, about so many."""
         if self.log:
-            powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
-            return [10.0**power for power in powers]
+            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            nice = (1, 2, 5) if len(powers) <= _POWERS_DIVIDED else (1,)
+            found = [10.0**power * step for power in powers for step in nice]
+            return [value for value in found if self.low * 0.999 <= value <= self.high * 1.001]
         rough = (self.high - self.low) / count
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * nice for nice in _TICK_STEPS if power * nice >= rough * 0.999)

@@ -1,13 +1,14 @@
 """What Spark computes of a trace: each function takes a table of the trace and gives a small one, by time.
 
-Times are microseconds since the run began. A *step* is a stretch of so many microseconds; its number times its length
-is when it begins. Counters are totals, told now and then: what a total grew by belongs evenly to the time between two
-tellings, so that steps share it by how much of that time they cover. A total that shrank began anew at 0.
+Times are microseconds since the job was deployed, negative before. A *step* is a stretch of so many microseconds; its
+number times its length is when it begins. Counters are totals, told now and then: what a total grew by belongs evenly
+to the time between two tellings, so that steps share it by how much of that time they cover. A total that shrank began
+anew at 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,18 +31,33 @@ _STEPS = {
 }
 
 
-def table(spark: SparkSession, trace: Path, name: str) -> DataFrame:
-    """A table of the trace; without rows if no part of it was written."""
+def load(spark: SparkSession, trace: Path) -> dict[str, DataFrame]:
+    """The tables of the trace by name; without rows if no part was written."""
+    events = _table(spark, trace, "events")
+    deployed = events.where("what = 'Deployed'").agg(f.min("at_us")).first()
+    deployed_us = (deployed[0] if deployed else None) or 0
+    return {
+        name: _table(spark, trace, name).withColumn("at_us", f.col("at_us") - deployed_us).coalesce(1).cache()
+        for name in TABLES
+    }
+
+
+def _table(spark: SparkSession, trace: Path, name: str) -> DataFrame:
     schema = ", ".join(f"`{field.name}` {_SQL_TYPES[field.type]}" for field in TABLES[name])
     return spark.read.schema(schema).parquet(str(trace / name))
 
 
-def percentiles(markers: DataFrame, by: Sequence[Column]) -> DataFrame:
-    """Per group: markers, ``max`` and the ``PERCENTS`` as ``p50``, ..., in microseconds."""
-    names = [f"group_{i}" for i in range(len(by))]
-    keyed = markers.select(*(column.alias(name) for column, name in zip(by, names, strict=True)), "latency_us", "times")
-    group = Window.partitionBy(*names)
-    counted = keyed.groupBy(*names, "latency_us").agg(f.sum("times").alias("times"))
+def percentiles(markers: DataFrame, scopes: Mapping[str, Column]) -> DataFrame:
+    """By ``scope`` and its ``number``: markers, ``max`` and the ``PERCENTS`` as ``p50``, ..., in microseconds.
+
+    A scope's column gives the number of the group to which a row belongs there, null if to none. All scopes together
+    are one pass."""
+    belongs = [f.struct(f.lit(name).alias("scope"), group.alias("number")) for name, group in scopes.items()]
+    each = markers.select(f.explode(f.array(*belongs)).alias("in"), "latency_us", "times").where(
+        "in.number IS NOT NULL"
+    )
+    counted = each.groupBy("in.scope", "in.number", "latency_us").agg(f.sum("times").alias("times"))
+    group = Window.partitionBy("scope", "number")
     ranked = counted.withColumns(
         {"seen": f.sum("times").over(group.orderBy("latency_us")), "all": f.sum("times").over(group)}
     )
@@ -49,7 +65,8 @@ def percentiles(markers: DataFrame, by: Sequence[Column]) -> DataFrame:
         f.min(f.when(f.col("seen") >= f.col("all") * percent / 100, f.col("latency_us"))).alias(f"p{percent:g}")
         for percent in PERCENTS
     ]
-    return ranked.groupBy(*names).agg(*found, f.max("latency_us").alias("max"), f.sum("times").alias("markers"))
+    totals = (f.max("latency_us").alias("max"), f.sum("times").alias("markers"))
+    return ranked.groupBy("scope", "number").agg(*found, *totals).orderBy("scope", "number")
 
 
 def step_of(step_us: int) -> Column:
@@ -60,7 +77,7 @@ def step_of(step_us: int) -> Column:
 def growth(readings: DataFrame, totals: Sequence[str], step_us: int) -> DataFrame:
     """By ``step`` and ``vertex``: by how much each total grew, all processes together."""
     order = Window.partitionBy("process").orderBy("at_us")
-    since = f.coalesce(f.lag("at_us").over(order), f.greatest(f.col("at_us") - _FIRST_US, f.lit(0)))
+    since = f.coalesce(f.lag("at_us").over(order), f.col("at_us") - _FIRST_US)
     grown = {name: _grown(name, f.lag(name).over(order)) for name in totals}
     spans = readings.select("vertex", "at_us", since.alias("since_us"), *(c.alias(n) for n, c in grown.items()))
     first, last = f.floor(f.col("since_us") / step_us), f.floor((f.col("at_us") - 1) / step_us)

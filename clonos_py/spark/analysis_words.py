@@ -32,7 +32,8 @@ def number_text(value: float | None, unit: str = "") -> str:
 
 
 def percent_text(share: float | None) -> str:
-    return "–" if share is None else f"{share * 100:.2g}%"
+    """``0.01234`` as ``1.2%``."""
+    return "–" if share is None else f"{share * 100:.0f}%" if share >= 0.1 else f"{share * 100:.2g}%"
 
 
 def story(figures: Mapping[str, Any]) -> Iterator[str]:

@@ -115,6 +115,14 @@ def test_a_paced_reader_that_was_away_catches_up_with_the_schedule() -> None:
         assert sum(read.events for read in before) + at_once == pytest.approx(50_000, rel=0.02)
 
 
+def test_who_catches_up_reads_so_little_at_once_that_no_part_of_the_delay_goes_without_a_marker() -> None:
+    reader = _reader(NexmarkSource(events=1_000_000, rate=10_000))
+    reader.poll(NOW)
+    due_us = [read.due_us for read in _due(reader, now=NOW + 5_000_000)]
+    assert max(later - earlier for earlier, later in itertools.pairwise(due_us)) <= 100_000
+    assert due_us[-1] - due_us[0] >= 4_800_000
+
+
 def test_the_schedule_begins_with_the_first_poll_and_is_alike_for_all_tasks() -> None:
     source = NexmarkSource(events=100_000, rate=10_000)
     answers = [_reader(source, index, 2).poll(NOW - 3_000 * index) for index in range(2)]

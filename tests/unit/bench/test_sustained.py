@@ -1,0 +1,53 @@
+"""The search for the maximum sustainable throughput, against jobs whose maximum is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos_py.bench.nexmark.sustained import Search, Trial, judged, search
+
+
+def job(maximum: float) -> Any:
+    """A job that keeps up to ``maximum``."""
+    return lambda rate: Trial(rate, rate <= maximum, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("maximum", [1_000.0, 77_777.0, 1_000_000.0, 1_300_000.0, 9_000_000.0])
+def test_the_maximum_is_found_within_the_precision_from_either_side(maximum: float) -> None:
+    *_, found = search(1_000_000.0, 0.05, job(maximum))
+    if maximum < 10_000:  # too far away for the trials that it may take
+        assert found.low == 0
+        return
+    assert found.high is not None
+    assert found.low <= maximum < found.high <= found.low * 1.05
+
+
+def test_a_search_tells_after_each_trial_what_is_known() -> None:
+    steps = [(s.low, s.high) for s in (_copied(found) for found in search(100.0, 0.2, job(160)))]
+    assert steps == [(100, None), (150, None), (150, 225), (150, 187.5), (150, 168.75)]
+
+
+def _copied(found: Search) -> Search:
+    return Search(found.first, found.precision, found.low, found.high, list(found.trials))
+
+
+def report(*p50s: float) -> dict[str, Any]:
+    seconds = [{"at_s": at_s, "p50": p50} for at_s, p50 in enumerate(p50s)]
+    return {
+        "latency_ms_per_second": seconds,
+        "latency_ms": {"p99": max(p50s, default=None)},
+        "back_pressure": {"a": 0.5},
+    }
+
+
+def test_a_rate_is_sustained_if_the_last_quarter_is_not_behind() -> None:
+    hiccup = report(*[10] * 8, 900, *[10] * 7)
+    behind = report(*(50 * second for second in range(16)))
+    assert judged(7.0, hiccup, 500) == Trial(7.0, True, 10, 900, 0.5)
+    assert judged(7.0, behind, 500) == Trial(7.0, False, 675, 750, 0.5)
+
+
+def test_a_trial_that_no_marker_survived_sustains_nothing() -> None:
+    assert judged(7.0, report(), 500) == Trial(7.0, False, None, None, 0.5)
