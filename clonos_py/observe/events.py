@@ -222,6 +222,13 @@ class Finished(Event):
     stopped: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Broken(Event):
+    """The job ended with an error. Only the trace is told: whoever runs the job gets the error itself."""
+
+    reason: str
+
+
 Listener = Callable[[Event], None]
 
 

@@ -117,6 +117,8 @@ def _event_row(event: e.Event) -> dict[str, Any]:
     attempt = getattr(event, "attempt", None)
     row["attempt"] = None if attempt is None else str(attempt)
     row["detail"] = getattr(event, "reason", getattr(event, "how", None))
+    if isinstance(event, e.Finished) and event.stopped:
+        row["detail"] = "interrupted"
     return row
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clonos_py.dsl.settings import Settings
+from clonos_py.model.errors import ClonosError
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import Event, Listener, TraceStopped
+from clonos_py.observe.events import Broken, Event, Listener, TraceStopped
 from clonos_py.observe.trace import TraceWriter
 
 
@@ -21,25 +23,43 @@ def traced(plan: PhysicalPlan, settings: Settings, listener: Listener) -> Iterat
     if settings.trace is None:
         yield listener
         return
-    writer = TraceWriter(Path(settings.trace), header(plan, settings))
-    stopped = False
-
-    def heard(event: Event) -> None:
-        nonlocal stopped
-        listener(event)
-        if not stopped:
-            try:
-                writer(event)
-            except OSError as problem:
-                stopped = True
-                listener(TraceStopped(at_us=event.at_us, reason=str(problem)))
-
+    beside = _Beside(TraceWriter(Path(settings.trace), header(plan, settings)), listener)
     try:
-        yield heard
+        yield beside
+    except ClonosError as error:
+        beside.trace(Broken(at_us=beside.at_us, reason=f"{type(error).__name__}: {error}"))
+        raise
     finally:
-        with suppress(OSError):
-            if not stopped:
-                writer.close()
+        beside.close()
+
+
+class _Beside:
+    """Tells the listener first, then the trace."""
+
+    def __init__(self, writer: TraceWriter, listener: Listener) -> None:
+        self._writer, self._listener = writer, listener
+        self._stopped = False
+        self.at_us = 0
+
+    def __call__(self, event: Event) -> None:
+        self.at_us = max(self.at_us, event.at_us)
+        self._listener(event)
+        self.trace(event)
+
+    def trace(self, event: Event) -> None:
+        if not self._stopped:
+            self._attempt(partial(self._writer, event))
+
+    def close(self) -> None:
+        if not self._stopped:
+            self._attempt(self._writer.close)
+
+    def _attempt(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as problem:
+            self._stopped = True
+            self._listener(TraceStopped(at_us=self.at_us, reason=str(problem)))
 
 
 def header(plan: PhysicalPlan, settings: Settings) -> dict[str, Any]:

@@ -31,7 +31,8 @@ _POINTS_MAX = 480
 _STEPS_US = (250_000, SECOND_US, 5 * SECOND_US, 30 * SECOND_US, 300 * SECOND_US)
 _TOTALS = ("rows_in", "rows_replayed", "rows_out", "frames_sent", "data_bytes", "determinant_bytes", "cpu_us")
 _GIVEN_UP = ("CheckpointAborted", "RolledBack", "Lapsed", "CoordinatorReplaced", "TraceStopped", "KillMissed")
-_HEARD = ("Finished", "CheckpointCompleted", *_GIVEN_UP)
+_ENDINGS = ("Finished", "Broken")
+_HEARD = ("CheckpointCompleted", *_ENDINGS, *_GIVEN_UP)
 
 Row = dict[str, Any]
 
@@ -51,7 +52,7 @@ def analyse(spark: SparkSession, trace: Path) -> Row:
     return {
         **header,
         "seconds": last_us / 1e6,
-        "ending": next((row["what"] for row in heard if row["what"] == "Finished"), "Killed"),
+        "ending": next((row["detail"] or "finished" for row in heard if row["what"] in _ENDINGS), "unknown"),
         "latency_ms": _latency(markers, failed, step_us),
         "throughput": _throughput([row for row in seconds if row["vertex"] in sources]),
         "bytes": _bytes(seconds),

@@ -16,6 +16,7 @@ _POWERS_DIVIDED = 4
 """So many powers of ten have room for ticks between them."""
 _LABEL_WIDTH = 7.0
 """Of a character, roughly."""
+_LABEL_ROW = 15
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,9 @@ class Plot:
         )
 
     def mark(self, at_s: float, style: str, label: str = "") -> None:
-        """A vertical line, with what it means above it; labels that would overlap are put into rows."""
+        """A vertical line, with what it means above it; labels that would overlap are put into rows upwards."""
         x, bottom = self.at((at_s, self.y.low))
-        row = self._row(x, len(label) * _LABEL_WIDTH) if label else 0
-        y = self.top - 7 - 15 * row
+        y = self.top - 7 - _LABEL_ROW * (self._row(x, len(label) * _LABEL_WIDTH) if label else 0)
         first = y + 4 if label else self.top
         self._above.append(f'<line class="{style}" x1="{x:.1f}" x2="{x:.1f}" y1="{first}" y2="{bottom:.1f}"/>')
         if label:
@@ -150,7 +150,9 @@ class Plot:
     # ---- the element
 
     def svg(self) -> str:
-        head = f'<svg viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(self.title)}">'
+        above = _LABEL_ROW * max(len(self._labels_end) - 1, 0)
+        frame = f"0 {-above} {self.width} {self.height + above}"
+        head = f'<svg viewBox="{frame}" role="img" aria-label="{escape(self.title)}">'
         return "\n".join([head, *self._grid(), *self._drawn, *self._above, "</svg>"])
 
     def _grid(self) -> Iterator[str]:

@@ -16,7 +16,6 @@ from clonos_py.spark.analysis_words import number_text, percent_text, story, tim
 
 _HUES = 5
 _HALF_WIDTH = 520
-_LABEL_ROW = 15
 _LABELS_MAX = 6
 """Failures that are labelled; beyond that only their lines are drawn."""
 _FAILURES_MAX = 50
@@ -114,13 +113,12 @@ def _latency(figures: Figures) -> Iterator[str]:
     steps = figures["latency_ms"]["per_step"]
     if not steps:
         return
-    rows = min(len(figures["failures"]), _LABELS_MAX)
     plot = Plot(
         "Latency over time",
         figures["seconds"],
         logarithmic([step[name] for step in steps for name in ("p50", "max")], 270),
         time_text,
-        top=14 + _LABEL_ROW * rows,
+        top=24,
     )
     _bands(plot, figures)
     width_s = _step_s(steps)

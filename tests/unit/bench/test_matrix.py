@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clonos_py.bench.nexmark import cell_runs
+from clonos_py.bench.nexmark.cell_runs import Effort
 from clonos_py.bench.nexmark.matrix import Cell, Results, cells
 from clonos_py.cli.main import invoke
+from clonos_py.dsl.settings import Settings
 from clonos_py.model.errors import SettingError
 
 FULL = Cell("q0", "1", "full", "exactly-once")
@@ -40,7 +43,12 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
     assert matrix(tmp_path, "--queries", "q0") == 0
     ran: list[str] = []
     honest = cell_runs.attempted
-    monkeypatch.setattr(cell_runs, "attempted", lambda query, *rest: (ran.append(query), honest(query, *rest))[1])
+
+    def watched(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
+        ran.append(query)
+        return honest(query, effort, settings)
+
+    monkeypatch.setattr(cell_runs, "attempted", watched)
     Results(tmp_path, json.loads((tmp_path / "matrix.json").read_text())).keep(
         Cell("q1", "1", "full", "exactly-once"), {"error": "ClusterError: it was late"}
     )
@@ -51,10 +59,7 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
 def test_a_run_that_fails_is_told_and_the_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        cell_runs, "attempted",
-        lambda query, *rest: {"error": "CapacityError: the in-flight log is full"},
-    )  # fmt: skip
+    monkeypatch.setattr(cell_runs, "attempted", lambda *_: {"error": "CapacityError: the in-flight log is full"})
     assert matrix(tmp_path, "--queries", "q0,q1") == 1
     told = capsys.readouterr().out
     assert "2 of 2 runs failed" in told

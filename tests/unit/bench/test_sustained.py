@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from clonos_py.bench.nexmark import cell_runs
 from clonos_py.bench.nexmark.sustained import Search, Trial, judged, search
+from clonos_py.cli.main import invoke
 
 
 def job(maximum: float) -> Any:
@@ -51,3 +55,28 @@ def test_a_rate_is_sustained_if_the_last_quarter_is_not_behind() -> None:
 
 def test_a_trial_that_no_marker_survived_sustains_nothing() -> None:
     assert judged(7.0, report(), 500) == Trial(7.0, False, None, None, 0.5)
+
+
+def command(monkeypatch: pytest.MonkeyPatch, maximum: float, *arguments: str) -> int:
+    """``clonos nexmark mst`` for a query that falls behind above ``maximum`` events/s."""
+    monkeypatch.setattr(
+        cell_runs, "at_rate", lambda query, rate, *_: report(*([12.0] * 8 if rate <= maximum else [900.0] * 8))
+    )
+    return invoke(["nexmark", "mst", "q0", "--first", "100k", "--runtime", "local", *arguments])
+
+
+def test_the_command_tells_the_highest_rate_and_keeps_every_trial(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert command(monkeypatch, 130_000, "--precision", "10", "--report", str(tmp_path / "r.json")) == 0
+    assert capsys.readouterr().out == "q0 sustains 125,000 events/s, p99 latency 12.0 ms; 137,500 was too much\n"
+    kept = json.loads((tmp_path / "r.json").read_text())
+    assert [trial["rate"] for trial in kept["trials"]] == [100_000, 150_000, 125_000, 137_500]
+    assert (kept["events_per_s"], kept["report"]["latency_ms"]["p99"]) == (125_000, 12.0)
+
+
+def test_a_query_that_sustains_nothing_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, 0) == 1
+    assert "q0 sustained none of 16 rates" in capsys.readouterr().out

@@ -12,8 +12,8 @@ import pytest
 from clonos_py import Job, Record
 from clonos_py.connectors import MemorySink, MemorySource
 from clonos_py.dsl.settings import resolve
-from clonos_py.model.errors import SettingError
-from clonos_py.observe.events import Deployed, Event, Finished, TraceStopped
+from clonos_py.model.errors import CapacityError, SettingError
+from clonos_py.observe.events import Deployed, Event, Finished, TraceStopped, unheard
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.tracing import traced
 from tests.unit.task.plans import three
@@ -53,6 +53,14 @@ def test_a_trace_that_cannot_be_written_ends_and_the_run_goes_on(tmp_path: Path)
         listener(Finished(at_us=5_000_000))
     assert [type(event) for event in heard].count(TraceStopped) == 1
     assert isinstance(heard[-1], Finished)
+
+
+def test_a_trace_says_with_which_error_the_job_ended(tmp_path: Path) -> None:
+    settings = resolve({"runtime": "local", "trace": str(tmp_path / "trace")})
+    with pytest.raises(CapacityError), traced(three(), settings, unheard):
+        raise CapacityError("the log is full")
+    (row,) = pq.read_table(tmp_path / "trace" / "events").to_pylist()
+    assert (row["what"], row["detail"]) == ("Broken", "CapacityError: the log is full")
 
 
 def test_a_trace_needs_a_new_folder(tmp_path: Path) -> None:

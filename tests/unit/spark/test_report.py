@@ -31,7 +31,7 @@ def figures(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "job": "by-hand", "began": "2026-01-01T00:00:00", "settings": {"runtime": "ray"}, "seconds": 10.0,
-        "ending": "Finished", "notes": [], "failures": [failure],
+        "ending": "finished", "notes": [], "failures": [failure],
         "latency_ms": {"undisturbed": {"p50": 10.0, "p99": 20.0}, "per_step": steps, "per_second": steps},
         "throughput": {
             "events": 10_000, "steady_events_per_s": 1_000.0,
@@ -59,10 +59,10 @@ def test_every_plot_is_well_formed_and_lies_within_its_frame() -> None:
     assert len(plots) == 6
     for plot in plots:
         root = ElementTree.fromstring(plot)
-        width, height = (float(size) for size in root.attrib["viewBox"].split()[2:])
+        _, top, width, height = (float(size) for size in root.attrib["viewBox"].split())
         for line in root.iter("line"):
             assert 0 <= float(line.attrib["x1"]) <= width
-            assert 0 <= float(line.attrib["y1"]) <= float(line.attrib["y2"]) <= height
+            assert top <= float(line.attrib["y1"]) <= float(line.attrib["y2"]) <= top + height
 
 
 def test_a_failure_is_marked_on_every_plot_over_time_and_named_on_the_first() -> None:
@@ -91,7 +91,7 @@ def test_a_run_of_which_little_is_known_has_a_page_too() -> None:
         failures=[], levels=[], latency_ms={"undisturbed": None, "per_step": [], "per_second": []},
         throughput={"events": 0, "steady_events_per_s": 0.0, "per_second": []},
         bytes={"data": 0, "determinants": 0, "overhead": None, "per_second": []},
-        checkpoints={"completed": 0, "aborted": 0, "median_ms": None, "max_ms": None, "all": []}, ending="Killed",
+        checkpoints={"completed": 0, "aborted": 0, "median_ms": None, "max_ms": None, "all": []}, ending="unknown",
     )  # fmt: skip
     assert "Nothing failed. The trace has no end: the run was killed, or goes on." in page(bare)
     HTMLParser().feed(page(bare))
@@ -103,6 +103,11 @@ def test_the_story_says_what_failed_and_how_it_healed() -> None:
         "latency was normal again after 1.90 s.",
         "No other task was restarted.",
     ]
+
+
+def test_the_story_tells_how_a_run_ended_that_did_not_finish() -> None:
+    told = [list(story(figures(failures=[], ending=ending)))[-1] for ending in ("interrupted", "CapacityError: full")]
+    assert told == ["The run was interrupted at 10.0 s.", "The job ended with an error at 10.0 s: CapacityError: full"]
 
 
 def test_many_failures_are_summed_up() -> None:
