@@ -111,8 +111,8 @@ def row(cell: Cell, found: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *dimensions,
         f"{found['events_per_s']:,.0f}",
-        _ms(report["latency_ms"]["p50"]),
-        _ms(report["latency_ms"]["p99"]),
+        _ms(report["latency_steady_ms"]["p50"]),
+        _ms(report["latency_steady_ms"]["p99"]),
         _ms(report["checkpoints"]["median_ms"]),
         f"{sent['determinants'] / sent['data']:.2%}" if sent["data"] else "",
         _ms(max(_restarts(failures), default=None)),

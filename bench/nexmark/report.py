@@ -59,6 +59,14 @@ class Recorder:
             if reading.active:
                 self.held_back.setdefault(reading.task.vertex, []).append(reading.held_back)
 
+    def steady_latency(self) -> LatencyHistogram:
+        """Of the markers that arrived after the warm-up; of a run too short for that, of all."""
+        warm = [found for second, found in self._latency.items() if second * 1_000_000 >= self.deployed_us + WARM_UP_US]
+        merged = LatencyHistogram()
+        for found in warm or self._latency.values():
+            merged.merge(found)
+        return merged
+
     def latency_per_second(self) -> list[dict[str, float]]:
         """Percentiles in milliseconds of the markers that arrived in each second since the run began, if any did."""
         return [
@@ -89,6 +97,7 @@ def report(
         "throughput": throughput(samples, recorder.deployed_us),
         "cpu_us_per_event": cpu_us_per_event(samples, recorder.deployed_us),
         "latency_ms": latencies(latency),
+        "latency_steady_ms": latencies(recorder.steady_latency()),
         "latency_ms_per_second": recorder.latency_per_second(),
         "back_pressure": {vertex: round(statistics.mean(seen), 3) for vertex, seen in recorder.held_back.items()},
         "checkpoints": _checkpoints(status),

@@ -79,6 +79,6 @@ def judged(rate: float, report: Mapping[str, Any], limit_ms: float) -> Trial:
         rate=rate,
         sustained=lag_ms is not None and lag_ms <= limit_ms,
         lag_ms=lag_ms,
-        p99_ms=report["latency_ms"]["p99"],
+        p99_ms=report["latency_steady_ms"]["p99"],
         back_pressure=max(report["back_pressure"].values(), default=0.0),
     )

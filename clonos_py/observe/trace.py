@@ -27,27 +27,31 @@ from clonos_py.observe.metrics import LatencyHistogram
 FORMAT = 1
 HEADER = "run.json"
 _PART_US_MIN, _PART_US_MAX = 1_000_000, 10_000_000
-_TASK: list[tuple[str, pa.DataType]] = [("vertex", pa.string()), ("index", pa.int32())]
 
-READINGS = pa.schema(
-    [
-        ("at_us", pa.int64()), *_TASK, ("process", pa.int32()), ("active", pa.bool_()),
-        ("rows_in", pa.int64()), ("rows_replayed", pa.int64()), ("rows_out", pa.int64()), ("lag_us", pa.int64()),
-        ("frames_queued", pa.int64()), ("held_back", pa.bool_()), ("frames_sent", pa.int64()),
-        ("data_bytes", pa.int64()), ("determinant_bytes", pa.int64()), ("in_flight_bytes", pa.int64()),
-        ("spilled_bytes", pa.int64()), ("log_bytes", pa.int64()), ("cpu_us", pa.int64()),
-    ]
+Field = tuple[str, pa.DataType]
+
+
+def _schema(*fields: Field) -> pa.Schema:
+    """Every row has a time and, if it is about one, a task."""
+    place: tuple[Field, ...] = (("at_us", pa.int64()), ("vertex", pa.string()), ("index", pa.int32()))
+    return pa.schema([*place, *fields])
+
+
+READINGS = _schema(
+    ("process", pa.int32()), ("active", pa.bool_()),
+    ("rows_in", pa.int64()), ("rows_replayed", pa.int64()), ("rows_out", pa.int64()), ("lag_us", pa.int64()),
+    ("frames_queued", pa.int64()), ("held_back", pa.bool_()), ("frames_sent", pa.int64()),
+    ("data_bytes", pa.int64()), ("determinant_bytes", pa.int64()), ("in_flight_bytes", pa.int64()),
+    ("spilled_bytes", pa.int64()), ("log_bytes", pa.int64()), ("cpu_us", pa.int64()),
 )  # fmt: skip
 """Counters are totals of the process since it began; a task's next attempt is another process."""
 
-MARKERS = pa.schema([("at_us", pa.int64()), *_TASK, ("latency_us", pa.int64()), ("times", pa.int64())])
+MARKERS = _schema(("latency_us", pa.int64()), ("times", pa.int64()))
 """``times`` markers took ``latency_us`` (1.6% too high at most) and arrived shortly before ``at_us``."""
 
-EVENTS = pa.schema(
-    [
-        ("at_us", pa.int64()), ("what", pa.string()), *_TASK, ("checkpoint", pa.int64()), ("duration_ms", pa.float64()),
-        ("bytes", pa.int64()), ("rows", pa.int64()), ("attempt", pa.string()), ("detail", pa.string()),
-    ]
+EVENTS = _schema(
+    ("what", pa.string()), ("checkpoint", pa.int64()), ("duration_ms", pa.float64()), ("bytes", pa.int64()),
+    ("rows", pa.int64()), ("attempt", pa.string()), ("detail", pa.string()),
 )  # fmt: skip
 """``what`` is the kind of event, ``detail`` how a task failed or why something was given up."""
 

@@ -6,7 +6,7 @@ Failures are a red line on every plot over time, the time until latency was norm
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -199,7 +199,12 @@ def _checkpoint(checkpoint: Figures) -> str:
 
 
 def _plot(
-    title: str, figures: Figures, highest: float, height: int, width: int = 1040, show: Any = number_text
+    title: str,
+    figures: Figures,
+    highest: float,
+    height: int,
+    width: int = 1040,
+    show: Callable[[float], str] = number_text,
 ) -> Plot:
     plot = Plot(title, figures["seconds"], linear(highest, height), show, width)
     _bands(plot, figures)
