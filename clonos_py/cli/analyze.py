@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from clonos_py.model.errors import SettingError
 from clonos_py.observe.trace import read_header
@@ -19,11 +16,11 @@ _PATH = click.Path(path_type=Path)
 
 def analyze(trace: Path, out: Path | None, master: str | None) -> None:
     """The command's body. What is wrong with the folders is said before Spark is started."""
-    from clonos_py.spark.session import session
+    from clonos_py.spark.session import named_errors, session, shown
 
     read_header(trace)
     folder = _made(out or trace)
-    with _waiting("Spark reads the trace"), session("analyze", master) as spark:
+    with session("analyze", master) as spark, shown(spark, "reading the trace"), named_errors(str(trace)):
         from clonos_py.spark.analysis import analyse
 
         figures = analyse(spark, trace)
@@ -43,16 +40,6 @@ def _made(folder: Path) -> Path:
     except OSError as problem:
         raise SettingError(f"--out {folder}: {problem.strerror}; name a folder that can be written") from None
     return folder
-
-
-@contextmanager
-def _waiting(text: str) -> Iterator[None]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(text):
-        yield
 
 
 command = click.Command(

@@ -12,6 +12,8 @@ import click
 
 from clonos_py.cli import nexmark_bench
 from clonos_py.cli.counts import Count
+from clonos_py.cli.nexmark_options import events_options, model_of
+from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_command
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 
 _DEMO = (
@@ -32,7 +34,16 @@ def _run(query: str, **given: Any) -> None:
     from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
     from clonos_py.observe.console import watch
 
-    order = Order(query, given["events"], given["rate"], given["event_rate"], SinkKind(given["sink"]), given["out"])
+    order = Order(
+        query,
+        given["events"],
+        given["rate"],
+        given["event_rate"],
+        SinkKind(given["sink"]),
+        given["out"],
+        model=model_of(given),
+        events_from=given["events_from"],
+    )
     settings = resolved({}, given)
     if given["failures"] is not None:
         from clonos_py.bench.nexmark.cell_runs import with_failures
@@ -93,11 +104,12 @@ nexmark.add_command(
         params=[
             click.Argument(["query"]),
             click.Option(["--events"], type=Count(), default="10M", show_default=True, help="How many events."),
-            click.Option(["--rate"], type=Count(), help="Events per second; as fast as possible without."),
             click.Option(
-                ["--event-rate"], type=Count(), default="500k", show_default=True,
-                help="Events that share a second of event time.",
+                ["--events-from"], type=_PATH, metavar="DIR",
+                help="Replays what clonos nexmark generate wrote, instead of making events.",
             ),
+            click.Option(["--rate"], type=Count(), help="Events per second; as fast as possible without."),
+            *events_options(),
             click.Option(
                 ["--sink"], type=click.Choice(_SINKS), default="blackhole", show_default=True,
                 help="Parquet files in --out, a digest of all rows, or nothing.",
@@ -117,6 +129,7 @@ nexmark.add_command(
           clonos nexmark run q8 --events 5M --rate 500k --kill 'join[0]@3s' --report report.json
           clonos nexmark run q8 --events 5M --rate 200k --failures plan.txt --trace trace
           clonos nexmark run q5 --sink files --out results --guarantee at-least-once
+          clonos nexmark run q5 --events-from events/ --rate 1M
         """,
     )
 )  # fmt: skip
@@ -142,5 +155,8 @@ nexmark.add_command(
 
 nexmark.add_command(nexmark_bench.mst)
 nexmark.add_command(nexmark_bench.matrix)
+nexmark.add_command(generate_command)
+nexmark.add_command(verify_command)
+nexmark.add_command(prove_command)
 
 command = nexmark

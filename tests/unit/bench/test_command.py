@@ -46,7 +46,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert told.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["run", "demo"])
+@pytest.mark.parametrize("command", ["run", "demo", "generate", "verify", "prove"])
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["nexmark", command, "--help"]) == 0
     assert f"clonos nexmark {command}" in capsys.readouterr().out
