@@ -220,8 +220,13 @@ def _bands(plot: Plot, figures: Figures) -> None:
 
 def _marks(plot: Plot, figures: Figures, labelled: bool = False) -> None:
     for number, failure in enumerate(figures["failures"]):
-        told = f"{failure['task']} failed, normal again after {time_text(failure['recovery_ms'])}"
-        plot.mark(failure["at_s"], "fail", told if labelled and number < _LABELS_MAX else "")
+        plot.mark(failure["at_s"], "fail", _label(failure) if labelled and number < _LABELS_MAX else "")
+
+
+def _label(failure: Figures) -> str:
+    if failure["recovery_ms"] is None:
+        return f"{failure['task']} failed, not seen normal again"
+    return f"{failure['task']} failed, normal again after {time_text(failure['recovery_ms'])}"
 
 
 def _by_vertex(figures: Figures, level: str) -> dict[str, list[Point]]:
