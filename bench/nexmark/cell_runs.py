@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
@@ -16,7 +16,6 @@ from clonos_py.connectors import BlackholeSink
 from clonos_py.dsl.settings import Settings
 from clonos_py.dsl.values import KILLS
 from clonos_py.model.errors import ClonosError
-from clonos_py.observe.events import Listener, unheard
 from clonos_py.plan.physical import plan
 
 _FIRST_SHARE = 0.8
@@ -58,49 +57,46 @@ def with_failures(orders: Sequence[str], query: str, settings: Settings) -> Sett
     return replace(settings, kills=(*settings.kills, *KILLS.parse(drawn(orders, tasks, settings.seed))))
 
 
-def at_rate(
-    query: str, rate: float, seconds: float, settings: Settings, listener: Listener = unheard
-) -> dict[str, Any]:
+def at_rate(query: str, rate: float, seconds: float, settings: Settings) -> dict[str, Any]:
     """The report of a run that offers so many events a second."""
-    return run_query(Order(query, max(round(rate * seconds), 1), rate=rate), settings, listener)
+    return run_query(Order(query, max(round(rate * seconds), 1), rate=rate), settings)
 
 
 def pursue(
-    query: str, pursuit: Pursuit, settings: Settings, listener: Listener = unheard
-) -> Iterator[tuple[Search, dict[str, Any]]]:
-    """Searches for the maximum sustainable throughput: after each trial, what is known and the report of the last trial
-    that was sustained (of the first one if none was)."""
+    query: str, pursuit: Pursuit, settings: Settings, tell: Callable[[Search], None] = lambda found: None
+) -> tuple[Search, dict[str, Any]]:
+    """Searches for the maximum sustainable throughput. Gives what was found and the report of the highest rate that was
+    sustained (of the first one if none was)."""
     reports: dict[float, dict[str, Any]] = {}
 
     def attempt(rate: float) -> Trial:
-        made = at_rate(query, rate, pursuit.seconds, settings, listener)
-        reports[rate] = made
-        return judged(rate, made, pursuit.lag_ms)
+        reports[rate] = at_rate(query, rate, pursuit.seconds, settings)
+        return judged(rate, reports[rate], pursuit.lag_ms)
 
-    for found in search(pursuit.first or _guess(query, settings), pursuit.precision, attempt):
-        yield found, reports[found.low or found.trials[0].rate]
+    found = search(pursuit.first or _guess(query, settings), pursuit.precision, attempt, tell)
+    return found, reports[found.low or found.trials[0].rate]
 
 
 def _guess(query: str, settings: Settings) -> float:
     return float(measure(query, 5, settings)["throughput"]["steady_events_per_s"]) * _FIRST_SHARE
 
 
-def attempted(query: str, effort: Effort, settings: Settings, listener: Listener = unheard) -> dict[str, Any]:
+def attempted(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
     """A cell's result: ``events_per_s`` and the report behind it, or the ``error`` that ended it."""
     try:
-        return _result(query, effort, with_failures(effort.failures, query, settings), listener)
+        return _result(query, effort, with_failures(effort.failures, query, settings))
     except ClonosError as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _result(query: str, effort: Effort, settings: Settings, listener: Listener) -> dict[str, Any]:
+def _result(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
     if effort.mode is Mode.SUSTAINED:
-        *_, (found, made) = pursue(query, Pursuit(effort.seconds), settings, listener)
+        found, made = pursue(query, Pursuit(effort.seconds), settings)
         return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": made}
     if effort.mode is Mode.RATE and effort.rate is not None:
-        made = at_rate(query, effort.rate, effort.seconds, settings, listener)
+        made = at_rate(query, effort.rate, effort.seconds, settings)
     elif effort.events is not None:
-        made = run_query(Order(query, effort.events), settings, listener)
+        made = run_query(Order(query, effort.events), settings)
     else:
         made = measure(query, effort.seconds, settings)
     return {"events_per_s": made["throughput"]["steady_events_per_s"], "report": made}

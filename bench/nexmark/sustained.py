@@ -9,7 +9,7 @@ s times the trial's length behind by then, so that a trial of 20 s with a limit 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,12 +62,18 @@ class Search:
             self.high = min(self.high or trial.rate, trial.rate)
 
 
-def search(first: float, precision: float, attempt: Callable[[float], Trial]) -> Iterator[Search]:
-    """Tries rates, ``first`` first, until the maximum is known. Gives the search after each trial."""
+def search(
+    first: float,
+    precision: float,
+    attempt: Callable[[float], Trial],
+    tell: Callable[[Search], None] = lambda found: None,
+) -> Search:
+    """Tries rates, ``first`` first, until the maximum is known; ``tell`` hears of the search after each trial."""
     found = Search(first, precision)
     while not found.done:
         found.learn(attempt(found.next_rate))
-        yield found
+        tell(found)
+    return found
 
 
 def judged(rate: float, report: Mapping[str, Any], limit_ms: float) -> Trial:

@@ -21,7 +21,7 @@ from clonos_py.model.errors import SettingError
 if TYPE_CHECKING:
     from clonos_py.bench.nexmark.cell_runs import Effort
     from clonos_py.bench.nexmark.matrix import Cell
-    from clonos_py.bench.nexmark.sustained import Trial
+    from clonos_py.bench.nexmark.sustained import Search, Trial
 
 _PATH = click.Path(path_type=Path)
 _SHARED_SETTINGS = ("runtime", "address", "standbys", "checkpoint_interval", "linger", "spill", "seed", "kills")
@@ -42,9 +42,9 @@ def _mst(query: str, **given: Any) -> int:
     settings = resolved({}, given)
     pursuit = Pursuit(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
     with _told(f"{query}: looking for a rate to begin with") as tell:
-        for outcome in pursue(query, pursuit, settings):
-            found, best = outcome
-            tell(_trial(found.trials[-1]), f"{query}: between {found.low:,.0f} and {found.high or 0:,.0f} events/s")
+        found, best = pursue(
+            query, pursuit, settings, lambda found: tell(_trial(found.trials[-1]), _known(query, found))
+        )
     if given["report"] is not None:
         trials = [asdict(trial) for trial in found.trials]
         content = {"query": query, "events_per_s": found.low, "trials": trials, "report": best}
@@ -58,6 +58,11 @@ def _mst(query: str, **given: Any) -> int:
     upper = "no higher one was tried" if found.high is None else f"{found.high:,.0f} was too much"
     click.echo(f"{query} sustains {found.low:,.0f} events/s, p99 latency {p99_ms:,.1f} ms; {upper}")
     return 0
+
+
+def _known(query: str, found: Search) -> str:
+    upper = "" if found.high is None else f", less than {found.high:,.0f}"
+    return f"{query}: at least {found.low:,.0f} events/s{upper}"
 
 
 def _trial(trial: Trial) -> str:

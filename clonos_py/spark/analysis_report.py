@@ -64,7 +64,8 @@ def page(figures: Figures) -> str:
 def _meta(figures: Figures) -> str:
     settings = figures["settings"]
     told = [f"{key.replace('_', ' ')} {settings[key]}" for key in _SHOWN_SETTINGS if key in settings]
-    return " · ".join([f"{figures['seconds']:.1f} s from {figures['began'].replace('T', ' ')}", *told])
+    began = figures["began"].replace("T", " ").replace("+00:00", " UTC")
+    return " · ".join([f"{figures['seconds']:.1f} s, started {began}", *told])
 
 
 # ---- tiles
@@ -225,8 +226,8 @@ def _marks(plot: Plot, figures: Figures, labelled: bool = False) -> None:
 
 def _label(failure: Figures) -> str:
     if failure["recovery_ms"] is None:
-        return f"{failure['task']} failed, not seen normal again"
-    return f"{failure['task']} failed, normal again after {time_text(failure['recovery_ms'])}"
+        return f"{failure['task']} failed, not seen to recover"
+    return f"{failure['task']} failed, {time_text(failure['recovery_ms'])} to recover"
 
 
 def _by_vertex(figures: Figures, level: str) -> dict[str, list[Point]]:

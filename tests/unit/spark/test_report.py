@@ -69,7 +69,7 @@ def test_a_failure_is_marked_on_every_plot_over_time_and_named_on_the_first() ->
     plots = _SVG.findall(page(figures()))
     assert all(plot.count('<line class="fail"') == 1 for plot in plots)
     assert all('class="heal"' in plot for plot in plots)
-    assert "&lt;b&gt;[0] failed, normal again after 1.90 s" in plots[0]
+    assert "&lt;b&gt;[0] failed, 1.90 s to recover" in plots[0]
     assert [plot.count('class="label fail"') for plot in plots] == [1, 0, 0, 0, 0, 0]
 
 
