@@ -80,8 +80,7 @@ def _configured(name: str, master: str) -> SparkConf:
     from pyspark import SparkConf
 
     conf = SparkConf(loadDefaults=False).setAppName(f"clonos {name}").setMaster(master)
-    local = {**_LOCAL_SETTINGS, "spark.pyspark.python": sys.executable}
-    for key, value in {**_SETTINGS, **(local if master.startswith("local") else {})}.items():
+    for key, value in {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}.items():
         conf.set(key, value)
     return conf
 
@@ -92,6 +91,8 @@ def _context(conf: SparkConf, log: int, log_name: str) -> SparkContext:
     from pyspark.java_gateway import launch_gateway
 
     os.environ["JAVA_HOME"] = java_home(os.environ)
+    if conf.get("spark.master", "").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark takes the first python3 of the path
     try:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
         return SparkContext(conf=conf, gateway=gateway)

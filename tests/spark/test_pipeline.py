@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,11 @@ def test_what_cannot_be_is_refused_in_one_line(
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
+
+
+def test_data_is_made_by_the_python_that_started_spark(spark: SparkSession) -> None:
+    """Whatever python3 the path may find: another one has no clonos-py."""
+    assert spark.sparkContext.pythonExec == sys.executable
 
 
 def test_the_synthetic_source_gives_the_rows_of_the_workload(spark: SparkSession) -> None:
