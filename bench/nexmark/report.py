@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from clonos_py.model.plan import Partitioning, PhysicalPlan
-from clonos_py.observe.events import Deployed, Event, Progress
+from clonos_py.observe.events import Deployed, Event, Measured, Progress
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.status import Recovery, RunStatus, lapse_text, unready_text
 
@@ -37,6 +37,10 @@ class Recorder:
         self.status = RunStatus()
         self.progress: list[Progress] = []
         self.deployed_us = 0
+        self.held_back: dict[str, list[bool]] = {}
+        """By vertex: whether a task was held back, each time that one told."""
+        self._latency: dict[int, LatencyHistogram] = {}
+        self._totals: dict[int, LatencyHistogram] = {}
 
     def __call__(self, event: Event) -> None:
         self.status.on(event)
@@ -44,6 +48,32 @@ class Recorder:
             self.deployed_us = event.at_us
         if isinstance(event, Progress):
             self.progress.append(event)
+        if isinstance(event, Measured):
+            self._measure(event)
+
+    def _measure(self, event: Measured) -> None:
+        for reading in event.readings:
+            newest, earlier = LatencyHistogram(reading.latency), self._totals.get(reading.process, LatencyHistogram())
+            self._totals[reading.process] = newest
+            self._latency.setdefault(reading.at_us // 1_000_000, LatencyHistogram()).merge(newest.since(earlier))
+            if reading.active:
+                self.held_back.setdefault(reading.task.vertex, []).append(reading.held_back)
+
+    def steady_latency(self) -> LatencyHistogram:
+        """Of the markers that arrived after the warm-up; of a run too short for that, of all."""
+        warm = [found for second, found in self._latency.items() if second * 1_000_000 >= self.deployed_us + WARM_UP_US]
+        merged = LatencyHistogram()
+        for found in warm or self._latency.values():
+            merged.merge(found)
+        return merged
+
+    def latency_per_second(self) -> list[dict[str, float]]:
+        """Percentiles in milliseconds of the markers that arrived in each second since the run began, if any did."""
+        return [
+            {"at_s": second, **{name: ms for name, ms in latencies(found).items() if ms is not None}}
+            for second, found in sorted(self._latency.items())
+            if found.total
+        ]
 
     def samples(self, sources: Iterable[str]) -> list[Sample]:
         """How much the vertices with a source had read, each time that progress was told."""
@@ -67,6 +97,9 @@ def report(
         "throughput": throughput(samples, recorder.deployed_us),
         "cpu_us_per_event": cpu_us_per_event(samples, recorder.deployed_us),
         "latency_ms": latencies(latency),
+        "latency_steady_ms": latencies(recorder.steady_latency()),
+        "latency_ms_per_second": recorder.latency_per_second(),
+        "back_pressure": {vertex: round(statistics.mean(seen), 3) for vertex, seen in recorder.held_back.items()},
         "checkpoints": _checkpoints(status),
         "bytes": _bytes(status),
         "counts": dict(status.progress.counts) if status.progress else {},

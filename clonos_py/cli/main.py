@@ -26,6 +26,7 @@ COMMANDS = {
     "check": ("clonos_py.cli.check", "Finds what a replay could not repeat, before a failure does."),
     "config": ("clonos_py.cli.config", "Shows every setting and where its value came from."),
     "sim": ("clonos_py.cli.sim", "Tries to make results wrong: generated jobs, failures and schedules."),
+    "analyze": ("clonos_py.cli.analyze", "Makes a report of a run's trace: what happened, in plots and figures."),
     "nexmark": ("clonos_py.cli.nexmark", "Runs the Nexmark queries, with kills if wanted, and reports."),
 }
 """By name: the module whose ``command`` it is, and what it does."""
@@ -48,6 +49,7 @@ Start here:
     clonos check hello.py                   is it replayable? names the line that is not
     clonos config hello.py                  every setting and where it came from
     clonos nexmark run q8 --kill 'join[0]@3s'
+    clonos analyze trace/ --out report/     what happened in a run with --trace trace/, in plots
     clonos sim --seeds 1000                 tries to make results wrong
 
 Settings come from the command line, else CLONOS_* variables, else clonos.toml, else Job(...), else defaults.

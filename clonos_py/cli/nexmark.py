@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
+from clonos_py.cli import nexmark_bench
 from clonos_py.cli.counts import Count
 from clonos_py.cli.nexmark_options import events_options, model_of
 from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_command
-from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 
 _DEMO = (
     "Nexmark query 8, new people who sell, over {events:,} events in {seconds:.0f} s.\n"
@@ -44,6 +45,11 @@ def _run(query: str, **given: Any) -> None:
         events_from=given["events_from"],
     )
     settings = resolved({}, given)
+    if given["failures"] is not None:
+        from clonos_py.bench.nexmark.cell_runs import with_failures
+        from clonos_py.bench.nexmark.failure_plan import read_plan
+
+        settings = with_failures(read_plan(given["failures"]), query, settings)
     with watch(f"nexmark-{query}") as listener:
         made = run_query(order, settings, listener)
     for line in lines(made):
@@ -89,13 +95,6 @@ def _told(failure: Mapping[str, Any]) -> str:
     return f"{failure['task']} killed: " + ", ".join(times)
 
 
-def _folder_exists(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """A report that cannot be written should be refused before the run, not after it."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise click.BadParameter(f"{path} must be a file in a folder that exists")
-    return path
-
-
 _PATH = click.Path(path_type=Path)
 
 nexmark.add_command(
@@ -117,8 +116,9 @@ nexmark.add_command(
             ),
             click.Option(["--out"], type=_PATH, metavar="DIR", help="Folder of the results."),
             click.Option(
-                ["--report"], type=_PATH, metavar="FILE", callback=_folder_exists, help="Write the report as JSON."
+                ["--report"], type=_PATH, metavar="FILE", callback=file_in_a_folder, help="Write the report as JSON."
             ),
+            nexmark_bench.FAILURES,
             *setting_options(),
         ],
         help="""Runs QUERY (q0, q1, q2, q3, q5, q7, q8, q11 or q12) over generated events.
@@ -127,6 +127,7 @@ nexmark.add_command(
         Examples:
           clonos nexmark run q0 --events 50M --parallelism 2 --runtime local
           clonos nexmark run q8 --events 5M --rate 500k --kill 'join[0]@3s' --report report.json
+          clonos nexmark run q8 --events 5M --rate 200k --failures plan.txt --trace trace
           clonos nexmark run q5 --sink files --out results --guarantee at-least-once
           clonos nexmark run q5 --events-from events/ --rate 1M
         """,
@@ -152,6 +153,8 @@ nexmark.add_command(
     )
 )
 
+nexmark.add_command(nexmark_bench.mst)
+nexmark.add_command(nexmark_bench.matrix)
 nexmark.add_command(generate_command)
 nexmark.add_command(verify_command)
 nexmark.add_command(prove_command)

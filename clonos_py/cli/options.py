@@ -32,3 +32,10 @@ def resolved(job: Mapping[str, object], parameters: Mapping[str, Any]) -> Settin
     """The settings of a run: what the options say over environment, ``clonos.toml`` here, the job and defaults."""
     given = {key: parameters[key] for key in DEFINITIONS if parameters.get(key) not in (None, ())}
     return resolve(job, command_line=given, environment=os.environ, file=read_file(Path(FILE_NAME)))
+
+
+def file_in_a_folder(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """A report that cannot be written should be refused before the run, not after it."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise click.BadParameter(f"{path} must be a file in a folder that exists")
+    return path

@@ -123,6 +123,9 @@ class Settings:
     )
     tls_key: str | None = _setting(FILE, None, "Key of the certificate, without a password.")
     tls_ca: str | None = _setting(FILE, None, "Certificate of the authority that has signed every node's certificate.")
+    trace: str | None = _setting(
+        FOLDER, None, "A new folder for the run's trace, which `clonos analyze` makes a report of."
+    )
     seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")
     origins: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clonos_py.observe.events import Listener, VertexProgress
-from clonos_py.observe.status import RunStatus, lapse_text, missed_text, unready_text, unwritten_text
+from clonos_py.observe.status import RunStatus, lapse_text, missed_text, unready_text, untraced_text, unwritten_text
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
@@ -112,6 +112,8 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield ", ".join(parts)
     if status.code_changed:
         yield f"  the code has changed since checkpoint {status.code_changed.checkpoint}, from which this run went on"
+    if status.trace_stopped:
+        yield f"  {untraced_text(status.trace_stopped)}"
     if counted := counts_text(status.progress.counts if status.progress else {}):
         yield f"  counted: {counted}"
     yield from (f"  {recovery}" for recovery in status.recoveries)

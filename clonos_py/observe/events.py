@@ -65,6 +65,51 @@ class Progress(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProcessReading:
+    """What one process of a task has counted since it began, and how it stood, when it was heard at ``at_us``."""
+
+    at_us: int
+    task: TaskId
+    process: int
+    active: bool
+    """Whether it is the task; else it stands by."""
+    rows_in: int
+    rows_replayed: int
+    """Rows in that a predecessor had handled, too, from its log; part of ``rows_in``."""
+    rows_out: int
+    lag_us: int | None
+    frames_queued: int
+    """Cut and not yet taken by connected receivers: what back-pressure counts."""
+    held_back: bool
+    """Whether it may not produce, since receivers or its own memory are full."""
+    frames_sent: int
+    data_bytes: int
+    determinant_bytes: int
+    """Both sent."""
+    in_flight_bytes: int
+    """Retained frames in memory; ``spilled_bytes`` are those on disk, ``log_bytes`` the determinants held."""
+    spilled_bytes: int
+    log_bytes: int
+    cpu_us: int
+    latency: Mapping[int, int]
+    """Of the markers that reached it, by bucket of a ``LatencyHistogram``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Event):
+    """Sent before each progress: every process that has told its counters since the last one."""
+
+    readings: tuple[ProcessReading, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceStopped(Event):
+    """The trace could not be written any further. The run goes on without it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointCompleted(Event):
     checkpoint: int
     duration_ms: float
@@ -175,6 +220,13 @@ class Finished(Event):
     """Every source ended and every sink has committed (or, with ``stopped``, the run was interrupted in order)."""
 
     stopped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken(Event):
+    """The job ended with an error. Only the trace is told: whoever runs the job gets the error itself."""
+
+    reason: str
 
 
 Listener = Callable[[Event], None]

@@ -6,7 +6,7 @@ Times are passed in (microseconds), so the same meters serve virtual and real ti
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _SUB_BUCKET_BITS = 6
 _SUB_BUCKETS = 1 << _SUB_BUCKET_BITS
@@ -40,14 +40,23 @@ class LatencyHistogram:
         for bucket, times in other._counts.items():
             self._counts[bucket] = self._counts.get(bucket, 0) + times
 
+    def since(self, earlier: LatencyHistogram) -> LatencyHistogram:
+        """What was recorded after ``earlier``, which is this histogram as it once was."""
+        times = {bucket: count - earlier._counts.get(bucket, 0) for bucket, count in self._counts.items()}
+        return LatencyHistogram({bucket: count for bucket, count in times.items() if count > 0})
+
+    def durations(self) -> Iterator[tuple[int, int]]:
+        """(Upper end of a bucket in microseconds, how often), the shortest first."""
+        yield from ((_upper_end(bucket), self._counts[bucket]) for bucket in sorted(self._counts))
+
     def percentile_us(self, percent: float) -> int | None:
         """The upper end of the bucket below which ``percent`` of the durations lie; None without any."""
         wanted = self.total * percent / 100
         seen = 0
-        for bucket in sorted(self._counts):
-            seen += self._counts[bucket]
+        for duration_us, times in self.durations():
+            seen += times
             if seen >= wanted:
-                return _upper_end(bucket)
+                return duration_us
         return None
 
 

@@ -23,7 +23,7 @@ class Normality:
     """Watches latency while tasks fail and recover."""
 
     def __init__(self) -> None:
-        self._totals: dict[int, int] = {}
+        self._totals = LatencyHistogram()
         self._before: deque[int] = deque(maxlen=_WINDOWS_BEFORE)
         self._limit_us: float | None = None
         self._failed: dict[TaskId, bool] = {}
@@ -41,9 +41,9 @@ class Normality:
 
     def read(self, totals: Mapping[int, int]) -> Iterator[TaskId]:
         """Takes the newest totals, by bucket; gives the tasks that have recovered with this window."""
-        window = {bucket: times - self._totals.get(bucket, 0) for bucket, times in totals.items()}
-        worst_us = LatencyHistogram({b: times for b, times in window.items() if times > 0}).percentile_us(100)
-        self._totals = dict(totals)
+        newest = LatencyHistogram(totals)
+        worst_us = newest.since(self._totals).percentile_us(100)
+        self._totals = newest
         if worst_us is None:
             return
         if not self._failed:

@@ -27,6 +27,7 @@ from clonos_py.observe.events import (
     StandbyUnready,
     TaskEvent,
     TaskFailed,
+    TraceStopped,
 )
 from clonos_py.observe.metrics import RateMeter
 
@@ -80,6 +81,10 @@ def unwritten_text(event: SpillFailed) -> str:
     return f"{event.task} keeps its frames in memory, as {event.reason}"
 
 
+def untraced_text(event: TraceStopped) -> str:
+    return f"the trace ends {event.at_us / 1e6:.1f} s into the run: {event.reason}"
+
+
 def missed_text(event: KillMissed) -> str:
     return f"kill of {event.task} at {event.after_us / 1e6:g}s never happened: the job had ended"
 
@@ -109,6 +114,7 @@ class RunStatus:
     spills_failed: list[SpillFailed] = field(default_factory=list)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional things, in words."""
+    trace_stopped: TraceStopped | None = None
     code_changed: CodeChanged | None = None
     finished: Finished | None = None
 
@@ -142,6 +148,9 @@ class RunStatus:
             case SpillFailed():
                 self.spills_failed.append(event)
                 self.news.append(unwritten_text(event))
+            case TraceStopped():
+                self.trace_stopped = event
+                self.news.append(untraced_text(event))
             case KillMissed():
                 self.kills_missed.append(event)
             case TaskFailed(task=task, how=how):

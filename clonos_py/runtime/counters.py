@@ -16,6 +16,7 @@ class Counters:
 
     def __init__(self) -> None:
         self._events = 0
+        self._replayed = 0
         self._rows_out = 0
         self._counts: dict[str, int] = {}
         self._lag_us: int | None = None
@@ -23,6 +24,7 @@ class Counters:
 
     def observe(self, event: Observed, now_us: int) -> None:
         self._events += event.events
+        self._replayed += event.events if event.replayed else 0
         self._rows_out += event.rows_out
         if event.watermark != MIN_TIME:
             self._lag_us = now_us - event.watermark
@@ -34,6 +36,7 @@ class Counters:
     def report(self) -> dict[str, Any]:
         return {
             "events": self._events,
+            "replayed": self._replayed,
             "rows_out": self._rows_out,
             "lag_us": self._lag_us,
             "counts": dict(self._counts),

@@ -7,6 +7,7 @@ from clonos_py.dsl.settings import Runtime, Settings
 from clonos_py.observe.events import Listener, unheard
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import RunResult
+from clonos_py.runtime.tracing import traced
 
 
 def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunResult:
@@ -20,4 +21,5 @@ def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunRe
             from clonos_py.runtime.local.run import run
         case Runtime.SIM:
             from clonos_py.runtime.sim.job import run
-    return run(physical, settings, listener)
+    with traced(physical, settings, listener) as heard:
+        return run(physical, settings, heard)

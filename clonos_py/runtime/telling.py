@@ -23,6 +23,8 @@ from clonos_py.observe.events import (
     KillMissed,
     Lapsed,
     Listener,
+    Measured,
+    ProcessReading,
     Progress,
     Recovered,
     Replayed,
@@ -69,6 +71,7 @@ class Teller:
         self._crashed: set[TaskId] = set()
         self._counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = {}
         self._heard_us: dict[int, int] = {}
+        self._fresh: dict[int, None] = {}
         self._progress_us = 0
         self._finished = False
         self._normality = Normality()
@@ -90,6 +93,7 @@ class Teller:
         """Tells what happened, then progress if it is time. What dead processes counted stays."""
         self._counters.update(news.counters)
         self._heard_us.update(dict.fromkeys(news.counters, now_us))
+        self._fresh.update(dict.fromkeys(news.counters))
         for at_us, task in news.crashes:
             self._crashed.add(task)
             self._carried_out(task)
@@ -102,7 +106,7 @@ class Teller:
                     self._listener(event)
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
-            self._listener(self._progress(now_us - self.began_us))
+            self._tell_progress(now_us - self.began_us)
             for task in self._normality.read(self.latency.counts):
                 self._listener(Recovered(at_us=now_us - self.began_us, task=task))
 
@@ -112,10 +116,39 @@ class Teller:
 
     def _finish(self, event: Finished) -> None:
         self._finished = True
-        self._listener(self._progress(event.at_us))
+        self._tell_progress(event.at_us)
         for after_us, task in self._kills:
             self._listener(KillMissed(at_us=event.at_us, task=task, after_us=after_us))
         self._listener(event)
+
+    def _tell_progress(self, at_us: int) -> None:
+        if self._fresh:
+            self._listener(Measured(at_us=at_us, readings=tuple(map(self._reading, self._fresh))))
+            self._fresh = {}
+        self._listener(self._progress(at_us))
+
+    def _reading(self, number: int) -> ProcessReading:
+        task, found = self._counters[number]
+        return ProcessReading(
+            at_us=self._heard_us[number] - self.began_us,
+            task=task,
+            process=number,
+            active=bool(found.get("active")),
+            rows_in=found["events"],
+            rows_replayed=found["replayed"],
+            rows_out=found["rows_out"],
+            lag_us=found["lag_us"],
+            frames_queued=found.get("frames_queued", 0),
+            held_back=bool(found.get("held_back")),
+            frames_sent=found.get("frames_sent", 0),
+            data_bytes=found["data_bytes"],
+            determinant_bytes=found["delta_bytes"],
+            in_flight_bytes=found["in_flight_bytes"],
+            spilled_bytes=found.get("spilled_bytes", 0),
+            log_bytes=found.get("log_bytes", 0),
+            cpu_us=found.get("cpu_us", 0),
+            latency=found["latency"],
+        )
 
     def _carried_out(self, task: TaskId) -> None:
         done = next((order for order in self._kills if order[1] == task), None)

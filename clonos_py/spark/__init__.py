@@ -1,1 +1,1 @@
-"""What runs on PySpark: making events, the batch oracle. Nothing outside this room imports pyspark."""
+"""What runs on PySpark: events, the batch oracle, figures of traces. Nothing outside this room imports pyspark."""

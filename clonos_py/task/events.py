@@ -229,6 +229,8 @@ class Observed:
     seq: int = -1
     watermark: int = MIN_TIME
     """That of the task's input when ``events`` came."""
+    replayed: bool = False
+    """Whether a predecessor had handled them, too."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """All counters of the task's operators, as they are now; empty if none has changed."""
 

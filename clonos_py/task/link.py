@@ -346,15 +346,12 @@ class LinkMachine:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Whether it is the task or stands by; bytes of retained frames, of held determinants, and sent of both."""
+        """Whether it is the task or stands by; bytes of held determinants; what it has sent and retains."""
         return {
             "active": int(self.state not in BEFORE_BEGIN),
-            "in_flight_bytes": self._pressure.memory_bytes,
-            "spilled_bytes": self._pressure.spilled_bytes,
             "log_bytes": self.store.size_bytes,
-            "data_bytes": self._outflow.data_bytes,
-            "delta_bytes": self._outflow.delta_bytes,
             "frames_at_stake": self.frames_at_stake,
+            **self._outflow.counters,
         }
 
     def _on_ping(self, message: control.Ping) -> None:

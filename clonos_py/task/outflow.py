@@ -48,8 +48,22 @@ class Outflow:
         self._runs: dict[int, tuple[int, int]] = {}
         """By output: the run under way, and the number below which it may make frames."""
         self.may_produce = True
-        self.data_bytes = 0
-        self.delta_bytes = 0
+        self._frames_sent = 0
+        self._data_bytes = 0
+        self._delta_bytes = 0
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Frames and bytes sent, frames that wait for their receivers, and bytes of those retained."""
+        return {
+            "frames_sent": self._frames_sent,
+            "frames_queued": sum(output.log.unreceived for output in self._outputs),
+            "held_back": int(not self.may_produce),
+            "data_bytes": self._data_bytes,
+            "delta_bytes": self._delta_bytes,
+            "in_flight_bytes": self._pressure.memory_bytes,
+            "spilled_bytes": self._pressure.spilled_bytes,
+        }
 
     # ---- sending
 
@@ -74,8 +88,9 @@ class Outflow:
             self._read_ahead(output)
 
     def send(self, connection: int, header: FrameHeader, body: object) -> None:
-        self.delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
-        self.data_bytes += self._codec.size_bytes(body) if body is not None else 0
+        self._frames_sent += 1
+        self._delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
+        self._data_bytes += self._codec.size_bytes(body) if body is not None else 0
         self._out.append(io.SendFrame(connection, header, body))
 
     # ---- frames on disk

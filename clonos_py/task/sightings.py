@@ -9,7 +9,8 @@ from clonos_py.task.events import FromTask, Observed
 from clonos_py.task.outputs import Outputs
 
 MARKER_INTERVAL_US = 100_000
-"""A source sends a latency marker at most this often."""
+"""A source sends a latency marker at most this often; one with a schedule for so much of its schedule, so that a source
+that catches up sends those that it owes, each late by what it was late."""
 
 
 class Sightings:
@@ -25,7 +26,7 @@ class Sightings:
         """So many rows, or events of a source, are about to enter the operators."""
         if replaying:
             self.rows_replayed += rows
-        self._tell(Observed(events=rows, watermark=watermark))
+        self._tell(Observed(events=rows, watermark=watermark, replayed=replaying))
 
     def cut(self, rows: int) -> None:
         self._tell(Observed(rows_out=rows))
@@ -43,7 +44,9 @@ class Sightings:
                 self._tell(Observed(marker_us=marker_us, input=channel, seq=seq))
 
     def source_marker(self, now_us: int, due_us: int) -> None:
-        """A source has read what was ``due_us`` (0: unpaced): from time to time that is worth a marker."""
-        if now_us - self._marked_us >= MARKER_INTERVAL_US:
-            self._marked_us = now_us
-            self.marker(due_us or now_us)
+        """A source has read what was ``due_us`` (0: unpaced): from time to time that is worth a marker, whose latency
+        counts from when its rows should have been read."""
+        created_us = due_us or now_us
+        if created_us - self._marked_us >= MARKER_INTERVAL_US:
+            self._marked_us = created_us
+            self.marker(created_us)

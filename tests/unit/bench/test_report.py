@@ -27,6 +27,7 @@ from clonos_py.observe.events import (
     VertexProgress,
 )
 from clonos_py.observe.metrics import LatencyHistogram
+from tests.unit.observe.traces import measured, reading
 
 JOIN = TaskId("join", 1)
 
@@ -130,3 +131,15 @@ def test_cpu_time_per_event_is_that_of_the_steady_state() -> None:
     ]
     assert cpu_us_per_event(samples, deployed_us=0) == 7
     assert cpu_us_per_event([sample._replace(cpu_us=0) for sample in samples], deployed_us=0) is None
+
+
+def test_latency_is_told_by_second_and_without_the_warm_up() -> None:
+    recorder, seen = Recorder(), LatencyHistogram()
+    recorder(Deployed(at_us=1_000_000, tasks=1, standbys=0))
+    for second, ms in ((1, 900), (2, 500), (3, 20), (4, 30)):
+        seen.record(ms * 1_000)
+        recorder(measured(reading(second * 1_000_000, JOIN, 1, 0, seen.counts)))
+    by_second = recorder.latency_per_second()
+    assert [row["at_s"] for row in by_second] == [1, 2, 3, 4]
+    assert [row["p50"] for row in by_second] == pytest.approx([900, 500, 20, 30], rel=0.016)
+    assert latencies(recorder.steady_latency())["p99.9"] == pytest.approx(30, rel=0.016)

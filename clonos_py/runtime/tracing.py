@@ -1,0 +1,76 @@
+"""Writes the trace of a run beside telling its listener, if the settings name a folder for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from clonos_py.dsl.settings import Settings
+from clonos_py.model.errors import ClonosError
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.events import Broken, Event, Listener, TraceStopped
+from clonos_py.observe.trace import TraceWriter
+
+
+@contextmanager
+def traced(plan: PhysicalPlan, settings: Settings, listener: Listener) -> Iterator[Listener]:
+    """Gives whom to tell. A trace that cannot be written any further ends, and the listener is told so once; the run
+    goes on. Raises SettingError where none can be begun."""
+    if settings.trace is None:
+        yield listener
+        return
+    beside = _Beside(TraceWriter(Path(settings.trace), header(plan, settings)), listener)
+    try:
+        yield beside
+    except ClonosError as error:
+        beside.trace(Broken(at_us=beside.at_us, reason=f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        beside.close()
+
+
+class _Beside:
+    """Tells the listener first, then the trace."""
+
+    def __init__(self, writer: TraceWriter, listener: Listener) -> None:
+        self._writer, self._listener = writer, listener
+        self._stopped = False
+        self.at_us = 0
+
+    def __call__(self, event: Event) -> None:
+        self.at_us = max(self.at_us, event.at_us)
+        self._listener(event)
+        self.trace(event)
+
+    def trace(self, event: Event) -> None:
+        if not self._stopped:
+            self._attempt(partial(self._writer, event))
+
+    def close(self) -> None:
+        if not self._stopped:
+            self._attempt(self._writer.close)
+
+    def _attempt(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as problem:
+            self._stopped = True
+            self._listener(TraceStopped(at_us=self.at_us, reason=str(problem)))
+
+
+def header(plan: PhysicalPlan, settings: Settings) -> dict[str, Any]:
+    """What a reader of the trace should know of the job."""
+    return {
+        "job": plan.job,
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": {key: value for key, value, _ in settings.shown()},
+        "vertices": [
+            {"name": vertex.name, "parallelism": vertex.parallelism, "source": vertex.source is not None}
+            for vertex in plan.vertices
+        ],
+        "edges": [{"from": edge.source, "to": edge.target} for edge in plan.edges],
+    }

@@ -1,0 +1,60 @@
+"""When latency is normal again after a failure: within 10% of what it was before (CheckMate's recovery time). Pure.
+
+Latency is known by windows of a quarter of a second; a window's worst counts, so that one slow channel of many is not
+averaged away. Failures that happen before the ones before them have healed are measured against what was normal before
+the first of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from clonos_py.observe.normality import SLACK_US, TOLERANCE
+
+WINDOW_US = 250_000
+_BEFORE_US = 5_000_000
+_WINDOWS_GOOD = 2
+"""So many windows in a row are within the limit: one may have seen a channel only that was never disturbed."""
+
+
+class LatencyWindow(NamedTuple):
+    """The worst latency of the markers that arrived from ``at_us`` on."""
+
+    at_us: int
+    worst_us: int
+
+
+class Healing(NamedTuple):
+    """What latency was before a failure (median of the windows' worst) and at most until it was normal again, and when
+    it was; None: not known, or not within the trace."""
+
+    normal_us: float | None
+    worst_us: int | None
+    recovered_us: int | None
+
+
+def healings(failures: Sequence[tuple[int, int | None]], windows: Sequence[LatencyWindow]) -> Iterator[Healing]:
+    """``failures`` as (failed at, first new effect), by time; ``windows`` by time."""
+    begin_us: int | None = None
+    recovered_us: int | None = None
+    for failed_us, effect_us in failures:
+        if begin_us is None or (recovered_us is not None and recovered_us <= failed_us):
+            begin_us = failed_us
+        before = [w.worst_us for w in windows if begin_us - _BEFORE_US <= w.at_us < begin_us - WINDOW_US]
+        normal_us = median(before) if before else None
+        recovered_us = _recovered(normal_us, effect_us, windows)
+        during = [w.worst_us for w in windows if failed_us <= w.at_us and w.at_us <= (recovered_us or w.at_us)]
+        yield Healing(normal_us, max(during, default=None), recovered_us)
+
+
+def _recovered(normal_us: float | None, effect_us: int | None, windows: Sequence[LatencyWindow]) -> int | None:
+    if normal_us is None or effect_us is None:
+        return None
+    limit_us = normal_us * TOLERANCE + SLACK_US
+    later = [w for w in windows if w.at_us >= effect_us]
+    for first in range(len(later) - _WINDOWS_GOOD + 1):
+        if all(w.worst_us <= limit_us for w in later[first : first + _WINDOWS_GOOD]):
+            return later[first].at_us
+    return None

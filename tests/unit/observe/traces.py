@@ -1,0 +1,92 @@
+"""Hand-made traces: what a run might have told, with answers that one can work out in the head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.observe import events as e
+from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.observe.trace import TraceWriter
+
+SOURCE, SINK = TaskId("bids", 0), TaskId("window", 0)
+MS, SECOND = 1_000, 1_000_000
+HEADER = {
+    "job": "by-hand",
+    "began": "2026-01-01T00:00:00+00:00",
+    "settings": {"runtime": "ray", "parallelism": "1", "guarantee": "exactly-once", "sharing_depth": "full"},
+    "vertices": [
+        {"name": "bids", "parallelism": 1, "source": True},
+        {"name": "window", "parallelism": 1, "source": False},
+    ],
+    "edges": [{"from": "bids", "to": "window"}],
+}
+FAILED_US = 5_200_000
+_LATE_MS = {6_000: 800, 6_250: 400, 6_500: 100}
+"""What markers took after the failure, by when they arrived."""
+_QUARTER = 250
+
+
+def reading(
+    at_us: int, task: TaskId, process: int, rows: int, latency: Mapping[int, int] | None = None, replayed: int = 0
+) -> e.ProcessReading:
+    """A row is 100 bytes and its share of the log 5."""
+    return e.ProcessReading(
+        at_us=at_us, task=task, process=process, active=True, rows_in=rows, rows_replayed=replayed, rows_out=rows,
+        lag_us=None, frames_queued=rows % 7, held_back=False, frames_sent=rows // 100, data_bytes=100 * rows,
+        determinant_bytes=5 * rows, in_flight_bytes=rows, spilled_bytes=0, log_bytes=rows // 2, cpu_us=rows,
+        latency=latency or {},
+    )  # fmt: skip
+
+
+def measured(*readings: e.ProcessReading) -> e.Measured:
+    return e.Measured(at_us=readings[-1].at_us, readings=readings)
+
+
+def story() -> Iterator[e.Event]:
+    """A source reads 1,000 rows a second for ten and a half; markers take 10 ms, one of 40 in the fourth second 50 ms;
+    the window fails at 5.2 s, and late markers arrive from 6 s on until all is well at 6.75 s."""
+    yield e.Deployed(at_us=0, tasks=2, standbys=2)
+    seen = {process: LatencyHistogram() for process in (2, 3)}
+    for at_ms in range(_QUARTER, 10_500 + 1, _QUARTER):
+        process = 2 if at_ms * MS < FAILED_US else 3
+        if at_ms % 500 == 0:
+            yield measured(reading(at_ms * MS, SOURCE, 1, at_ms))
+        if process == 2 or at_ms >= min(_LATE_MS):
+            seen[process].record(_LATE_MS.get(at_ms, 10) * MS, 9)
+            seen[process].record((50 if at_ms == 3_500 else _LATE_MS.get(at_ms, 10)) * MS)
+            # The markers of a quarter arrived before it is told.
+            yield measured(reading(at_ms * MS, SINK, process, 0, seen[process].counts))
+        yield from _happenings(at_ms)
+    yield e.Finished(at_us=10_500 * MS)
+
+
+def _happenings(at_ms: int) -> Iterator[e.Event]:
+    if at_ms == 2_000:
+        yield e.CheckpointCompleted(at_us=2_000 * MS, checkpoint=1, duration_ms=100.0, bytes=1_000)
+    if at_ms == 4_000:
+        yield e.CheckpointCompleted(at_us=4_000 * MS, checkpoint=2, duration_ms=300.0, bytes=500)
+    if at_ms == 5_250:
+        yield e.TaskFailed(at_us=FAILED_US, task=SINK, how="killed on order")
+        yield e.Detected(at_us=FAILED_US + 20 * MS, task=SINK)
+        yield e.StandbyActivated(at_us=FAILED_US + 50 * MS, task=SINK, attempt=Attempt(1, 1))
+        yield e.CheckpointAborted(at_us=FAILED_US + 50 * MS, checkpoint=3, reason="window[0] failed")
+        yield e.Replayed(at_us=FAILED_US + 300 * MS, task=SINK, rows=700)
+        yield e.FirstNewEffect(at_us=FAILED_US + 350 * MS, task=SINK)
+
+
+def write(folder: Path, deploying_us: int = 0) -> Path:
+    """The story as a trace, after so much time of deployment."""
+    writer = TraceWriter(folder, HEADER)
+    for event in story():
+        writer(_later(event, deploying_us))
+    writer.close()
+    return folder
+
+
+def _later(event: e.Event, by_us: int) -> e.Event:
+    if isinstance(event, e.Measured):
+        event = replace(event, readings=tuple(replace(r, at_us=r.at_us + by_us) for r in event.readings))
+    return replace(event, at_us=event.at_us + by_us)
