@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import with_keys
-from clonos_py.columns.views import Ints, valid
+from clonos_py.columns.views import Ints
 
 _EMIT_ROWS = 65_536
 
@@ -48,15 +47,15 @@ class Pairs:
 
 
 def matchable(
-    rows: pa.RecordBatch, keys: Sequence[str], time: str | None, count: Callable[[str, int], None]
+    rows: pa.RecordBatch, keys: Sequence[str], times: Sequence[str], count: Callable[[str, int], None]
 ) -> pa.RecordBatch:
-    """The rows that have all keys and a time. The others match nothing and are counted."""
+    """The rows that have all keys and times. The others match nothing and are counted."""
     kept = with_keys(rows, keys)
     if kept is not None:
         count("null_key_rows", rows.num_rows - len(kept))
         rows = rows.take(kept)
-    timed = None if time is None else valid(rows.column(time))
+    timed = with_keys(rows, times)
     if timed is not None:
-        count("null_time_rows", int(rows.num_rows - timed.sum()))
-        rows = rows.take(np.flatnonzero(timed))
+        count("null_time_rows", rows.num_rows - len(timed))
+        rows = rows.take(timed)
     return rows

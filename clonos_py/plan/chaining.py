@@ -23,6 +23,7 @@ from clonos_py.plan.logical import (
     Node,
     ReadSource,
     Spread,
+    TopTable,
     Unite,
 )
 
@@ -56,7 +57,7 @@ class Chain:
         if producer == SOURCE:
             return False
         origin = self.origins[producer]
-        if origin is not None and isinstance(origin.work, AggregateWindows | AggregateTable):
+        if origin is not None and isinstance(origin.work, AggregateWindows | AggregateTable | TopTable):
             return True
         return any(self.behind_windows(wire.producer) for wire in self.wires if wire.consumer == producer)
 
@@ -148,11 +149,10 @@ class Chains:
         place = self._places[feed.port.node]
         chain = place.chain
         rows = chain.schema(place.operator, feed.port.port)
-        if isinstance(node.work, AggregateWindows) and node.work.combined:
-            step = combining(self._step_name(f"{node.name}.combine"), rows, node.work)
-        elif tuple(rows.names) != feed.columns and (feed.exact or not chained):
+        step = combining(self._step_name(f"{node.name}.combine"), rows, node.work, feed.columns)
+        if step is None and tuple(rows.names) != feed.columns and (feed.exact or not chained):
             step = narrowing(self._step_name(f"{node.name}.columns"), rows, feed.columns)
-        else:
+        if step is None:
             return place.operator, feed.port.port
         operator = chain.append(step, None)
         chain.wires.append(Wire(place.operator, feed.port.port, operator, 0))

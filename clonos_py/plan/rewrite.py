@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clonos_py.plan.logical import AggregateWindows, LogicalGraph, Node
+from clonos_py.plan.logical import AggregateTable, AggregateWindows, LogicalGraph, Node
 from clonos_py.plan.pruning import prune
 from clonos_py.plan.pushdown import push_filters
 
@@ -23,12 +23,15 @@ def _combined(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _mergeable(node: Node) -> bool:
-    work = node.work
-    if not isinstance(work, AggregateWindows) or work.late or work.window.processing_time:
-        return False
-    return all(aggregate.mergeable for aggregate in work.aggregates)
+    match node.work:
+        case AggregateWindows(late=False, aggregates=aggregates) as work if not work.window.processing_time:
+            return all(aggregate.mergeable for aggregate in aggregates)
+        case AggregateTable(aggregates=aggregates):
+            return all(aggregate.mergeable for aggregate in aggregates)
+        case _:
+            return False
 
 
 def _early(node: Node) -> Node:
-    assert isinstance(node.work, AggregateWindows)
+    assert isinstance(node.work, AggregateWindows | AggregateTable)
     return replace(node, work=replace(node.work, combined=True))

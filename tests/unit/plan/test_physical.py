@@ -38,9 +38,9 @@ def test_word_count() -> None:
     lines = job.source(Rows(Label))
     lines.flat_map(words).key_by("word").aggregate(n=count()).changes().sink(Nowhere("counts"))
     assert shape(plan(job, parallelism=3)) == [
-        "source-rows x3: source-rows, flat_map",
+        "source-rows x3: source-rows, flat_map, aggregate.combine",
         "aggregate x3: aggregate, sink-counts",
-        "source-rows -> aggregate hash(word): word",
+        "source-rows -> aggregate hash(word): word, _rows",
     ]
 
 
@@ -202,11 +202,11 @@ def test_operators_with_a_parallelism_of_their_own_run_in_tasks_of_their_own() -
     stream.key_by("label").aggregate(n=count()).parallelism(3).changes().sink(Nowhere()).parallelism(1)
     assert shape(plan(job, parallelism=2)) == [
         "source-rows x1: source-rows, filter",
-        "map x4: map",
+        "map x4: map, aggregate.combine",
         "aggregate x3: aggregate",
         "sink-nowhere x1: sink-nowhere",
         "source-rows -> map rebalance: auction, bidder, price, at, note",
-        "map -> aggregate hash(label): label",
+        "map -> aggregate hash(label): label, _rows",
         "aggregate -> sink-nowhere rebalance: label, n",
     ]
 
