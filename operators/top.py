@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.grouping import group
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey, TableMode, unweighted
+from clonos_py.operators.first_rows import FirstRows
 from clonos_py.operators.keyed_chunks import with_groups
-from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranking import Change, Ranking, with_ranks
 from clonos_py.operators.weights import with_weight
 
@@ -53,51 +52,34 @@ class TopRows(Operator):
         rank: str | None = None,
     ) -> None:
         self._keys = tuple(keys)
-        self._n = n
-        self._ranking = Ranking(keys, order)
         self._schema = unweighted(schema)
         self._mode = mode
         self._rank = rank
-        kept = [name for name in self._schema.names if name != rank]
-        self._columns = list(dict.fromkeys([*self._ranking.columns, *kept]))
-        self._top = KeyedRows(keys)
+        self._first = FirstRows(keys, n, order, [name for name in self._schema.names if name != rank])
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return
-        rows = with_groups(rows.select(self._columns), self._keys, self.ctx.key_groups)
-        numbers = self._of_same_keys(rows)
-        parts = [self._top.take(numbers, self._ranking.columns)] if len(numbers) else []
-        whole = concat([*parts, rows.select(self._ranking.columns)])
-        change = self._ranking.change(len(numbers), whole, self._n)
-        if not len(change.entering):
-            return
-        if self._mode != "at_end":
+        rows = with_groups(rows.select(self._first.columns), self._keys, self.ctx.key_groups)
+        change, numbers = self._first.put(rows)
+        if len(change.shown) and self._mode != "at_end":
             self._emit(change, numbers, rows)
-        self._top.remove(numbers[change.leaving])
-        self._top.append(rows.take(change.entering - len(numbers)))
-        self._top.compact()
+        self._first.rows.compact()
 
     def on_end(self) -> None:
-        if self._mode != "at_end" or self._top.rows == 0:
+        if self._mode != "at_end" or self._first.rows.rows == 0:
             return
-        rows = concat(self._top.all())
-        ranked = self._ranking.ranked(rows)
+        rows = self._first.all()
+        ranked = self._first.ranking.ranked(rows)
         results = with_ranks(rows.take(ranked.order), self._rank, ranked.ranks, self._schema)
         by: list[Any] = [(name, "ascending") for name in (*self._keys, self._rank) if name in self._schema.names]
         self.out.emit(results.sort_by(by) if by else results)
 
     def snapshot(self) -> OperatorState:
-        return self._top.snapshot({})
+        return self._first.snapshot()
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._top.restore(parts, self.ctx.groups)
-
-    def _of_same_keys(self, rows: pa.RecordBatch) -> Ints:
-        """The numbers of the first rows of these rows' keys, in the order in which they came."""
-        keys = group([rows.column(key) for key in self._keys], rows.num_rows)
-        _, numbers = self._top.find(rows.take(keys.first))
-        return np.sort(numbers)
+        self._first.rows.restore(parts, self.ctx.groups)
 
     def _emit(self, change: Change, numbers: Ints, rows: pa.RecordBatch) -> None:
         after = with_ranks(self._gathered(change.shown, numbers, rows), self._rank, change.shown_ranks, self._schema)
@@ -106,16 +88,17 @@ class TopRows(Operator):
             return
         deltas = [with_weight(after, 1)]
         if len(change.hidden):
-            before = self._top.take(numbers[change.hidden], self._columns)
+            before = self._first.rows.take(numbers[change.hidden], self._first.columns)
             deltas.insert(0, with_weight(with_ranks(before, self._rank, change.hidden_ranks, self._schema), -1))
         self.out.emit(concat(deltas))
 
     def _gathered(self, places: Ints, numbers: Ints, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows at these places, the first of which are ``numbers``, the others ``rows``."""
         old = places < len(numbers)
-        new = rows.select(self._columns).take(places[~old] - len(numbers))
+        new = rows.select(self._first.columns).take(places[~old] - len(numbers))
         if not old.any():
             return new
         order = np.empty(len(places), np.int64)
         order[np.concatenate([np.flatnonzero(old), np.flatnonzero(~old)])] = np.arange(len(places))
-        return concat([self._top.take(numbers[places[old]], self._columns), new]).take(order)
+        kept = self._first.rows.take(numbers[places[old]], self._first.columns)
+        return concat([kept, new]).take(order)

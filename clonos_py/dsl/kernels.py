@@ -253,7 +253,7 @@ def _strftime(times: Values, pattern: str) -> Values:
         return _strftime(pa.array([times.as_py()], times.type), pattern)[0]
     unit_us = 60_000_000 if set(re.findall("%(.)", pattern)) <= _COARSE else 1_000_000
     moment: Values = _moment(times)
-    units = fixed(pc.fill_null(moment, 0)) // unit_us
+    units = fixed(pc.fill_null(moment, _ZERO)) // unit_us
     moments = group_integers(units)
     seconds: Values = pa.array(units[moments.first] * (unit_us // 1_000_000))
     written: Values = pc.strftime(seconds.cast(pa.timestamp("s", "UTC")), pattern)

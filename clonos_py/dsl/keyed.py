@@ -15,7 +15,7 @@ from clonos_py.dsl.processes import process_types
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row, listed
 from clonos_py.dsl.stream import Stream
-from clonos_py.dsl.tables import RANK, Orders, Table, aggregated, first_rows
+from clonos_py.dsl.tables import BOUNDS, RANK, Orders, Table, aggregated, first_of_windows, first_rows
 from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record
@@ -31,10 +31,6 @@ S = TypeVar("S", bound=Record)
 A = TypeVar("A", bound=Record)
 B = TypeVar("B", bound=Record)
 C = TypeVar("C", bound=Record)
-
-_BOUNDS: dict[str, pa.Field[Any]] = {
-    name: pa.field(name, pa.int64(), nullable=False) for name in ("window_start", "window_end")
-}
 
 
 class KeyedStream(Generic[R]):
@@ -112,7 +108,7 @@ class WindowedStream(Generic[R]):
         """One row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates, or the
         fields of a class that these fill by name."""
         with located("aggregate") as site:
-            found = aggregation(self._stream.schema, self._keys, _BOUNDS, into, aggregates)
+            found = aggregation(self._stream.schema, self._keys, BOUNDS, into, aggregates)
             stream, time = self._stream._extended(found.computed, site), None
             if not self._window.processing_time:
                 stream, time = timed(stream, site)
@@ -120,6 +116,18 @@ class WindowedStream(Generic[R]):
             closed = EventTimeColumn("window_end", -1) if time and "window_end" in found.schema.names else None
             port = _add(stream, work, found, site, closed, (found.schema, stream.schema))
             return Windowed(stream._draft, port)
+
+    @overload
+    def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Stream[S]: ...
+    @overload
+    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = RANK) -> Stream[Any]: ...
+    def top(self, n: int, by: Orders, into: Shape | None = None, rank: str = RANK) -> Stream[Any]:
+        """The first ``n`` rows of each key in each window, when it closes, with ``window_start``, ``window_end`` and
+        their place in the column ``rank``; see ``KeyedStream.top``. For tumbling and hopping windows of event time."""
+        with located("top") as site:
+            if not isinstance(self._window, Tumbling | Hopping) or self._window.processing_time or self._lateness_us:
+                raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
+            return first_of_windows(self._stream, self._keys, self._window, n, by, into, rank, site)
 
 
 class Windowed(Stream[R]):

@@ -17,19 +17,26 @@ from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.stream import Stream, Written
+from clonos_py.dsl.timing import timed
 from clonos_py.dsl.tree import Column, Node
 from clonos_py.model.aggregates import RETRACTABLE
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record
 from clonos_py.model.tables import SortKey, TableMode, weighted_schema
-from clonos_py.plan.logical import AggregateTable, Port, TopTable
+from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.plan.logical import AggregateTable, EventTimeColumn, Port, TopTable, TopWindows
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Record)
 
 RANK = "rank_number"
 """The column in which ``top`` says which place a row has, if not told otherwise."""
+
+BOUNDS: Mapping[str, pa.Field[Any]] = {
+    name: pa.field(name, pa.int64(), nullable=False) for name in ("window_start", "window_end")
+}
+"""What a result of windows has beside its keys."""
 
 Orders = str | Order | list[str | Order]
 
@@ -160,25 +167,54 @@ def first_rows(
     stream: Stream[Any], keys: tuple[str, ...], n: int, by: Orders, into: Shape | None, rank: str, site: CallSite
 ) -> Table[Any]:
     """Adds a running top-n."""
-    if type(n) is not int or n < 1:
-        raise GraphError(f"{n!r} is no number of rows: it is at least 1")
-    if stream.schema.get_field_index(rank) >= 0:
-        raise GraphError(f"there is a column {rank!r} already: give the rank another name by rank=")
+    schema = _ranked(stream.schema, {}, n, into, rank)
     order, computed = _order(stream, by)
-    available = {field.name: field for field in stream.schema}
-    wanted = None if into is None else schema_of(into)
-    ranked = n > 1 if wanted is None else rank in wanted.names
-    if n > 1 and not ranked:
-        raise GraphError(f"of {n} rows per key each is known by its rank: {_named(into)} needs a field {rank!r}")
-    if ranked:
-        available[rank] = pa.field(rank, pa.int64(), nullable=False)
-    schema = filled(wanted, available, (), _named(into))
     stream = stream._extended(computed, site)
-    work = TopTable(keys, n, order, "changes", rank if ranked else None)
+    work = TopTable(keys, n, order, "changes", rank if rank in schema.names else None)
     record = None if into is None else record_of(into)
     time = carried(stream._time, schema)
     node = stream._draft.add("top", work, (stream._port,), (schema,), site, (record,), (time,))
     return Table(stream._draft, Port(node.id), (*keys, rank) if n > 1 else keys)
+
+
+def first_of_windows(
+    stream: Stream[Any],
+    keys: tuple[str, ...],
+    window: Tumbling | Hopping,
+    n: int,
+    by: Orders,
+    into: Shape | None,
+    rank: str,
+    site: CallSite,
+) -> Stream[Any]:
+    """Adds a top-n of windows."""
+    schema = _ranked(stream.schema, BOUNDS, n, into, rank)
+    order, computed = _order(stream, by)
+    stream, time = timed(stream._extended(computed, site), site)
+    work = TopWindows(keys, window, n, order, time, rank if rank in schema.names else None)
+    record = None if into is None else record_of(into)
+    closed = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
+    node = stream._draft.add("top", work, (stream._port,), (schema,), site, (record,), (closed,))
+    return Stream(stream._draft, Port(node.id))
+
+
+def _ranked(
+    schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str
+) -> pa.Schema:
+    """The columns of a top-n: those of its input, ``further`` ones and the rank, or those that ``into`` has of them."""
+    if type(n) is not int or n < 1:
+        raise GraphError(f"{n!r} is no number of rows: it is at least 1")
+    if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
+        raise GraphError(f"there is a column {taken[0]!r} already: give it another name, or the rank by rank=")
+    wanted = None if into is None else schema_of(into)
+    name = getattr(into, "__name__", "the schema")
+    ranked = n > 1 if wanted is None else rank in wanted.names
+    if n > 1 and not ranked:
+        raise GraphError(f"of {n} rows per key each is known by its rank: {name} needs a field {rank!r}")
+    available = {field.name: field for field in schema} | dict(further)
+    if ranked:
+        available[rank] = pa.field(rank, pa.int64(), nullable=False)
+    return filled(wanted, available, (), name)
 
 
 def _order(stream: Stream[Any], by: Orders) -> tuple[tuple[SortKey, ...], list[tuple[str, Node]]]:
@@ -198,7 +234,3 @@ def _order(stream: Stream[Any], by: Orders) -> tuple[tuple[SortKey, ...], list[t
     if not keys:
         raise GraphError("by=[]: say in which order the rows are, such as by=col('price').desc()")
     return tuple(keys), computed
-
-
-def _named(into: Shape | None) -> str:
-    return getattr(into, "__name__", "the schema")

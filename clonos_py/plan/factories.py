@@ -23,6 +23,7 @@ from clonos_py.operators.stateless import Filter, MapBatches, Project
 from clonos_py.operators.tables import TableAggregate, TableCombine, combined_table_schema
 from clonos_py.operators.top import TopCombine, TopRows
 from clonos_py.operators.window_join import WindowJoin
+from clonos_py.operators.window_top import WindowTop, WindowTopCombine
 from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
 from clonos_py.plan.logical import (
     AggregateTable,
@@ -38,6 +39,7 @@ from clonos_py.plan.logical import (
     ReadSource,
     RunProcess,
     TopTable,
+    TopWindows,
     Work,
     WriteSink,
 )
@@ -87,6 +89,9 @@ def combining(name: str, rows: pa.Schema, work: Work, columns: tuple[str, ...]) 
         case TopTable():
             schema = _some_of(rows, columns)
             make = partial(TopCombine, work.keys, work.n, work.order, columns)
+        case TopWindows():
+            schema = _some_of(rows, columns)
+            make = partial(WindowTopCombine, work.keys, work.window, work.n, work.order, work.time_column, columns)
     return None if make is None else OperatorPlan(name, "combine", make, (schema,))
 
 
@@ -116,6 +121,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return partial(TableAggregate, keys, aggregates, node.schemas[0], mode, weighted, combined)
         case TopTable(keys, n, order, mode, rank):
             return partial(TopRows, keys, n, order, node.schemas[0], mode, rank)
+        case TopWindows(keys, window, n, order, time_column, rank):
+            return partial(WindowTop, keys, window, n, order, node.schemas[0], time_column, rank)
         case AggregateWindows() as work:
             return _window_factory(node, work)
         case JoinWindows() as work:

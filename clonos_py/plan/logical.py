@@ -120,6 +120,18 @@ class TopTable:
 
 
 @dataclass(frozen=True)
+class TopWindows:
+    """The first ``n`` rows per key and window, in event time."""
+
+    keys: tuple[str, ...]
+    window: Tumbling | Hopping
+    n: int
+    order: tuple[SortKey, ...]
+    time_column: str
+    rank: str | None = None
+
+
+@dataclass(frozen=True)
 class JoinWindows:
     """``columns``: output name, side, input name. The window's bounds may be further fields of the output."""
 
@@ -168,10 +180,12 @@ class RunProcess:
 
 Work = (
     ReadSource | WriteSink | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch | Unite | Spread
-    | AggregateWindows | AggregateTable | TopTable | JoinWindows | JoinHistory | RunProcess
+    | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | RunProcess
 )  # fmt: skip
-STATEFUL = AggregateWindows | AggregateTable | TopTable | JoinWindows | JoinHistory | RunProcess
+STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | RunProcess
 """Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
+GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
+"""Work whose output is not cut as its input was."""
 
 
 class Port(NamedTuple):
@@ -212,8 +226,8 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case AggregateWindows(keys=keys) | AggregateTable(keys=keys) | TopTable(keys=keys) | RunProcess(keys=keys):
-                return keys
+            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | RunProcess():
+                return self.work.keys
             case JoinWindows(left_keys=left, right_keys=right) | JoinHistory(left_keys=left, right_keys=right):
                 return right if side else left
             case _:

@@ -30,6 +30,7 @@ from clonos_py.plan.logical import (
     RunProcess,
     Spread,
     TopTable,
+    TopWindows,
     Unite,
     WriteSink,
 )
@@ -37,6 +38,7 @@ from clonos_py.plan.logical import (
 Wanted = Mapping[Port, frozenset[str]]
 
 _WEIGHT = frozenset([WEIGHT_COLUMN])
+_BOUNDS = ("window_start", "window_end")
 
 
 def prune(graph: LogicalGraph) -> LogicalGraph:
@@ -64,7 +66,7 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
     timed: set[Port] = set()
     for node in reversed(graph.nodes):
         match node.work:
-            case AggregateWindows(time_column=str()) | RunProcess():
+            case AggregateWindows(time_column=str()) | TopWindows() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
@@ -109,6 +111,9 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
             end = work.bounds[1] if isinstance(work, JoinHistory) and work.bounds and side == 0 else None
             return _named(*keys, time, end if isinstance(end, str) else None, *taken)
+        case TopWindows(keys=keys, order=order, time_column=time, rank=rank):
+            own = (*_BOUNDS, rank)
+            return _named(*keys, time, *(key.column for key in order), *(name for name in passed if name not in own))
         case EnrichRows(keys=keys, columns=columns):
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(keys=keys, time_column=time, row_type=row_type):
@@ -144,7 +149,7 @@ def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[P
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case TopTable():
+        case TopTable() | TopWindows():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case JoinWindows(columns=columns) | JoinHistory(columns=columns) | EnrichRows(columns=columns) as join:
             kept_columns = tuple(column for column in columns if column[0] in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.logical import AggregateTable, AggregateWindows, LogicalGraph, Node
 from clonos_py.plan.pruning import prune
 from clonos_py.plan.pushdown import push_filters
@@ -17,7 +18,10 @@ def rewritten(graph: LogicalGraph) -> LogicalGraph:
 def _combined(graph: LogicalGraph) -> LogicalGraph:
     """Aggregates of a batch are combined before the shuffle where the order of merging cannot matter, unless late rows
     are wanted as they came."""
-    combined = {node.id: _early(node) for node in graph.nodes if _mergeable(node)}
+    known: dict[int, Keys] = {}
+    for node in graph.nodes:
+        known[node.id] = colocated(node, known)
+    combined = {n.id: _early(n) for n in graph.nodes if _mergeable(n) and not needs_no_shuffle(n, known)}
     notes = [f"{node.name!r} is combined per batch before the shuffle" for node in combined.values()]
     return graph.rebuilt({**graph.by_id, **combined}, *notes)
 

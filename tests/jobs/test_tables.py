@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from clonos_py import Instant, Job, Record, Stream, Table, col, count, until
+from clonos_py import Instant, Job, Record, Stream, Table, col, count, hopping, until
 from clonos_py.connectors import MemorySource, UpsertMemorySink
 from clonos_py.dsl.settings import resolve
 from clonos_py.runtime.launch import run_job
-from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, both_parallelisms, ran, started, values
+from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, both_parallelisms, ran, started, starts_of_windows, values
 
 
 class Best(Record):
@@ -86,6 +86,31 @@ def test_distinct_and_filtered_counts(parallelism: int) -> None:
         for key, events in BY_KEY.items()
     )  # fmt: skip
     assert values(ran(body, parallelism)) == wanted
+
+
+class InWindow(Record):
+    key: str
+    id: int
+    window_start: Instant
+    rank_number: int
+
+
+@both_parallelisms
+def test_the_first_rows_of_each_key_and_window(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[InWindow]:
+        windows = events.key_by("key").window(hopping("20s", "10s"))
+        return windows.top(2, by=[col("value").desc(), "id"], into=InWindow)
+
+    size, slide = 20 * SECOND, 10 * SECOND
+    wanted = [
+        InWindow(key, event.id, start, rank)
+        for key, events in BY_KEY.items()
+        for start in {start for event in events for start in starts_of_windows(event, size, slide)}
+        for rank, event in enumerate(
+            sorted((e for e in events if start <= e.at < start + size), key=lambda e: (-e.value, e.id))[:2], 1
+        )
+    ]
+    assert values(ran(body, parallelism)) == values(wanted)
 
 
 @both_parallelisms

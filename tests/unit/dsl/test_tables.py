@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clonos_py import GraphError, Instant, Job, Money, Record, Table, col, count, until
+from clonos_py import GraphError, Instant, Job, Money, Record, Table, col, count, session, tumbling, until
 from clonos_py.plan.logical import AggregateTable, TopTable
 from tests.unit.dsl.connectors import Bid, Nowhere, bids
 
@@ -65,6 +65,20 @@ def test_a_filtered_aggregate_is_null_where_nothing_passes() -> None:
     ]
 
 
+class InWindow(Record):
+    bidder: int
+    window_end: Instant
+    rank_number: int
+
+
+def test_the_first_rows_of_windows_have_the_bounds_of_their_window() -> None:
+    windows = bids().key_by("auction").window(tumbling("10s"))
+    assert windows.top(2, by=col("price").desc(), into=InWindow).schema == InWindow.schema()
+    everything = windows.top(2, by=col("price").desc())
+    assert everything.schema.names == [*Bid.schema().names, "window_start", "window_end", "rank_number"]
+    assert everything.window(tumbling("10s")).aggregate(n=count()).schema.names == ["window_start", "window_end", "n"]
+
+
 class Rankless(Record):
     bidder: int
 
@@ -83,6 +97,8 @@ class Wrong(Record):
         (lambda: bids().key_by("auction").top(2, by="prize"), "no column 'prize'"),
         (lambda: bids().key_by("auction").top(2, by="at", rank="note"), "there is a column 'note' already"),
         (lambda: bids().key_by("auction").top(1, by="at", into=Wrong), "Wrong.expires: nothing of that name"),
+        (lambda: bids().window(session("1s")).top(1, by="at"), "it takes tumbling or hopping windows in event time"),
+        (lambda: bids().window(tumbling("1s"), lateness="1s").top(1, by="at"), "and no lateness"),
         (lambda: highest().key_by("top"), "'top' is no key of this table"),
         (
             lambda: highest().aggregate(most=col("top").max()),
