@@ -58,9 +58,9 @@ class History:
         """Candidates: (position in ``hashes``, number of the row), in the order of positions, then of rows."""
         return self._index.probe(hashes)
 
-    def take(self, numbers: Ints) -> pa.RecordBatch:
-        """The rows of these numbers, in this order."""
-        return rows_at(self._segments, self._starts, numbers)
+    def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows of these numbers, in this order; of their columns all, or the named ones."""
+        return rows_at(self._segments, self._starts, numbers, columns)
 
     def expire(self, time: str, before: int) -> None:
         """Forgets segments in which most rows have a ``time`` earlier than ``before``, except their later rows."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
-from clonos_py.columns.views import Ints, fixed
+from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
@@ -26,7 +26,7 @@ from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import Bounds
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import grouped, owned
-from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
+from clonos_py.operators.pairs import EMIT_ROWS, JoinColumns, Pairs, matchable
 
 _SIDES = ("left", "right")
 _FEW_ROWS = 16_384
@@ -73,7 +73,7 @@ class HistoryJoin(Operator):
         rows = grouped(rows.select(self._kept[side]), hashes, self.ctx.key_groups)
         positions, numbers = self._histories[1 - side].probe(hashes)
         if len(positions):
-            self._emit(rows, side, positions, self._histories[1 - side].take(numbers))
+            self._emit(rows, side, positions, numbers)
         self._histories[side].append(rows, hashes)
 
     def on_watermark(self, watermark: int) -> int:
@@ -115,10 +115,24 @@ class HistoryJoin(Operator):
         self.ctx.count("late_rows", late)
         return rows.take(np.flatnonzero(on_time))
 
-    def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> None:
-        """Emits the candidates that are pairs: row i of ``candidates`` may belong to row ``positions[i]``."""
-        others = np.arange(candidates.num_rows)
-        same = equal_rows(rows, self._keys[side], positions, candidates, self._keys[1 - side], others)
+    def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> None:
+        """Emits those of these candidates that are pairs: row ``positions[i]`` with row ``numbers[i]`` of the other
+        side. What is compared is looked at first: most of what results are made of is taken for pairs only."""
+        others = self._histories[1 - side]
+        compared = [*self._keys[1 - side], *self._timing[1 - side]]
+        same = self._are_pairs(rows, side, positions, others.take(numbers, compared))
+        positions, numbers = positions[same], numbers[same]
+        shown = self._pairs.needed(1 - side) or compared
+        order = (0, 1) if side == 0 else (1, 0)
+        for start in range(0, len(numbers), EMIT_ROWS):
+            part = slice(start, start + EMIT_ROWS)
+            batches, places = (rows, others.take(numbers[part], shown)), (positions[part], None)
+            self.out.emit(self._pairs.batch([batches[i] for i in order], [places[i] for i in order]))
+
+    def _are_pairs(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> Bools:
+        """Whether row i of ``candidates`` belongs to row ``positions[i]``."""
+        everyone = np.arange(candidates.num_rows)
+        same = equal_rows(rows, self._keys[side], positions, candidates, self._keys[1 - side], everyone)
         if self._bounds is not None:
             ours = fixed(rows.column(str(self._times[side])))[positions]
             theirs = fixed(candidates.column(str(self._times[1 - side])))
@@ -129,7 +143,4 @@ class HistoryJoin(Operator):
             else:
                 end = fixed(rows.column(upper))[positions] if side == 0 else fixed(candidates.column(upper))
             same &= (left + lower <= right) & (right <= end)
-        order = (0, 1) if side == 0 else (1, 0)
-        batches, numbers = (rows, candidates), (positions[same], others[same])
-        for batch in self._pairs.batches([batches[i] for i in order], [numbers[i] for i in order]):
-            self.out.emit(batch)
+        return same
