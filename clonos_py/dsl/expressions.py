@@ -237,6 +237,10 @@ class Order:
     descending: bool = False
 
 
+Orders = str | Order | list[str | Order]
+"""Orders of rows as they may be written: a column stands for its ascending order."""
+
+
 def col(name: str) -> Expr:
     """The column of that name."""
     return Expr(Column(name))

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from clonos_py.dsl.aggregation import Aggregation, aggregation
 from clonos_py.dsl.callsite import CallSite, located
+from clonos_py.dsl.expressions import Orders
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.processes import process_types
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row, listed
 from clonos_py.dsl.stream import Stream
-from clonos_py.dsl.tables import BOUNDS, RANK, Orders, Table, aggregated, first_of_windows, first_rows
+from clonos_py.dsl.tables import BOUNDS, RANK, Table, aggregated, first_of_windows, first_rows
 from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record

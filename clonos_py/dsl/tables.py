@@ -12,7 +12,7 @@ from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.aggregation import aggregation
 from clonos_py.dsl.callsite import CallSite, located
 from clonos_py.dsl.draft import Draft
-from clonos_py.dsl.expressions import Order, col
+from clonos_py.dsl.expressions import Order, Orders, col
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import filled, listed
@@ -37,8 +37,6 @@ BOUNDS: Mapping[str, pa.Field[Any]] = {
     name: pa.field(name, pa.int64(), nullable=False) for name in ("window_start", "window_end")
 }
 """What a result of windows has beside its keys."""
-
-Orders = str | Order | list[str | Order]
 
 
 class Table(Generic[R]):
@@ -172,7 +170,7 @@ def first_rows(
     stream = stream._extended(computed, site)
     work = TopTable(keys, n, order, "changes", rank if rank in schema.names else None)
     record = None if into is None else record_of(into)
-    time = carried(stream._time, schema)
+    time = carried(stream._time, schema) if n == 1 else None  # of several, old rows come again with new ranks
     node = stream._draft.add("top", work, (stream._port,), (schema,), site, (record,), (time,))
     return Table(stream._draft, Port(node.id), (*keys, rank) if n > 1 else keys)
 

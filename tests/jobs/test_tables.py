@@ -47,6 +47,14 @@ def test_the_first_rows_of_each_key(parallelism: int) -> None:
 
 
 @both_parallelisms
+def test_the_first_of_all_rows(parallelism: int) -> None:
+    best = sorted(EVENTS, key=lambda event: (-event.value, event.id))[:4]
+    wanted = [Best(event.key, event.value, event.id, rank) for rank, event in enumerate(best, 1)]
+    by = [col("value").desc(), "id"]
+    assert values(ran(lambda events: events.top(4, by, into=Best).at_end(), parallelism)) == values(wanted)
+
+
+@both_parallelisms
 def test_a_sink_that_takes_updates_shows_the_first_rows(parallelism: int) -> None:
     job, sink = Job("semantics"), UpsertMemorySink(("key", "rank_number"))
     best_three(started(job)).sink(sink)

@@ -36,6 +36,17 @@ def test_the_only_row_of_a_key_needs_no_rank() -> None:
     assert bids().key_by("auction").top(1, by="at").schema.names == Bid.schema().names
 
 
+def test_of_all_rows_the_first_are_known_by_their_rank_alone() -> None:
+    assert bids().top(3, by=col("price").desc()).keys == ("rank_number",)
+
+
+def test_only_what_comes_once_has_an_event_time() -> None:
+    keyed = bids().key_by("auction")
+    keyed.top(1, by="price").changes().window(tumbling("1s"))
+    with pytest.raises(GraphError, match="has no event time"):
+        bids().key_by("auction").top(2, by="price").changes().window(tumbling("1s")).aggregate(n=count())
+
+
 def test_rows_may_be_ordered_by_what_is_computed() -> None:
     job = Job("computed")
     table = bids(job).key_by("auction").top(1, by=(col("price") * 2).desc(), into=Bid)
