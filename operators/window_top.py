@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
@@ -102,13 +103,15 @@ class WindowTop(Operator):
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
 
     def _windows(self, times: Ints) -> tuple[Ints, Ints]:
-        """Each row, by its position, with each window that it belongs to."""
+        """Each row, by its position, with each window that it belongs to, in the order of the rows."""
         last = times // self._clock.slide * self._clock.slide
         found = []
         for back in range(0, self._clock.size, self._clock.slide):
             inside = np.flatnonzero(last - back > times - self._clock.size)
             found.append((inside, last[inside] - back))
-        return np.concatenate([rows for rows, _ in found]), np.concatenate([starts for _, starts in found])
+        rows, starts = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = stable_order(rows)
+        return rows[order], starts[order]
 
     def _on_time(self, rows: pa.RecordBatch, positions: Ints, windows: Ints) -> tuple[Ints, Ints]:
         """Without closed windows; a row is late when all of its windows have closed."""

@@ -7,7 +7,7 @@ do is said in ``dsl.kernels``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,7 +237,7 @@ class Order:
     descending: bool = False
 
 
-Orders = str | Order | list[str | Order]
+Orders = str | Order | Sequence[str | Order]
 """Orders of rows as they may be written: a column stands for its ascending order."""
 
 

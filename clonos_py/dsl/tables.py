@@ -12,7 +12,7 @@ from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.aggregation import aggregation
 from clonos_py.dsl.callsite import CallSite, located
 from clonos_py.dsl.draft import Draft
-from clonos_py.dsl.expressions import Order, Orders, col
+from clonos_py.dsl.expressions import Expr, Order, Orders, col
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import filled, listed
@@ -219,7 +219,7 @@ def _order(stream: Stream[Any], by: Orders) -> tuple[tuple[SortKey, ...], list[t
     """What to sort by, and the columns that have to be computed for it."""
     keys: list[SortKey] = []
     computed: list[tuple[str, Node]] = []
-    for number, given in enumerate(by if isinstance(by, list) else [by]):
+    for number, given in enumerate([by] if isinstance(by, str | Order | Expr) else by):
         found = Order(col(given)) if isinstance(given, str) else given
         if not isinstance(found, Order):
             raise GraphError(f"by={given!r}: write a column, col('price').desc() or col('price').asc()")

@@ -50,8 +50,11 @@ def test_the_first_rows_of_each_key(parallelism: int) -> None:
 def test_the_first_of_all_rows(parallelism: int) -> None:
     best = sorted(EVENTS, key=lambda event: (-event.value, event.id))[:4]
     wanted = [Best(event.key, event.value, event.id, rank) for rank, event in enumerate(best, 1)]
-    by = [col("value").desc(), "id"]
-    assert values(ran(lambda events: events.top(4, by, into=Best).at_end(), parallelism)) == values(wanted)
+
+    def body(events: Stream[Event]) -> Stream[Best]:
+        return events.top(4, by=[col("value").desc(), "id"], into=Best).at_end()
+
+    assert values(ran(body, parallelism)) == values(wanted)
 
 
 @both_parallelisms

@@ -20,7 +20,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 2) | st.none()), ma
 def test_values_of_batches_united_are_those_of_all_rows(
     kind: pa.DataType, rows: list[tuple[int, int | None]], cut: int
 ) -> None:
-    values = [None if value is None else str(value) if pa.types.is_string(kind) else value for _, value in rows]
+    values: Any = [None if value is None else str(value) if pa.types.is_string(kind) else value for _, value in rows]
     lists: list[Any] = []
     keys: list[int] = []
     for low, high in ((0, cut), (cut, len(rows))):

@@ -31,7 +31,10 @@ VALUES = st.lists(st.tuples(st.integers(-3, 3) | st.none(), st.sampled_from(["",
 def test_rows_are_ordered_by_one_column_after_another_with_nulls_last(
     rows: list[tuple[int | None, str | None]], first_descending: bool, second_descending: bool
 ) -> None:
-    columns = [pa.array([row[0] for row in rows], pa.int64()), pa.array([row[1] for row in rows], pa.string())]
+    columns: list[Any] = [
+        pa.array([row[0] for row in rows], pa.int64()),
+        pa.array([row[1] for row in rows], pa.string()),
+    ]
     found = order_by([places(columns[0], first_descending), places(columns[1], second_descending)])
     order = list(range(len(rows)))
     for number, descending in ((1, second_descending), (0, first_descending)):

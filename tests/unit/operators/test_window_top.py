@@ -57,6 +57,14 @@ def test_the_first_rows_come_out_when_their_window_closes() -> None:
     assert ctx.counted["late_rows"] == 1
 
 
+def test_of_equal_rows_the_one_that_came_first_is_first_in_each_of_its_windows() -> None:
+    operator = window_top(Hopping(20, 10), 1)
+    ctx, out = opened(operator)
+    operator.on_rows(batch([("a", 19, 5, "first"), ("a", 9, 5, "second")]), 0)
+    advance(operator, ctx, MAX_TIME)
+    assert sorted(found(out)) == [("a", "first", 0, 20, 1), ("a", "first", 10, 30, 1), ("a", "second", -10, 10, 1)]
+
+
 def test_state_holds_no_more_than_n_rows_of_a_key_and_window() -> None:
     operator = window_top(Hopping(20, 10), 1)
     opened(operator)
