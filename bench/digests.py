@@ -18,10 +18,10 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.nexmark.jobs import QUERIES, build
+from clonos_py.bench.nexmark.jobs import QUERIES, build, files_of
 from clonos_py.bench.nexmark.oracle import difference, expected, total_bids
 from clonos_py.bench.nexmark.source import NexmarkSource
-from clonos_py.connectors import FileSink, read_results
+from clonos_py.connectors import read_results
 from clonos_py.dsl.job import Job
 from clonos_py.dsl.settings import Runtime, resolve
 from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed
@@ -39,13 +39,22 @@ CHECKPOINT_INTERVAL = "1s"
 
 _SOURCE = "source-nexmark"
 _VICTIMS = {
-    **dict.fromkeys(("q0", "q1", "q2"), (f"{_SOURCE}[0]", f"{_SOURCE}[1]")),
+    **dict.fromkeys(("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22"), (f"{_SOURCE}[0]", f"{_SOURCE}[1]")),
     "q3": ("join[0]", f"{_SOURCE}[1]"),
+    "q4": ("averages[0]", "join[1]"),
     "q5": ("counts[0]", "hot[1]"),
+    "q6": ("averages[0]", "join[1]"),
     "q7": ("highest[0]", "join[1]"),
     "q8": ("sellers[0]", "join[1]"),
+    "q9": ("join[0]", "join[1]"),
     "q11": (f"{_SOURCE}[0]", "sessions[1]"),
     "q12": ("counts[0]", "counts[1]"),
+    "q15": ("report[0]", f"{_SOURCE}[1]"),
+    "q16": ("report[0]", "report[1]"),
+    "q17": ("report[0]", "report[1]"),
+    "q18": ("last[0]", "last[1]"),
+    "q19": ("top[0]", "top[1]"),
+    "q20": ("join[0]", "join[1]"),
 }
 """Who dies at parallelism 1 and at parallelism 2."""
 
@@ -113,7 +122,7 @@ def _run(case: Case, folder: str) -> str | None:
 
 def _job(case: Case, folder: str) -> Job:
     paced = case.killed and case.runtime is not Runtime.SIM
-    return build(case.query, PACED if paced else UNPACED, FileSink(folder, "parquet"))
+    return build(case.query, PACED if paced else UNPACED, files_of(case.query, folder))
 
 
 def wrong_failures(case: Case, events: Sequence[Event]) -> str | None:

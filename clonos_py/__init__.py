@@ -13,20 +13,22 @@ if TYPE_CHECKING:
     from clonos_py.dsl.aggregates import aggregate_by as aggregate_by
     from clonos_py.dsl.aggregates import count as count
     from clonos_py.dsl.expressions import Expr as Expr
+    from clonos_py.dsl.expressions import apply as apply
     from clonos_py.dsl.expressions import col as col
     from clonos_py.dsl.expressions import lit as lit
     from clonos_py.dsl.expressions import when as when
     from clonos_py.dsl.functions import deterministic as deterministic
     from clonos_py.dsl.job import Job as Job
     from clonos_py.dsl.keyed import KeyedStream as KeyedStream
-    from clonos_py.dsl.keyed import Table as Table
     from clonos_py.dsl.keyed import WindowedStream as WindowedStream
     from clonos_py.dsl.stream import Stream as Stream
+    from clonos_py.dsl.tables import Table as Table
     from clonos_py.dsl.windows import between as between
     from clonos_py.dsl.windows import forever as forever
     from clonos_py.dsl.windows import hopping as hopping
     from clonos_py.dsl.windows import session as session
     from clonos_py.dsl.windows import tumbling as tumbling
+    from clonos_py.dsl.windows import until as until
     from clonos_py.model.aggregates import UserAggregate as UserAggregate
     from clonos_py.model.errors import ClonosError as ClonosError
     from clonos_py.model.errors import GraphError as GraphError
@@ -53,12 +55,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
-    "clonos_py.dsl.expressions": ("Expr", "col", "lit", "when"),
+    "clonos_py.dsl.expressions": ("Expr", "apply", "col", "lit", "when"),
     "clonos_py.dsl.functions": ("deterministic",),
     "clonos_py.dsl.job": ("Job",),
-    "clonos_py.dsl.keyed": ("KeyedStream", "Table", "WindowedStream"),
+    "clonos_py.dsl.keyed": ("KeyedStream", "WindowedStream"),
     "clonos_py.dsl.stream": ("Stream",),
-    "clonos_py.dsl.windows": ("between", "forever", "hopping", "session", "tumbling"),
+    "clonos_py.dsl.tables": ("Table",),
+    "clonos_py.dsl.windows": ("between", "forever", "hopping", "session", "tumbling", "until"),
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
     "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
@@ -102,6 +105,7 @@ __all__ = [
     "UserCodeError",
     "WindowedStream",
     "aggregate_by",
+    "apply",
     "at",
     "between",
     "col",
@@ -119,6 +123,7 @@ __all__ = [
     "session",
     "state",
     "tumbling",
+    "until",
     "when",
 ]
 

@@ -2,7 +2,8 @@
 
 A partial batch has one row per group (of one input batch, or of many after merging): the keys, ``_rows`` (how many
 rows it stands for), and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``, ``NAME:min``, ``NAME:max``,
-and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into partial batches, and finish as results.
+``NAME:distinct``, a list of values, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into
+partial batches, and finish as results.
 """
 
 from __future__ import annotations
@@ -13,19 +14,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from clonos_py.columns.grouping import Groups
+from clonos_py.columns.distinct import distinct_values, united
+from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.reduction import count_rows, count_values, greatest, least, sums
 from clonos_py.columns.views import Column, take
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.operators.folding import fold_rows, merge_folds, results_of_folds
-from clonos_py.operators.means import means
+from clonos_py.operators.means import means, whole_means
 
 ROWS_COLUMN = "_rows"
 """int64 column of every partial batch: how many rows a partial result stands for."""
 
 _SUM_DIGITS = 38
-_MERGED_BY: Mapping[str, Callable[[Column, Groups], Column]] = {"sum": sums, "min": least, "max": greatest}
+_STARTED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
+    "count": count_values, "sum": sums, "min": least, "max": greatest, "distinct": distinct_values
+}  # fmt: skip
+_MERGED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
+    "count": sums, "sum": sums, "min": least, "max": greatest, "distinct": united
+}  # fmt: skip
 
 
 class Accumulator(NamedTuple):
@@ -68,6 +76,18 @@ class Partials:
                 columns[name] = sums(column, groups) if name == ROWS_COLUMN else take(column, groups.first)
         return pa.record_batch(columns)
 
+    def combine_by_key(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Input rows to one partial row per key."""
+        return self.combine(rows, self.groups(rows), {})
+
+    def merge_by_key(self, partial: pa.RecordBatch) -> pa.RecordBatch:
+        """Partial rows to one partial row per key."""
+        return self.merge(partial, self.groups(partial))
+
+    def groups(self, rows: pa.RecordBatch) -> Groups:
+        """The rows of equal keys."""
+        return group([rows.column(key) for key in self.keys], rows.num_rows)
+
     def finish(self, partial: pa.RecordBatch, schema: pa.Schema, extra: Mapping[str, Any]) -> pa.RecordBatch:
         """Results with the columns of ``schema``, filled by name from ``extra``, the keys and the aggregates."""
         found = {aggregate.name: aggregate for aggregate in self.aggregates}
@@ -99,7 +119,11 @@ def constant(value: int, rows: int) -> Column:
 
 
 def _accumulators(aggregate: Aggregate) -> list[Accumulator]:
-    kinds = {"mean": ("sum", "count"), "count": () if aggregate.column is None else ("count",)}
+    kinds = {
+        "mean": ("sum", "count"),
+        "count": () if aggregate.column is None else ("count",),
+        "count_distinct": ("distinct",),
+    }
     return [
         Accumulator(f"{aggregate.name}:{kind}", kind, aggregate)
         for kind in kinds.get(aggregate.function, (aggregate.function,))
@@ -110,14 +134,13 @@ def _start(kind: str, aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups
     if kind == "user":
         return fold_rows(aggregate, rows, groups)
     assert aggregate.column is not None
-    column = rows.column(aggregate.column)
-    return count_values(column, groups) if kind == "count" else _MERGED_BY[kind](column, groups)
+    return _STARTED_BY[kind](rows.column(aggregate.column), groups)
 
 
 def _merge(accumulator: Accumulator, column: Column, groups: Groups) -> Any:
     if accumulator.kind == "user":
         return merge_folds(accumulator.aggregate, column, groups)
-    return sums(column, groups) if accumulator.kind == "count" else _MERGED_BY[accumulator.kind](column, groups)
+    return _MERGED_BY[accumulator.kind](column, groups)
 
 
 def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
@@ -125,7 +148,10 @@ def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
     if function == "count" and aggregate.column is None:
         return partial.column(ROWS_COLUMN)
     if function == "mean":
-        return means(partial.column(f"{name}:sum"), partial.column(f"{name}:count"))
+        mean = whole_means if pa.types.is_integer(aggregate.type) else means
+        return mean(partial.column(f"{name}:sum"), partial.column(f"{name}:count"))
+    if function == "count_distinct":
+        return pc.list_value_length(partial.column(f"{name}:distinct"))
     column = partial.column(f"{name}:{function}")
     return results_of_folds(aggregate, column) if function == "user" else column
 
@@ -135,8 +161,8 @@ def _accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any
         return pa.int64() if kind == "count" else pa.binary()
     assert aggregate.column is not None
     taken = _plain_type(schema.field(aggregate.column).type)
-    if kind in ("min", "max"):
-        return taken
+    if kind in ("min", "max", "distinct"):
+        return pa.list_(taken) if kind == "distinct" else taken
     if isinstance(taken, pa.Decimal128Type):
         return pa.decimal128(_SUM_DIGITS, taken.scale)
     return pa.float64() if pa.types.is_floating(taken) else pa.int64()

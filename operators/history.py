@@ -16,6 +16,7 @@ from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk
+from clonos_py.operators.keyed_chunks import rows_at, starts_of
 
 _FAN_IN = 8
 _FULL_CLASS = 7
@@ -57,20 +58,9 @@ class History:
         """Candidates: (position in ``hashes``, number of the row), in the order of positions, then of rows."""
         return self._index.probe(hashes)
 
-    def take(self, numbers: Ints) -> pa.RecordBatch:
-        """The rows of these numbers, in this order."""
-        owners = np.searchsorted(self._starts, numbers, side="right") - 1
-        order = np.argsort(owners, kind="stable")
-        held, cuts = np.unique(owners[order], return_index=True)
-        pieces: list[pa.RecordBatch] = [
-            self._segments[segment].rows.take(numbers[part] - self._starts[segment])
-            for segment, part in zip(held.tolist(), np.split(order, cuts[1:]), strict=True)
-        ]
-        if len(pieces) == 1:
-            return pieces[0]
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return concat(pieces).take(back)
+    def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows of these numbers, in this order; of their columns all, or the named ones."""
+        return rows_at(self._segments, self._starts, numbers, columns)
 
     def expire(self, time: str, before: int) -> None:
         """Forgets segments in which most rows have a ``time`` earlier than ``before``, except their later rows."""
@@ -93,8 +83,7 @@ class History:
         while (count := self._mergeable()) >= _FAN_IN:
             merged = Chunk(concat([segment.rows for segment in self._segments[-count:]]))
             self._segments[-count:] = [merged]
-        sizes = [segment.rows.num_rows for segment in self._segments]
-        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._starts = starts_of(self._segments)
 
     def _mergeable(self) -> int:
         """How many of the last segments are no larger, by magnitude, than the very last one."""

@@ -4,8 +4,9 @@ Each row meets the rows of the other side that came before it, so every pair is 
 in the order of the arriving rows, then in that in which the others arrived. State is the history of both sides.
 
 With bounds, ``lower <= right.time - left.time <= upper``, history ends: a left row of time t is forgotten when the
-watermark passes t + upper, a right one when it passes t - lower. It is the watermark of both inputs together, so rows
-may be as far out of order as their sources say and the pairs are the same.
+watermark passes t + upper, a right one when it passes t - lower. The upper bound may also be a time that each left row
+brings with it, ``right.time <= left.end``: then it is forgotten when the watermark passes that. It is the watermark of
+both inputs together, so rows may be as far out of order as their sources say and the pairs are the same.
 """
 
 from __future__ import annotations
@@ -17,24 +18,26 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
-from clonos_py.columns.views import Ints, fixed
+from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.model.windows import Bounds
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import grouped, owned
-from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
+from clonos_py.operators.pairs import EMIT_ROWS, JoinColumns, Pairs, matchable
 
 _SIDES = ("left", "right")
+_FEW_ROWS = 16_384
 
 
 class HistoryJoin(Operator):
     """Joins on equal keys (null equals nothing).
 
-    With ``bounds_us`` = (lower, upper) only rows make a pair of which the right one is at least so much, and at most so
-    much, later than the left one; it needs the time columns. Then rows behind the watermark, whose partners may be
-    gone, are dropped and counted as ``late_rows``.
+    With ``bounds`` = (lower, upper) only rows make a pair of which the right one is at least so much, and at most so
+    much, later than the left one, or not later than its column ``upper``; it needs the time columns. Then rows behind
+    the watermark, whose partners may be gone, are dropped and counted as ``late_rows``.
     """
 
     def __init__(
@@ -43,43 +46,54 @@ class HistoryJoin(Operator):
         right_keys: Sequence[str],
         columns: JoinColumns,
         schema: pa.Schema,
-        bounds_us: tuple[int, int] | None = None,
+        bounds: Bounds | None = None,
         left_time: str | None = None,
         right_time: str | None = None,
     ) -> None:
-        if bounds_us is not None and (left_time is None or right_time is None):
+        if bounds is not None and (left_time is None or right_time is None):
             raise GraphError("a join that forgets needs an event time on both sides; give their sources one")
         self._keys = (list(left_keys), list(right_keys))
-        self._times = (None, None) if bounds_us is None else (left_time, right_time)
-        self._bounds = bounds_us
+        self._times = (None, None) if bounds is None else (left_time, right_time)
+        self._bounds = bounds
         self._pairs = Pairs(columns, schema)
-        self._kept = tuple(self._pairs.needed(side, *self._keys[side], self._times[side]) for side in (0, 1))
+        end = bounds[1] if bounds is not None and isinstance(bounds[1], str) else None
+        self._timing = tuple([t for t in times if t] for times in ((self._times[0], end), (self._times[1],)))
+        self._kept = tuple(self._pairs.needed(side, *self._keys[side], *self._timing[side]) for side in (0, 1))
         self._clear()
 
     def _clear(self) -> None:
         self._histories = tuple(History(keys) for keys in self._keys)
-        self._expired = MIN_TIME
+        self._expired, self._rows_kept = MIN_TIME, 0
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        rows = self._on_time(matchable(rows, self._keys[side], self._times[side], self.ctx.count), side)
+        rows = self._on_time(matchable(rows, self._keys[side], self._timing[side], self.ctx.count), side)
         if not rows.num_rows:
             return
         hashes = hash_rows(rows, self._keys[side])
         rows = grouped(rows.select(self._kept[side]), hashes, self.ctx.key_groups)
         positions, numbers = self._histories[1 - side].probe(hashes)
         if len(positions):
-            self._emit(rows, side, positions, self._histories[1 - side].take(numbers))
+            self._emit(rows, side, positions, numbers)
         self._histories[side].append(rows, hashes)
 
     def on_watermark(self, watermark: int) -> int:
         """Forgets what no row on time can match any more, now and then."""
-        if self._bounds is not None:
-            lower, upper = self._bounds
-            if watermark - self._expired >= max(abs(lower), abs(upper)) // 8:
-                for history, time, kept_us in zip(self._histories, self._times, (upper, -lower), strict=True):
-                    history.expire(str(time), watermark - kept_us)
+        match self._bounds:
+            case (lower, str(end)) if self._rows > 2 * self._rows_kept + _FEW_ROWS:
+                self._forget((end, watermark), (self._times[1], watermark + lower))
+            case (lower, int(upper)) if watermark - self._expired >= max(abs(lower), abs(upper)) // 8:
+                self._forget((self._times[0], watermark - upper), (self._times[1], watermark + lower))
                 self._expired = watermark
         return watermark
+
+    def _forget(self, *before: tuple[str | None, int]) -> None:
+        for history, (time, earliest) in zip(self._histories, before, strict=True):
+            history.expire(str(time), earliest)
+        self._rows_kept = self._rows
+
+    @property
+    def _rows(self) -> int:
+        return sum(history.rows for history in self._histories)
 
     def snapshot(self) -> OperatorState:
         return OperatorState({name: self._histories[side].chunks() for side, name in enumerate(_SIDES)})
@@ -101,16 +115,32 @@ class HistoryJoin(Operator):
         self.ctx.count("late_rows", late)
         return rows.take(np.flatnonzero(on_time))
 
-    def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> None:
-        """Emits the candidates that are pairs: row i of ``candidates`` may belong to row ``positions[i]``."""
-        others = np.arange(candidates.num_rows)
-        same = equal_rows(rows, self._keys[side], positions, candidates, self._keys[1 - side], others)
+    def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> None:
+        """Emits those of these candidates that are pairs: row ``positions[i]`` with row ``numbers[i]`` of the other
+        side. What is compared is looked at first: most of what results are made of is taken for pairs only."""
+        others = self._histories[1 - side]
+        compared = [*self._keys[1 - side], *self._timing[1 - side]]
+        same = self._are_pairs(rows, side, positions, others.take(numbers, compared))
+        positions, numbers = positions[same], numbers[same]
+        shown = self._pairs.needed(1 - side) or compared
+        order = (0, 1) if side == 0 else (1, 0)
+        for start in range(0, len(numbers), EMIT_ROWS):
+            part = slice(start, start + EMIT_ROWS)
+            batches, places = (rows, others.take(numbers[part], shown)), (positions[part], None)
+            self.out.emit(self._pairs.batch([batches[i] for i in order], [places[i] for i in order]))
+
+    def _are_pairs(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> Bools:
+        """Whether row i of ``candidates`` belongs to row ``positions[i]``."""
+        everyone = np.arange(candidates.num_rows)
+        same = equal_rows(rows, self._keys[side], positions, candidates, self._keys[1 - side], everyone)
         if self._bounds is not None:
             ours = fixed(rows.column(str(self._times[side])))[positions]
             theirs = fixed(candidates.column(str(self._times[1 - side])))
-            apart = theirs - ours if side == 0 else ours - theirs
-            same &= (self._bounds[0] <= apart) & (apart <= self._bounds[1])
-        order = (0, 1) if side == 0 else (1, 0)
-        batches, numbers = (rows, candidates), (positions[same], others[same])
-        for batch in self._pairs.batches([batches[i] for i in order], [numbers[i] for i in order]):
-            self.out.emit(batch)
+            lower, upper = self._bounds
+            left, right = (ours, theirs) if side == 0 else (theirs, ours)
+            if not isinstance(upper, str):
+                end = left + upper
+            else:
+                end = fixed(rows.column(upper))[positions] if side == 0 else fixed(candidates.column(upper))
+            same &= (left + lower <= right) & (right <= end)
+        return same

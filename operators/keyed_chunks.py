@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.keys import groups_of, hash_rows
-from clonos_py.columns.views import Words, fixed
+from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 
 
@@ -37,3 +37,31 @@ def owned(chunks: Iterable[Chunk], groups: range) -> Iterator[Chunk]:
     for chunk in chunks:
         if (part := owned_part(chunk, groups)) is not None:
             yield part
+
+
+def starts_of(chunks: Sequence[Chunk]) -> Ints:
+    """The number of each chunk's first row, and behind them the number of rows."""
+    sizes = [chunk.rows.num_rows for chunk in chunks]
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def rows_at(
+    chunks: Sequence[Chunk], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """The rows of these numbers, in this order, from chunks that begin at ``starts``; there is at least one chunk."""
+    owners = np.searchsorted(starts, numbers, side="right") - 1
+    order = np.argsort(owners, kind="stable")
+    held, cuts = np.unique(owners[order], return_index=True)
+    pieces: list[pa.RecordBatch] = [
+        _columns(chunks[chunk].rows, columns).take(numbers[part] - starts[chunk])
+        for chunk, part in zip(held.tolist(), np.split(order, cuts[1:]), strict=True)
+    ]
+    if len(pieces) < 2:
+        return pieces[0] if pieces else _columns(chunks[0].rows, columns).slice(0, 0)
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return concat(pieces).take(back)
+
+
+def _columns(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    return rows if columns is None else rows.select(list(columns))

@@ -18,19 +18,20 @@ from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.operators.keyed_chunks import owned_part
+from clonos_py.operators.keyed_chunks import owned_part, rows_at, starts_of
 
 ROWS_TABLE = "rows"
-_DEAD_VALUE = "dead"
 _DEAD_ROWS = 16_384
 _CHUNK_ROWS = 65_536
 
 
 class KeyedRows:
-    """Rows of one schema, numbered in the order in which they were appended."""
+    """Rows of one schema, numbered in the order in which they were appended. ``table``: what they are called in the
+    operator's state, where several stand side by side."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], table: str = ROWS_TABLE) -> None:
         self._keys = tuple(keys)
+        self._table = table
         self.clear()
 
     def clear(self) -> None:
@@ -62,13 +63,8 @@ class KeyedRows:
         return positions[equal], numbers[equal]
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """These rows, of which there is at least one; of their columns all, or the named ones."""
-        rows = [chunk.rows if columns is None else chunk.rows.select(list(columns)) for chunk in self._chunks]
-        if len(rows) == 1:
-            return rows[0].take(numbers)
-        table: Any = pa.Table.from_batches(rows)
-        batch: pa.RecordBatch = table.take(pa.array(numbers)).combine_chunks().to_batches()[0]
-        return batch
+        """These rows; of their columns all, or the named ones. There has been at least one row."""
+        return rows_at(self._chunks, starts_of(self._chunks), numbers, columns)
 
     def distinct(self, numbers: Ints) -> Ints:
         """These rows in their order, each once."""
@@ -113,21 +109,25 @@ class KeyedRows:
     def snapshot(self, values: Mapping[str, Any]) -> OperatorState:
         """All chunks and, beside further ``values``, which rows in them are dead: one bit per row."""
         dead = np.packbits(~self._alive[: self.rows]).tobytes()
-        return OperatorState({ROWS_TABLE: list(self._chunks)}, dict(values) | {_DEAD_VALUE: dead})
+        return OperatorState({self._table: list(self._chunks)}, dict(values) | {self._dead_value: dead})
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
         """Replaces all rows by those of ``parts`` that belong to ``groups``."""
         self.clear()
         dead: list[Bools] = []
         for part in parts:
-            chunks = part.tables.get(ROWS_TABLE, ())
+            chunks = part.tables.get(self._table, ())
             count = sum(chunk.rows.num_rows for chunk in chunks)
-            bits = np.unpackbits(np.frombuffer(part.values[_DEAD_VALUE], np.uint8), count=count).astype(bool)
+            bits = np.unpackbits(np.frombuffer(part.values[self._dead_value], np.uint8), count=count).astype(bool)
             for chunk in chunks:
                 mine, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
                 self._restore_chunk(chunk, mine, groups, dead)
         died = np.concatenate([np.zeros(0, bool), *dead])
         self._alive, self._dead = ~died, int(died.sum())
+
+    @property
+    def _dead_value(self) -> str:
+        return f"{self._table}.dead"
 
     def _restore_chunk(self, chunk: Chunk, dead: Bools, groups: range, all_dead: list[Bools]) -> None:
         kept = owned_part(chunk, groups)

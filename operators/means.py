@@ -1,4 +1,4 @@
-"""Means out of sums and counts: floats for numbers, the decimal's own scale for decimals."""
+"""Means out of sums and counts: floats for numbers or, if wanted, integers, the decimal's own scale for decimals."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ def means(total: Any, counts: Any) -> Any:
     if total.null_count == 0 and (words[:, 1] == words[:, 0] >> 63).all() and (np.abs(words[:, 0]) < 2**61).all():
         return _divide_short(words[:, 0], counted, total.type)
     return _divide_exactly(total, counted)
+
+
+def whole_means(total: Any, counts: Any) -> Any:
+    """The quotients of integers, rounded towards zero; null where nothing was counted."""
+    counted: Ints = fixed(counts)
+    sums: Ints = fixed(total)
+    quotients = np.abs(sums) // np.maximum(counted, 1)
+    return pa.array(np.where(sums < 0, -quotients, quotients), mask=counted == 0)
 
 
 def _divide_short(unscaled: Ints, counted: Ints, kind: pa.DataType) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import with_keys
-from clonos_py.columns.views import Ints, valid
+from clonos_py.columns.views import Ints
 
-_EMIT_ROWS = 65_536
+EMIT_ROWS = 65_536
+"""A batch of results has no more."""
 
 JoinColumns = tuple[tuple[str, int, str], ...]
 """(name in the result, side: 0 left or 1 right, name in that input)"""
@@ -33,30 +33,43 @@ class Pairs:
         self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints], constants: dict[str, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The pairs as batches, in their order."""
-        for start in range(0, len(rows[0]), _EMIT_ROWS):
-            cut = [pa.array(numbers[start : start + _EMIT_ROWS]) for numbers in rows]
-            columns = [self._column(field, sides, cut, constants or {}) for field in self._schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        for start in range(0, len(rows[0]), EMIT_ROWS):
+            yield self.batch(sides, [numbers[start : start + EMIT_ROWS] for numbers in rows], constants)
+
+    def batch(
+        self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints | None], constants: dict[str, int] | None = None
+    ) -> pa.RecordBatch:
+        """The pairs as one batch. None: the rows of that side as they are."""
+        taken = [None if numbers is None else pa.array(numbers) for numbers in rows]
+        count = next(len(numbers) for numbers in rows if numbers is not None)
+        columns = [self._column(field, sides, taken, count, constants or {}) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _column(
-        self, field: pa.Field[Any], sides: Sequence[pa.RecordBatch], cut: list[Any], constants: dict[str, int]
+        self,
+        field: pa.Field[Any],
+        sides: Sequence[pa.RecordBatch],
+        taken: list[Any],
+        rows: int,
+        constants: dict[str, int],
     ) -> Any:
-        if field.name in self._origins:
-            side, column = self._origins[field.name]
-            return sides[side].column(column).take(cut[side])
-        return pa.repeat(pa.scalar(constants[field.name], field.type), len(cut[0]))
+        if field.name not in self._origins:
+            return pa.repeat(pa.scalar(constants[field.name], field.type), rows)
+        side, name = self._origins[field.name]
+        column = sides[side].column(name)
+        return column if taken[side] is None else column.take(taken[side])
 
 
 def matchable(
-    rows: pa.RecordBatch, keys: Sequence[str], time: str | None, count: Callable[[str, int], None]
+    rows: pa.RecordBatch, keys: Sequence[str], times: Sequence[str], count: Callable[[str, int], None]
 ) -> pa.RecordBatch:
-    """The rows that have all keys and a time. The others match nothing and are counted."""
+    """The rows that have all keys and times. The others match nothing and are counted."""
     kept = with_keys(rows, keys)
     if kept is not None:
         count("null_key_rows", rows.num_rows - len(kept))
         rows = rows.take(kept)
-    timed = None if time is None else valid(rows.column(time))
+    timed = with_keys(rows, times)
     if timed is not None:
-        count("null_time_rows", int(rows.num_rows - timed.sum()))
-        rows = rows.take(np.flatnonzero(timed))
+        count("null_time_rows", rows.num_rows - len(timed))
+        rows = rows.take(timed)
     return rows

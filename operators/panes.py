@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos_py.columns.grouping import group
 from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME, MIN_TIME
@@ -53,9 +52,7 @@ class Panes:
 
     def merged(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """One partial row per key over partial batches, of which there is at least one."""
-        partial = concat(batches)
-        groups = group([partial.column(key) for key in self._partials.keys], partial.num_rows)
-        return self._partials.merge(partial, groups)
+        return self._partials.merge_by_key(concat(batches))
 
     def drop_before(self, start: int) -> None:
         for pane in [pane for pane in self._chunks if pane < start]:

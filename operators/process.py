@@ -148,7 +148,7 @@ class ProcessOperator(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if self._in_order:
-            self._buffer.add(self._on_time(matchable(rows, [], self._time, self.ctx.count)))
+            self._buffer.add(self._on_time(matchable(rows, [], [self._time or ""], self.ctx.count)))
         else:
             self._feed(rows)
             self._flush()

@@ -80,7 +80,8 @@ class WindowJoin(Operator):
         self._next_end = MAX_TIME
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        rows = matchable(rows, self._keys[side], self._times[side], self.ctx.count)
+        time = self._times[side]
+        rows = matchable(rows, self._keys[side], [time] if time else [], self.ctx.count)
         if not rows.num_rows:
             return
         times = self._event_times(rows, side)

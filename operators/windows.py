@@ -102,7 +102,7 @@ class WindowAggregate(WindowOperator):
         now = max(self.ctx.time.now(), self._progress.latest)
         pane = now // self._clock.pane * self._clock.pane
         if self._clock.windows(pane):
-            groups = group([rows.column(key) for key in self._partials.keys], rows.num_rows)
+            groups = self._partials.groups(rows)
             partial = self._partials.combine(rows, groups, {PANE_COLUMN: constant(pane, groups.size)})
             self._take(partial)
 
@@ -177,7 +177,7 @@ class WindowAggregate(WindowOperator):
     def _changed(self, changed: list[pa.RecordBatch], kept: list[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows merged, of the keys in ``changed`` only."""
         partial = concat([*changed, *kept])
-        groups = group([partial.column(key) for key in self._partials.keys], partial.num_rows)
+        groups = self._partials.groups(partial)
         merged = self._partials.merge(partial, groups)
         return merged.filter(pa.array(groups.first < sum(part.num_rows for part in changed)))
 

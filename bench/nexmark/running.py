@@ -10,13 +10,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from clonos_py.bench.nexmark.jobs import EventSource, build
+from clonos_py.bench.nexmark.jobs import EventSource, build, files_of
 from clonos_py.bench.nexmark.model import OFFICIAL, Model
 from clonos_py.bench.nexmark.oracle import difference, expected
 from clonos_py.bench.nexmark.recorded import RecordedEvents
 from clonos_py.bench.nexmark.report import Recorder, report
 from clonos_py.bench.nexmark.source import NexmarkSource
-from clonos_py.connectors import BlackholeSink, DigestSink, FileSink, read_results
+from clonos_py.connectors import BlackholeSink, DigestSink, read_results
 from clonos_py.connectors.digests import read_digest
 from clonos_py.dsl.settings import Settings
 from clonos_py.model.connectors import SinkDefinition
@@ -79,7 +79,7 @@ def run_query(order: Order, settings: Settings, listener: Listener = unheard) ->
 
     with ExitStack() as stack:
         folder = order.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-nexmark-")))
-        job = build(order.query, order.source(settings), _sink(order.sink, folder))
+        job = build(order.query, order.source(settings), _sink(order.query, order.sink, folder))
         from clonos_py.runtime.launch import run_job
 
         result = run_job(job, settings, heard)
@@ -97,10 +97,10 @@ def verify(order: Order, settings: Settings) -> tuple[int, str | None]:
     return len(found), difference(expected(order.query, order.source(settings).origin), found)
 
 
-def _sink(kind: SinkKind, folder: Path) -> SinkDefinition:
+def _sink(query: str, kind: SinkKind, folder: Path) -> SinkDefinition:
     match kind:
         case SinkKind.FILES:
-            return FileSink(str(folder), format="parquet")
+            return files_of(query, str(folder))
         case SinkKind.DIGEST:
             return DigestSink(str(folder))
         case SinkKind.BLACKHOLE:

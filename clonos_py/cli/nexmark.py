@@ -121,7 +121,7 @@ nexmark.add_command(
             nexmark_bench.FAILURES,
             *setting_options(),
         ],
-        help="""Runs QUERY (q0, q1, q2, q3, q5, q7, q8, q11 or q12) over generated events.
+        help="""Runs QUERY (q0 to q22) over generated events.
 
         \b
         Examples:

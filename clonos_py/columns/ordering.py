@@ -1,13 +1,16 @@
-"""Stable sorting of integers: the order of equal values is that of their rows, so it is the same on every machine."""
+"""Stable sorting: the order of equal values is that of their rows, so it is the same on every machine."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from clonos_py.columns.views import Ints
+from clonos_py.columns.views import Column, Ints, fixed, is_integral, plain
 
 _DIGIT_BITS = 16
 _FEW_ROWS = 1_024
@@ -28,4 +31,22 @@ def stable_order(values: npt.NDArray[Any]) -> Ints:
     for shift in range(_DIGIT_BITS, bits, _DIGIT_BITS):
         digit = (offsets >> np.uint64(shift)).astype(np.uint16)
         order = order[np.argsort(digit[order], kind="stable")]
+    return order
+
+
+def places(column: Column, descending: bool) -> Ints:
+    """Integers in the order of the values, or against it; nulls and NaN are behind all others either way."""
+    column = plain(column)
+    if is_integral(column.type) and not pa.types.is_unsigned_integer(column.type) and column.null_count == 0:
+        values = fixed(column).astype(np.int64, copy=False)
+        return ~values if descending else values
+    ranks: Any = pc.rank(column, "descending" if descending else "ascending", tiebreaker="dense")
+    return fixed(ranks).astype(np.int64, copy=False)
+
+
+def order_by(keys: Sequence[Ints]) -> Ints:
+    """The row numbers in the order of the first key, where that is equal of the second, and so on."""
+    order = stable_order(keys[-1])
+    for key in reversed(keys[:-1]):
+        order = order[stable_order(key[order])]
     return order

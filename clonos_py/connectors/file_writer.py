@@ -71,7 +71,12 @@ class FileWriter(StagedSink):
         return self._staged
 
     def _publish(self, piece: StagedPiece) -> None:
-        staged, final = self._staged_path(piece.staged), os.path.join(self._folder, piece.final)
+        self._show(piece.staged, piece.final)
+        flush_folder(self._folder)
+
+    def _show(self, staged_name: str, final_name: str) -> None:
+        """Renames a staged file, unless that has been done."""
+        staged, final = self._staged_path(staged_name), os.path.join(self._folder, final_name)
         with named_errors(final):
             if os.path.exists(final) and os.path.exists(staged):
                 self._check_new(final)
@@ -82,7 +87,6 @@ class FileWriter(StagedSink):
                     raise SinkError(
                         f"{staged} is missing, and {final} was not written: restore it, or start anew with --fresh"
                     ) from None
-            flush_folder(self._folder)
 
     def _check_first(self) -> None:
         """Before the first checkpoint of a run no file of its own can be there: none of its checkpoints is complete."""

@@ -6,7 +6,7 @@ import csv
 import glob
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.parquet_reader import ParquetPartition
+from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
 from clonos_py.connectors.partitions import Partition, PartitionReader
 from clonos_py.connectors.row_files import check_columns, check_format
 from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
@@ -95,12 +96,17 @@ class FileSink(SinkDefinition):
     rows appear at once, in files that grow: the determinants that they depend on are written to the folder before them,
     so that a recovery repeats just these rows (D16). That needs the full sharing depth.
 
-    ``format`` is jsonl, csv or, if transactional, parquet. Raises GraphError for anything else and for columns that it
-    cannot hold.
+    ``format`` is jsonl, csv or, if transactional, parquet. With ``partition_by``, only if transactional, files lie in
+    folders by the values of these text columns, ``dt=2026-01-31/hm=09%3A30``, and do not have them. Raises GraphError
+    for anything else and for columns that it cannot hold.
     """
 
     def __init__(
-        self, folder: str, format: str = "jsonl", delivery: Literal["transactional", "causal"] = "transactional"
+        self,
+        folder: str,
+        format: str = "jsonl",
+        delivery: Literal["transactional", "causal"] = "transactional",
+        partition_by: str | Sequence[str] = (),
     ) -> None:
         check_format("FileSink", format)
         if delivery not in (Delivery.TRANSACTIONAL, Delivery.CAUSAL):
@@ -108,18 +114,25 @@ class FileSink(SinkDefinition):
         self.delivery = Delivery(delivery)
         if self.delivery is Delivery.CAUSAL:
             check_growing("FileSink", format)
+            if partition_by:
+                raise GraphError("FileSink: with delivery='causal' files grow in one folder; leave partition_by away")
         self._folder = os.path.abspath(os.path.expanduser(folder))
         self._format = format
+        self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
     def create(self, schema: pa.Schema) -> Sink:
         check_columns("FileSink", self._format, schema)
+        if self._partition_by:
+            check_partitions("FileSink", self._partition_by, schema)
+            return PartitionedFileWriter(self._folder, self._format, schema, self._partition_by)
         writer = CausalFileWriter if self.delivery is Delivery.CAUSAL else FileWriter
         return writer(self._folder, self._format, schema)
 
 
 def read_results(folder: str) -> list[dict[str, Any]]:
-    """All rows that are visible in a folder of sinks, file by file in the order of names. CSV gives text."""
-    return [row for name in sorted(os.listdir(folder)) for row in _rows_of(os.path.join(folder, name))]
+    """All rows that are visible in a folder of sinks, file by file in the order of names. CSV gives text. What the
+    names of folders say (``partition_by``) are their last columns."""
+    return [row | values_in(path, folder) for path in files_below(folder) for row in _rows_of(path)]
 
 
 def _rows_of(path: str) -> Iterator[dict[str, Any]]:

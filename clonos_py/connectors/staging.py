@@ -25,11 +25,13 @@ _numbers = itertools.count()
 
 
 class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one epoch: the checkpoint that ends it, where they are staged, and the name under which they appear."""
+    """Rows of one epoch: the checkpoint that ends it, where they are staged, and the name under which they appear; in
+    the places ``parts`` where there are several."""
 
     checkpoint: int
     staged: str
     final: str
+    parts: tuple[str, ...] = ()
 
 
 class StagedSink(Sink):
@@ -50,7 +52,10 @@ class StagedSink(Sink):
         self._checkpoint = checkpoint
         if staged is None:
             return None
-        return msgspec.msgpack.encode(StagedPiece(checkpoint, staged, self._final_name(checkpoint)))
+        return msgspec.msgpack.encode(self._piece(checkpoint, staged))
+
+    def _piece(self, checkpoint: int, staged: str) -> StagedPiece:
+        return StagedPiece(checkpoint, staged, self._final_name(checkpoint))
 
     def commit(self, committable: bytes) -> None:
         try:

@@ -1,4 +1,5 @@
-"""Aggregates in a job: ``count()``, ``col("price").max()``, ``aggregate_by(fold, "price")``.
+"""Aggregates in a job: ``count()``, ``col("price").max()``, ``count().where(col("price") > 100)``,
+``aggregate_by(fold, "price")``.
 
 An aggregate says what to compute over the rows of a group. Given the input's schema and its output's name it becomes
 the ``Aggregate`` that operators compute with. Null inputs do not count, as in SQL; a group of nulls gives null.
@@ -7,12 +8,13 @@ the ``Aggregate`` that operators compute with. Null inputs do not count, as in S
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from clonos_py.dsl.literals import column_type
+from clonos_py.dsl.tree import Case, Cast, Literal
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.tree import Node
 
 _SUM_PRECISION = 38
+_NEVER_NULL = ("count", "count_distinct", "user")
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,26 @@ class AggregateExpr:
     def __str__(self) -> str:
         return "count()" if self.argument is None else f"{self.argument}.{self.function}()"
 
+    def where(self, condition: Expr) -> AggregateExpr:
+        """Over those rows of the group only for which a condition is true; null is not."""
+        if self.user is not None:
+            raise GraphError("aggregate_by takes no where(): let its `add` pass over the rows that do not count")
+        chosen = Literal(True) if self.argument is None else self.argument
+        nothing = Cast(Literal(None), pa.bool_()) if self.argument is None else Literal(None)
+        return replace(self, argument=Case(condition.node, chosen, nothing))
+
     def field(self, name: str, schema: pa.Schema) -> pa.Field[pa.DataType]:
         """The column it makes. Raises GraphError for an unknown column or a type that it does not take."""
         if self.function == "count" and self.argument is None:
             return pa.field(name, pa.int64(), nullable=False)
         taken = pa.field("rows", pa.null()) if self.argument is None else self.argument.field(name, schema)
+        whole = self.function == "mean" and self.returns is not None
         result = self.returns or _result(self.function, taken.type)
+        if whole and not pa.types.is_integer(taken.type):
+            raise GraphError(f"{self}: {self.argument} is {taken.type}; whole=True is for integers")
         if result is None:
             raise GraphError(f"{self}: {self.argument} is {taken.type}, which {self.function} does not take")
-        return pa.field(name, result, nullable=taken.nullable and self.function not in ("count", "user"))
+        return pa.field(name, result, nullable=taken.nullable and self.function not in _NEVER_NULL)
 
     def bound(self, name: str, column: str | None, output: pa.DataType) -> Aggregate:
         """The aggregate over ``column``, where its argument is found, into a field."""
@@ -76,6 +90,8 @@ def _result(function: str, taken: pa.DataType) -> pa.DataType | None:
     """The type of a function's result over a column, None where it does not take such a column."""
     if function == "count":
         return pa.int64()
+    if function == "count_distinct":
+        return None if pa.types.is_nested(taken) else pa.int64()
     if function in ("min", "max"):
         return None if pa.types.is_nested(taken) else taken
     if isinstance(taken, pa.Decimal128Type):

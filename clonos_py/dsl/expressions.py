@@ -7,13 +7,16 @@ do is said in ``dsl.kernels``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
 
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import refused
 from clonos_py.dsl.literals import column_type
-from clonos_py.dsl.tree import Call, Case, Cast, Column, IsIn, Literal, Node
+from clonos_py.dsl.tree import Apply, Call, Case, Cast, Column, IsIn, Literal, Node
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +107,25 @@ class Expr:
             raise refused(f"split_part({separator!r}, {index}): it takes a separator and an index from 0")
         return self._call("split_part", separator, index)
 
+    def extract(self, pattern: str, group: int = 1) -> Expr:
+        """What a group of a regular expression matches where that is found first; null where it is not."""
+        return self._call("extract", pattern, group)
+
+    def strftime(self, pattern: str) -> Expr:
+        """An Instant as text, UTC: ``strftime("%Y-%m-%d %H:%M")``."""
+        return self._call("strftime", pattern)
+
+    def hour(self) -> Expr:
+        """The hour of the day of an Instant, UTC, 0 to 23."""
+        return self._call("hour")
+
     def count(self) -> AggregateExpr:
         """How many rows of the group are not null here."""
         return AggregateExpr("count", self.node)
+
+    def count_distinct(self) -> AggregateExpr:
+        """How many different values there are here; null is none."""
+        return AggregateExpr("count_distinct", self.node)
 
     def sum(self) -> AggregateExpr:
         return AggregateExpr("sum", self.node)
@@ -117,8 +136,17 @@ class Expr:
     def max(self) -> AggregateExpr:
         return AggregateExpr("max", self.node)
 
-    def mean(self) -> AggregateExpr:
-        return AggregateExpr("mean", self.node)
+    def mean(self, *, whole: bool = False) -> AggregateExpr:
+        """``whole``: of integers as an integer, rounded towards zero, as SQL has it."""
+        return AggregateExpr("mean", self.node, returns=pa.int64() if whole else None)
+
+    def asc(self) -> Order:
+        """The least first; nulls last."""
+        return Order(self)
+
+    def desc(self) -> Order:
+        """The greatest first; nulls last."""
+        return Order(self, descending=True)
 
     def __add__(self, other: object) -> Expr:
         return _binary("+", self, other)
@@ -201,6 +229,18 @@ class Expr:
         return Expr(Call(kernel, (self.node,), options))
 
 
+@dataclass(frozen=True)
+class Order:
+    """An order of rows: ``col("price").desc()``."""
+
+    by: Expr
+    descending: bool = False
+
+
+Orders = str | Order | Sequence[str | Order]
+"""Orders of rows as they may be written: a column stands for its ascending order."""
+
+
 def col(name: str) -> Expr:
     """The column of that name."""
     return Expr(Column(name))
@@ -209,6 +249,15 @@ def col(name: str) -> Expr:
 def lit(value: object) -> Expr:
     """A plain value where an expression is wanted."""
     return Expr(Literal(value))
+
+
+def apply(function: Callable[..., Any], *columns: str | Expr, returns: object) -> Expr:
+    """A function of the user's over whole columns: it is given pyarrow arrays and gives one with as many values, of the
+    type ``returns``. The values of a row must depend on nothing but that row (see ``deterministic``)."""
+    arguments = tuple(Column(column) if isinstance(column, str) else node_of(column) for column in columns)
+    if not callable(function) or not arguments:
+        raise refused(f"apply({function!r}, ...): it takes a function and at least one column")
+    return Expr(Apply(function, arguments, column_type(returns)))
 
 
 def node_of(value: object) -> Node:

@@ -10,11 +10,12 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.stream import Keys, Stream
-from clonos_py.dsl.timing import timed
-from clonos_py.dsl.windows import Between, Forever
+from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed
+from clonos_py.dsl.windows import Between, Forever, Until
+from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
-from clonos_py.model.windows import Hopping, Tumbling
-from clonos_py.plan.logical import EventTimeColumn, JoinHistory, JoinWindows, Port
+from clonos_py.model.windows import Bounds, Hopping, Tumbling
+from clonos_py.plan.logical import EnrichRows, EventTimeColumn, JoinHistory, JoinWindows, Port
 
 _BOUNDS = ("window_start", "window_end")
 
@@ -29,18 +30,19 @@ def joined(
     pairs = _pairs(on, left.schema, right.schema)
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     windowed = isinstance(within, Tumbling | Hopping)
-    if not windowed and not isinstance(within, Between | Forever):
+    if not windowed and not isinstance(within, Between | Until | Forever):
         raise GraphError(
-            f"within={within!r}: a match may take tumbling(...), hopping(...), between(...) or forever(...)"
+            f"within={within!r}: a match may take tumbling(...), hopping(...), between(...), until(...) or forever(...)"
         )
     schema, columns = _result(left.schema, right.schema, pairs, into, _BOUNDS if windowed else ())
     work: JoinWindows | JoinHistory
     time = None
-    if isinstance(within, Between | Forever):
-        bounds_us, left_time, right_time = _bounds_us(within), None, None
-        if bounds_us is not None:
+    if isinstance(within, Between | Until | Forever):
+        bounds, left_time, right_time = _bounds(within, left.schema), None, None
+        if bounds is not None:
             (left, left_time), (right, right_time) = _timed(left, right, site)
-        work = JoinHistory(*keys, left_time, right_time, columns, bounds_us)
+        work = JoinHistory(*keys, left_time, right_time, columns, bounds)
+        time = _later(work)
     elif within.processing_time:
         work = JoinWindows(*keys, within, None, None, columns)
     else:
@@ -52,11 +54,41 @@ def joined(
     return Stream(left._draft, Port(node.id))
 
 
-def _bounds_us(within: Between | Forever) -> tuple[int, int] | None:
-    """By how much the right row may be later."""
-    if isinstance(within, Between):
-        return within.lower_us, within.upper_us
-    return None if within.ttl_us is None else (-within.ttl_us, within.ttl_us)
+def enriched(stream: Stream[Any], side: SourceDefinition, on: Keys, into: Shape | None, site: CallSite) -> Stream[Any]:
+    """Adds the join with a bounded side input. Event time stays with the rows of the stream."""
+    (side_schema,) = side.schemas
+    pairs = _pairs(on, stream.schema, side_schema)
+    schema, columns = _result(stream.schema, side_schema, pairs, into, ())
+    work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns)
+    record = None if into is None else record_of(into)
+    time = stream._time if stream._time is not None and (stream._time.name, 0, stream._time.name) in columns else None
+    node = stream._draft.add("enrich", work, (stream._port,), (schema,), site, (record,), (time,))
+    return Stream(stream._draft, Port(node.id))
+
+
+def _later(work: JoinHistory) -> EventTimeColumn | None:
+    """The event time of a pair is that of its later row, where it is always the same side's and in the result."""
+    if work.bounds is None:
+        return None
+    lower, upper = work.bounds
+    side = 1 if lower >= 0 else 0 if isinstance(upper, int) and upper <= 0 else None
+    wanted = (work.left_time, work.right_time)[side] if side is not None else None
+    names = [name for name, from_side, column in work.columns if (from_side, column) == (side, wanted)]
+    return EventTimeColumn(names[0]) if names and wanted != EVENT_TIME_COLUMN else None
+
+
+def _bounds(within: Between | Until | Forever, left: pa.Schema) -> Bounds | None:
+    """By how much the right row may be later, or until when."""
+    match within:
+        case Between(lower_us, upper_us):
+            return lower_us, upper_us
+        case Until(column):
+            kind = _type(left, column, "left", "until")
+            if kind != pa.int64():
+                raise GraphError(f"until: column {column!r} is {kind}; an Instant is int64, microseconds UTC")
+            return 0, column
+        case Forever(ttl_us):
+            return None if ttl_us is None else (-ttl_us, ttl_us)
 
 
 def _timed(
@@ -78,9 +110,9 @@ def _pairs(on: Keys, left: pa.Schema, right: pa.Schema) -> list[tuple[str, str]]
     return pairs
 
 
-def _type(schema: pa.Schema, key: str, side: str) -> pa.DataType:
+def _type(schema: pa.Schema, key: str, side: str, asked: str = "on") -> pa.DataType:
     if schema.get_field_index(key) < 0:
-        raise GraphError(f"on: no column {key!r} on the {side}; there are {listed(schema.names)}")
+        raise GraphError(f"{asked}: no column {key!r} on the {side}; there are {listed(schema.names)}")
     found: pa.DataType = schema.field(key).type
     return found
 

@@ -9,6 +9,7 @@ zero raise; floats follow IEEE 754; ``//`` and ``%`` round down, as in Python, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +18,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.grouping import group_integers
+from clonos_py.columns.views import fixed, valid
+from clonos_py.model.errors import UserCodeError
+
 Values = Any
 """A pyarrow Array or Scalar: the stubs have no common type for both that kernels accept."""
 
 
 _ZERO: Values = pa.scalar(0)
+_HOUR_US: Values = pa.scalar(3_600_000_000)
+_HOURS: Values = pa.scalar(24)
+_COARSE = frozenset("YmdHMyjBbAae%")
+"""Directives of strftime that tell no seconds."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,25 @@ def is_in(known: pa.Array[Any], argument: Callable[[pa.RecordBatch], Values], ro
     """Membership; null in, null out."""
     values = argument(rows)
     return pc.if_else(pc.is_valid(values), pc.is_in(values, value_set=known), pa.scalar(None, pa.bool_()))
+
+
+def applied(
+    function: Callable[..., Any],
+    name: str,
+    target: pa.DataType,
+    arguments: tuple[Callable[[pa.RecordBatch], Values], ...],
+    rows: pa.RecordBatch,
+) -> Values:
+    """A user's function of arrays. Raises UserCodeError for what it raises, and for a result that does not fit."""
+    given = [as_array(argument(rows), rows.num_rows) for argument in arguments]
+    try:
+        result = function(*given)
+    except Exception as error:
+        raise UserCodeError(f"{name} raised {error!r}") from error
+    if not isinstance(result, pa.Array) or len(result) != rows.num_rows:
+        found = f"{len(result)} values" if isinstance(result, pa.Array) else type(result).__name__
+        raise UserCodeError(f"{name} gave {found}: it takes and gives pyarrow arrays of {rows.num_rows} values")
+    return result if result.type == target else result.cast(target)
 
 
 def _evaluate(
@@ -205,6 +233,44 @@ def _split_part(text: Values, separator: str, index: int) -> Values:
     return parts.values.take(at)
 
 
+def _extract(text: Values, pattern: str, number: int) -> Values:
+    """Group ``number`` of the first match of a regular expression; null where there is none."""
+    import polars as pl
+
+    if isinstance(text, pa.Scalar):
+        return _extract(pa.array([text.as_py()], text.type), pattern, number)[0]
+    try:
+        pl.Series([""]).str.extract(pattern, number)  # an empty column would not look at the pattern
+        found = pl.Series(pl.from_arrow(text)).str.extract(pattern, number)
+    except pl.exceptions.PolarsError as error:
+        raise pa.ArrowInvalid(str(error)) from error
+    return found.to_arrow().cast(text.type)
+
+
+def _strftime(times: Values, pattern: str) -> Values:
+    """Moments as text. What falls into one minute, or one second if the pattern tells these, is written only once."""
+    if isinstance(times, pa.Scalar):
+        return _strftime(pa.array([times.as_py()], times.type), pattern)[0]
+    unit_us = 60_000_000 if set(re.findall("%(.)", pattern)) <= _COARSE else 1_000_000
+    moment: Values = _moment(times)
+    units = fixed(pc.fill_null(moment, _ZERO)) // unit_us
+    moments = group_integers(units)
+    seconds: Values = pa.array(units[moments.first] * (unit_us // 1_000_000))
+    written: Values = pc.strftime(seconds.cast(pa.timestamp("s", "UTC")), pattern)
+    known = valid(times)
+    return written.take(pa.array(moments.ids, mask=None if known is None else ~known))
+
+
+def _hour(times: Values) -> Values:
+    return _modulo(_floor_divide(_moment(times), _HOUR_US), _HOURS)
+
+
+def _moment(times: Values) -> Values:
+    if times.type != pa.int64():
+        raise pa.ArrowNotImplementedError("a moment is an Instant: int64, microseconds UTC")
+    return times
+
+
 def _contains(text: Values, pattern: str) -> Values:
     return pc.match_substring(text, pattern)
 
@@ -265,5 +331,8 @@ KERNELS: dict[str, Kernel] = {
     "matches": Kernel(_matches),
     "replace": Kernel(_replace),
     "slice": Kernel(_slice),
+    "extract": Kernel(_extract, gives_null=True),
+    "strftime": Kernel(_strftime),
+    "hour": Kernel(_hour),
     "split_part": Kernel(_split_part, gives_null=True),
 }

@@ -1,27 +1,28 @@
-"""Streams by key, windows over them, tables of updating results, and process functions."""
+"""Streams by key, windows over them, and process functions. Updating results are in ``dsl.tables``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
 from clonos_py.dsl.aggregation import Aggregation, aggregation
 from clonos_py.dsl.callsite import CallSite, located
+from clonos_py.dsl.expressions import Orders
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.processes import process_types
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row, listed
-from clonos_py.dsl.stream import Stream, Written
+from clonos_py.dsl.stream import Stream
+from clonos_py.dsl.tables import BOUNDS, RANK, Table, aggregated, first_of_windows, first_rows
 from clonos_py.dsl.timing import timed
-from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record
 from clonos_py.model.times import micros
 from clonos_py.model.windows import Hopping, Session, Tumbling, Window
-from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn, Port, RunProcess
+from clonos_py.plan.logical import AggregateWindows, EventTimeColumn, Port, RunProcess
 
 if TYPE_CHECKING:
     from clonos_py.operators.process import Process
@@ -31,10 +32,6 @@ S = TypeVar("S", bound=Record)
 A = TypeVar("A", bound=Record)
 B = TypeVar("B", bound=Record)
 C = TypeVar("C", bound=Record)
-
-_BOUNDS: dict[str, pa.Field[Any]] = {
-    name: pa.field(name, pa.int64(), nullable=False) for name in ("window_start", "window_end")
-}
 
 
 class KeyedStream(Generic[R]):
@@ -62,10 +59,19 @@ class KeyedStream(Generic[R]):
         """An updating result per key: a Table. Its rows have the keys and the named aggregates, or are of a class whose
         fields these fill by name."""
         with located("aggregate") as site:
-            found = aggregation(self._stream.schema, self._keys, {}, into, aggregates)
-            stream = self._stream._extended(found.computed, site)
-            work = AggregateTable(self._keys, found.aggregates, "changes")
-            return Table(stream, _add(stream, work, found, site, None, (found.schema,)))
+            return aggregated(self._stream, self._keys, into, aggregates, site)
+
+    @overload
+    def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    @overload
+    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: Orders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+        """The first ``n`` rows of each key, as they are now, with their place (1, 2, ...) in the column ``rank``:
+        ``top(10, by=col("price").desc())``. Of rows that are equal in this order the one that came first is first, so
+        say all that matters: ``by=[col("price").desc(), "at"]``. With n = 1 it is the highest bid, or the last row of a
+        key; then there is no ``rank`` unless ``into`` has it."""
+        with located("top") as site:
+            return first_rows(self._stream, self._keys, n, by, into, rank, site)
 
     def process(self, process: type[Process[Any, S]], *, in_order: bool = False) -> Processed[S]:
         """Runs a process function for each key: its state and timers are declared in the class. ``in_order`` gives it
@@ -103,7 +109,7 @@ class WindowedStream(Generic[R]):
         """One row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates, or the
         fields of a class that these fill by name."""
         with located("aggregate") as site:
-            found = aggregation(self._stream.schema, self._keys, _BOUNDS, into, aggregates)
+            found = aggregation(self._stream.schema, self._keys, BOUNDS, into, aggregates)
             stream, time = self._stream._extended(found.computed, site), None
             if not self._window.processing_time:
                 stream, time = timed(stream, site)
@@ -111,6 +117,18 @@ class WindowedStream(Generic[R]):
             closed = EventTimeColumn("window_end", -1) if time and "window_end" in found.schema.names else None
             port = _add(stream, work, found, site, closed, (found.schema, stream.schema))
             return Windowed(stream._draft, port)
+
+    @overload
+    def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Stream[S]: ...
+    @overload
+    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = RANK) -> Stream[Any]: ...
+    def top(self, n: int, by: Orders, into: Shape | None = None, rank: str = RANK) -> Stream[Any]:
+        """The first ``n`` rows of each key in each window, when it closes, with ``window_start``, ``window_end`` and
+        their place in the column ``rank``; see ``KeyedStream.top``. For tumbling and hopping windows of event time."""
+        with located("top") as site:
+            if not isinstance(self._window, Tumbling | Hopping) or self._window.processing_time or self._lateness_us:
+                raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
+            return first_of_windows(self._stream, self._keys, self._window, n, by, into, rank, site)
 
 
 class Windowed(Stream[R]):
@@ -156,59 +174,9 @@ class Processed(Stream[R]):
         raise GraphError("to take the results apart write .split(A, B)")
 
 
-class Table(Generic[R]):
-    """An updating result. It becomes a stream in one of two ways, or goes to a sink that takes updates."""
-
-    def __init__(self, stream: Stream[Any], port: Port) -> None:
-        self._draft = stream._draft
-        self._port = port
-        self._used: str | None = None
-
-    def named(self, name: str) -> Self:
-        """Gives the operator its stable name."""
-        with located("named"):
-            self._draft.name(self._port.node, name)
-        return self
-
-    def parallelism(self, tasks: int) -> Self:
-        """Runs the operator in so many tasks, whatever the job's setting."""
-        with located("parallelism"):
-            self._draft.set_parallelism(self._port.node, tasks)
-        return self
-
-    def changes(self) -> Stream[R]:
-        """A row for each change of a result."""
-        with located("changes"):
-            return self._as("changes")
-
-    def at_end(self) -> Stream[R]:
-        """The final results, when all input has ended."""
-        with located("at_end"):
-            return self._as("at_end")
-
-    def sink(self, definition: SinkDefinition) -> Written:
-        """Keeps the results current in a sink that takes updates."""
-        with located("sink"):
-            if not getattr(definition, "upserts", False):
-                raise GraphError(
-                    f"{type(definition).__name__} only appends, and a result without a window changes; say which rows "
-                    "you want: .changes() or .at_end()"
-                )
-            return self._as("changes").sink(definition)
-
-    def _as(self, mode: Literal["changes", "at_end"]) -> Stream[R]:
-        if self._used not in (None, mode):
-            raise GraphError(f"this table is used as .{self._used}() already; write the aggregate twice to have both")
-        self._used = mode
-        work = self._draft.nodes[self._port.node].work
-        assert isinstance(work, AggregateTable)
-        self._draft.change(self._port.node, work=replace(work, mode=mode))
-        return Stream(self._draft, self._port)
-
-
 def _add(
     stream: Stream[Any],
-    work: AggregateWindows | AggregateTable,
+    work: AggregateWindows,
     found: Aggregation,
     site: CallSite,
     time: EventTimeColumn | None,

@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from clonos_py.dsl.callsite import CallSite, located
 from clonos_py.dsl.draft import Draft
-from clonos_py.dsl.expressions import Expr
+from clonos_py.dsl.expressions import Expr, Orders
 from clonos_py.dsl.functions import Shape, is_record, record_of, returned, schema_of, signature_of
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.projection import carried, exactly, node_with, projected, result_fields
 from clonos_py.dsl.shapes import check_row, same_columns
 from clonos_py.dsl.waiting import WaitingOptions, waiting_of
-from clonos_py.dsl.windows import Between, Forever
-from clonos_py.model.connectors import SinkDefinition
+from clonos_py.dsl.windows import Between, Forever, Until
+from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record, record_type
 from clonos_py.model.windows import Hopping, Tumbling, Window
@@ -37,7 +37,8 @@ from clonos_py.plan.logical import (
 )
 
 if TYPE_CHECKING:
-    from clonos_py.dsl.keyed import KeyedStream, Table, WindowedStream
+    from clonos_py.dsl.keyed import KeyedStream, WindowedStream
+    from clonos_py.dsl.tables import Table
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Record)
@@ -208,8 +209,8 @@ class Stream(Generic[R]):
     @overload
     def join(self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None) -> Stream[Any]: ...
     def join(self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None) -> Stream[Any]:
-        """Pairs of rows with equal keys, in the same window, so far apart in event time (``between``), or over all of
-        history (``forever``).
+        """Pairs of rows with equal keys, in the same window, so far apart in event time (``between``), while the left
+        row lasts (``until``), or over all of history (``forever``).
 
         ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
         pairs, its fields filled by name from either side, and, with a window, ``window_start`` and ``window_end``;
@@ -220,6 +221,23 @@ class Stream(Generic[R]):
         with located("join") as site:
             self._check_partner(other)
             return joined(self, other, on, within, into, site)
+
+    @overload
+    def enrich(self, side: SourceDefinition, on: Keys, into: type[S]) -> Stream[S]: ...
+    @overload
+    def enrich(self, side: SourceDefinition, on: Keys, into: pa.Schema | None = None) -> Stream[Any]: ...
+    def enrich(self, side: SourceDefinition, on: Keys, into: Shape | None = None) -> Stream[Any]:
+        """Each row with the rows of a bounded side input that have equal keys; rows without any are left out.
+
+        Every task reads ``side``, a source that ends, whole before its first row and keeps it; it must stay as it is
+        while the job runs. ``on`` and ``into`` as for ``join``, with the side input on the right.
+        """
+        from clonos_py.dsl.joining import enriched
+
+        with located("enrich") as site:
+            if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
+                raise GraphError(f"{side!r} is no source of one stream, such as FileSource('rates.csv', 'csv', Rate)")
+            return enriched(self, side, on, into, site)
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
         """Windows over all rows together, on one instance. For windows by key write key_by before."""
@@ -238,6 +256,17 @@ class Stream(Generic[R]):
 
         with located("aggregate"):
             return KeyedStream(self, ()).aggregate(into, **aggregates)
+
+    @overload
+    def top(self, n: int, by: Orders, into: type[S], rank: str = ...) -> Table[S]: ...
+    @overload
+    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = ...) -> Table[Any]: ...
+    def top(self, n: int, by: Orders, into: Any = None, rank: str = "rank_number") -> Table[Any]:
+        """The first ``n`` of all rows, as they are now, on one instance; see ``KeyedStream.top``."""
+        from clonos_py.dsl.keyed import KeyedStream
+
+        with located("top"):
+            return KeyedStream(self, ()).top(n, by, into, rank)
 
     def sink(self, definition: SinkDefinition) -> Written:
         """Ends the stream in a sink."""
@@ -351,4 +380,4 @@ class Written:
 
 
 Keys = str | tuple[str, str] | list[str | tuple[str, str]]
-Within = Tumbling | Hopping | Between | Forever
+Within = Tumbling | Hopping | Between | Until | Forever

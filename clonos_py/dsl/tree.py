@@ -35,6 +35,8 @@ class Compiled:
     def __call__(self, rows: pa.RecordBatch) -> pa.Array[Any]:
         try:
             return kernels.as_array(self.evaluate(rows), rows.num_rows)
+        except UserCodeError as error:
+            raise UserCodeError(f"operator {self.operator!r}: {self.text}: {error}") from error
         except pa.ArrowException as error:
             raise UserCodeError(
                 f"operator {self.operator!r}: {self.text}: {error}, at {self._culprit(rows)}"
@@ -56,6 +58,10 @@ class Node:
     def inputs(self) -> frozenset[str]:
         """The columns it reads."""
         return frozenset(name for child in self._children() for name in child.inputs())
+
+    def functions(self) -> frozenset[Callable[..., Any]]:
+        """The user's functions that it calls."""
+        return frozenset(function for child in self._children() for function in child.functions())
 
     def bind(self, schema: pa.Schema) -> Bound:
         """Gives types to the whole tree. Raises GraphError."""
@@ -156,6 +162,39 @@ class Call(Node):
             return kernels.bind_call("concat" if text else self.kernel, bound, self.options)
         except pa.ArrowException as error:
             raise GraphError(_mismatch(self, self.arguments, bound, error)) from error
+
+    def substitute(self, columns: Mapping[str, Node]) -> Node:
+        return replace(self, arguments=tuple(argument.substitute(columns) for argument in self.arguments))
+
+
+@dataclass(frozen=True)
+class Apply(Node):
+    """A user's function of whole columns."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Node, ...]
+    returns: pa.DataType
+
+    def __str__(self) -> str:
+        return f"{self._name}({', '.join(map(str, self.arguments))})"
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def _children(self) -> tuple[Node, ...]:
+        return self.arguments
+
+    def functions(self) -> frozenset[Callable[..., Any]]:
+        return super().functions() | {self.function}
+
+    def bind(self, schema: pa.Schema) -> Bound:
+        bound = [argument.bind(schema) for argument in self.arguments]
+        evaluate = tuple(argument.evaluate for argument in bound)
+        nullable = any(argument.nullable for argument in bound)
+        return Bound(
+            self.returns, nullable, True, partial(kernels.applied, self.function, self._name, self.returns, evaluate)
+        )
 
     def substitute(self, columns: Mapping[str, Node]) -> Node:
         return replace(self, arguments=tuple(argument.substitute(columns) for argument in self.arguments))

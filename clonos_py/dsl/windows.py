@@ -1,5 +1,5 @@
 """Windows as people write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``; and for joins
-``between("-5m", "0s")`` and ``forever()``."""
+``between("-5m", "0s")``, ``until("expires")`` and ``forever()``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class Between:
 
     lower_us: int
     upper_us: int
+
+
+@dataclass(frozen=True)
+class Until:
+    """A join by the left row's own time: the right row is not earlier than it, and not later than its ``column``."""
+
+    column: str
 
 
 def tumbling(size: str | int, *, processing_time: bool = False) -> Tumbling:
@@ -60,6 +67,12 @@ def between(lower: str | int, upper: str | int) -> Between:
         if micros(lower) > micros(upper):
             raise GraphError(f"from {lower!r} to {upper!r} lies no time: the first must not be more than the second")
         return Between(micros(lower), micros(upper))
+
+
+def until(column: str) -> Until:
+    """Right rows from the left row's event time on, up to what one of its columns says: the bids for an auction until
+    it expires. Late rows of either side are dropped and counted."""
+    return Until(column)
 
 
 def _positive(what: str, duration: str | int) -> int:

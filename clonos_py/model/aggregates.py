@@ -8,6 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+RETRACTABLE = ("count", "sum", "mean")
+"""Functions that can take back a value that they were given, without knowing the others."""
+
 
 @dataclass(frozen=True)
 class UserAggregate:
@@ -21,8 +24,8 @@ class UserAggregate:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``function`` is one of count, sum, min, max, mean, user. ``column`` is its input (None for count of rows);
-    ``name`` and ``type`` are its output field."""
+    """``function`` is one of count, count_distinct, sum, min, max, mean, user. ``column`` is its input (None for count
+    of rows); ``name`` and ``type`` are its output field. A mean that is an integer is rounded towards zero."""
 
     function: str
     column: str | None
@@ -34,6 +37,6 @@ class Aggregate:
     def mergeable(self) -> bool:
         """Whether partial results of batches may be merged in any order with the same result (D14): integer and
         decimal sums, counts, extremes. Float sums and user folds are not."""
-        if self.function in ("count", "min", "max"):
+        if self.function in ("count", "count_distinct", "min", "max"):
             return True
         return self.function in ("sum", "mean") and not pa.types.is_floating(self.type)

@@ -30,4 +30,8 @@ class Session:
     processing_time: bool = False
 
 
+Bounds = tuple[int, int | str]
+"""How much later than the left row of a join the right one is: at least so many microseconds, and at most so many, or
+until the time in a column of the left row."""
+
 Window = Tumbling | Hopping | Session

@@ -1,9 +1,9 @@
 """Puts operators into vertices: what needs no shuffle runs in the task of what it reads (D14).
 
-An operator joins the vertex of its producers if all of them are there, no rows have to be brought together or spread in
-between, and it does not ask for another number of tasks. A function with ``ctx`` does not join a vertex whose windows
-feed it: a closing window gives any number of rows at once, and waiting for a server for each of them would hold up the
-whole task (D2).
+An operator joins the vertex of its producers if all of them are there, no rows have to be brought together, unless they
+are already (``colocation``), or spread in between, and it does not ask for another number of tasks. A function with
+``ctx`` does not join a vertex whose windows feed it: a closing window gives any number of rows at once, and waiting for
+a server for each of them would hold up the whole task (D2).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, Wire
+from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.factories import combining, narrowing, operator_plan
 from clonos_py.plan.feeds import Feed, feeds
 from clonos_py.plan.logical import (
-    AggregateTable,
-    AggregateWindows,
+    GROUPING,
     CallPerRow,
     LogicalGraph,
     Node,
@@ -56,7 +56,7 @@ class Chain:
         if producer == SOURCE:
             return False
         origin = self.origins[producer]
-        if origin is not None and isinstance(origin.work, AggregateWindows | AggregateTable):
+        if origin is not None and isinstance(origin.work, GROUPING):
             return True
         return any(self.behind_windows(wire.producer) for wire in self.wires if wire.consumer == producer)
 
@@ -89,9 +89,11 @@ class Chains:
         self._graph = graph
         self._parallelism = parallelism
         self._places: dict[int, _Place] = {}
+        self._colocated: dict[int, Keys] = {}
         self.chains: list[Chain] = []
         self.links: list[Link] = []
         for node in graph.nodes:
+            self._colocated[node.id] = colocated(node, self._colocated)
             if isinstance(node.work, ReadSource):
                 self._places[node.id] = _Place(self._begin(node.parallelism or parallelism, node), SOURCE)
             elif not isinstance(node.work, Unite | Spread):
@@ -124,7 +126,8 @@ class Chains:
         every = [feed for found in sides for feed in found]
         places = [self._places[feed.port.node] for feed in every]
         chain = places[0].chain
-        if any(node.exchange(side) is not None for side in range(len(sides))) or any(feed.spread for feed in every):
+        gathers = any(node.exchange(side) is not None for side in range(len(sides)))
+        if (gathers and not needs_no_shuffle(node, self._colocated)) or any(feed.spread for feed in every):
             return None
         if any(place.chain is not chain for place in places) or node.parallelism not in (None, chain.parallelism):
             return None
@@ -148,11 +151,11 @@ class Chains:
         place = self._places[feed.port.node]
         chain = place.chain
         rows = chain.schema(place.operator, feed.port.port)
-        if isinstance(node.work, AggregateWindows) and node.work.combined:
-            step = combining(self._step_name(f"{node.name}.combine"), rows, node.work)
-        elif tuple(rows.names) != feed.columns and (feed.exact or not chained):
+        name = f"{node.name}.combine"
+        step = None if chained else combining(self._step_name(name), rows, node.work, feed.columns)
+        if step is None and tuple(rows.names) != feed.columns and (feed.exact or not chained):
             step = narrowing(self._step_name(f"{node.name}.columns"), rows, feed.columns)
-        else:
+        if step is None:
             return place.operator, feed.port.port
         operator = chain.append(step, None)
         chain.wires.append(Wire(place.operator, feed.port.port, operator, 0))

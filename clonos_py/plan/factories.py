@@ -15,18 +15,22 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, SourcePlan
 from clonos_py.model.windows import Session
 from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.operators.enrichment import Enrich
 from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.rows import MapRows
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
 from clonos_py.operators.stateless import Filter, MapBatches, Project
-from clonos_py.operators.tables import TableAggregate
+from clonos_py.operators.tables import TableAggregate, TableCombine, combined_table_schema
+from clonos_py.operators.top import TopCombine, TopRows
 from clonos_py.operators.window_join import WindowJoin
+from clonos_py.operators.window_top import WindowTop, WindowTopCombine
 from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
     CallPerBatch,
     CallPerRow,
+    EnrichRows,
     FilterRows,
     JoinHistory,
     JoinWindows,
@@ -34,6 +38,9 @@ from clonos_py.plan.logical import (
     ProjectColumns,
     ReadSource,
     RunProcess,
+    TopTable,
+    TopWindows,
+    Work,
     WriteSink,
 )
 
@@ -62,17 +69,34 @@ def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
 
 def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorPlan:
     """Leaves out the columns that do not travel further."""
-    schema = pa.schema([rows.field(column) for column in columns])
+    schema = _some_of(rows, columns)
     made = tuple((column, Column(column).compile(rows, name)) for column in columns)
     return OperatorPlan(name, "narrow", partial(Project, made, schema), (schema,))
 
 
-def combining(name: str, rows: pa.Schema, work: AggregateWindows) -> OperatorPlan:
-    """Combines the rows of a batch before they are shipped to a window aggregate."""
-    schema = combined_schema(rows, work.keys, work.window, work.aggregates)
-    operator = SessionCombine if isinstance(work.window, Session) else WindowCombine
-    make: Any = partial(operator, work.keys, work.window, work.aggregates, work.time_column)  # type: ignore[arg-type]
-    return OperatorPlan(name, "combine", make, (schema,))
+def combining(name: str, rows: pa.Schema, work: Work, columns: tuple[str, ...]) -> OperatorPlan | None:
+    """Does what can be done with the rows of a batch, and ``columns``, before they are shipped; None if nothing can."""
+    make: Any = None
+    schema = rows
+    match work:
+        case AggregateWindows(combined=True):
+            schema = combined_schema(rows, work.keys, work.window, work.aggregates)
+            operator: Any = SessionCombine if isinstance(work.window, Session) else WindowCombine
+            make = partial(operator, work.keys, work.window, work.aggregates, work.time_column)
+        case AggregateTable(combined=True):
+            schema = combined_table_schema(rows, work.keys, work.aggregates)
+            make = partial(TableCombine, work.keys, work.aggregates, work.weighted)
+        case TopTable():
+            schema = _some_of(rows, columns)
+            make = partial(TopCombine, work.keys, work.n, work.order, columns)
+        case TopWindows():
+            schema = _some_of(rows, columns)
+            make = partial(WindowTopCombine, work.keys, work.window, work.n, work.order, work.time_column, columns)
+    return None if make is None else OperatorPlan(name, "combine", make, (schema,))
+
+
+def _some_of(rows: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([rows.field(column) for column in columns])
 
 
 def _factory(node: Node, rows: pa.Schema) -> Factory:
@@ -84,12 +108,21 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case ProjectColumns(columns):
             made = tuple((name, expression.compile(rows, node.name)) for name, expression in columns)
             return partial(Project, made, node.schemas[0])
+        case EnrichRows() as work:
+            side = partial(work.definition.create, (None,))
+            return partial(
+                Enrich, side, work.definition.schemas[0], work.keys, work.side_keys, work.columns, node.schemas[0]
+            )
         case CallPerRow() as work:
             return _row_factory(node, work)
         case CallPerBatch(function, wants_ctx):
             return partial(MapBatches, function, node.schemas[0], wants_ctx)
-        case AggregateTable(keys, aggregates, mode):
-            return partial(TableAggregate, keys, aggregates, node.schemas[0], mode)
+        case AggregateTable(keys, aggregates, mode, weighted, combined):
+            return partial(TableAggregate, keys, aggregates, node.schemas[0], mode, weighted, combined)
+        case TopTable(keys, n, order, mode, rank):
+            return partial(TopRows, keys, n, order, node.schemas[0], mode, rank)
+        case TopWindows(keys, window, n, order, time_column, rank):
+            return partial(WindowTop, keys, window, n, order, node.schemas[0], time_column, rank)
         case AggregateWindows() as work:
             return _window_factory(node, work)
         case JoinWindows() as work:
@@ -99,7 +132,7 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             )  # fmt: skip
         case JoinHistory() as work:
             return partial(
-                HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.bounds_us,
+                HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.bounds,
                 work.left_time, work.right_time,
             )  # fmt: skip
         case RunProcess() as work:

@@ -8,7 +8,7 @@ is not cut by frames, so functions behind them do not count.
 from __future__ import annotations
 
 from clonos_py.plan.chaining import SOURCE, Chain
-from clonos_py.plan.logical import AggregateTable, AggregateWindows, CallPerRow, Node, RunProcess
+from clonos_py.plan.logical import GROUPING, AggregateTable, AggregateWindows, CallPerRow, Node, RunProcess
 
 ROW_FUNCTION_ROWS = 1_024
 WAITING_FUNCTION_ROWS = 64
@@ -20,7 +20,7 @@ def rows_into(chain: Chain, consumer: int) -> int | None:
     """The most rows that operator ``consumer`` should be given at once, None if it does not matter."""
     origin = chain.origins[consumer]
     limits = [_own_limit(origin)] if origin is not None else []
-    if origin is None or not isinstance(origin.work, AggregateWindows | AggregateTable):
+    if origin is None or not isinstance(origin.work, GROUPING):
         limits += [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == consumer]
     return min((limit for limit in limits if limit is not None), default=None)
 

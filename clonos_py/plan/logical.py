@@ -20,7 +20,8 @@ from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
-from clonos_py.model.windows import Hopping, Tumbling, Window
+from clonos_py.model.tables import SortKey, TableMode
+from clonos_py.model.windows import Bounds, Hopping, Tumbling, Window
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,36 @@ class AggregateWindows:
 
 @dataclass(frozen=True)
 class AggregateTable:
-    """An updating result per key."""
+    """An updating result per key. ``weighted``: of the rows of another table. ``combined``: partial results come in."""
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
-    mode: Literal["changes", "at_end"]
+    mode: TableMode
+    weighted: bool = False
+    combined: bool = False
+
+
+@dataclass(frozen=True)
+class TopTable:
+    """The first ``n`` rows per key, as they are now. ``rank``: the column that says which place they have."""
+
+    keys: tuple[str, ...]
+    n: int
+    order: tuple[SortKey, ...]
+    mode: TableMode
+    rank: str | None = None
+
+
+@dataclass(frozen=True)
+class TopWindows:
+    """The first ``n`` rows per key and window, in event time."""
+
+    keys: tuple[str, ...]
+    window: Tumbling | Hopping
+    n: int
+    order: tuple[SortKey, ...]
+    time_column: str
+    rank: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,14 +145,24 @@ class JoinWindows:
 
 @dataclass(frozen=True)
 class JoinHistory:
-    """``bounds_us``: how much later than the left row the right one may be, from and to; None for any time apart."""
+    """``bounds``: how much later than the left row the right one may be; None for any time apart."""
 
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
     left_time: str | None
     right_time: str | None
     columns: tuple[tuple[str, int, str], ...]
-    bounds_us: tuple[int, int] | None = None
+    bounds: Bounds | None = None
+
+
+@dataclass(frozen=True)
+class EnrichRows:
+    """A join with a bounded side input. ``columns``: output name, side (1 for the side input), input name."""
+
+    definition: SourceDefinition
+    keys: tuple[str, ...]
+    side_keys: tuple[str, ...]
+    columns: tuple[tuple[str, int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -143,11 +179,13 @@ class RunProcess:
 
 
 Work = (
-    ReadSource | WriteSink | FilterRows | ProjectColumns | CallPerRow | CallPerBatch | Unite | Spread
-    | AggregateWindows | AggregateTable | JoinWindows | JoinHistory | RunProcess
+    ReadSource | WriteSink | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch | Unite | Spread
+    | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | RunProcess
 )  # fmt: skip
-STATEFUL = AggregateWindows | AggregateTable | JoinWindows | JoinHistory | RunProcess
+STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | RunProcess
 """Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
+GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
+"""Work whose output is not cut as its input was."""
 
 
 class Port(NamedTuple):
@@ -188,8 +226,8 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case AggregateWindows(keys=keys) | AggregateTable(keys=keys) | RunProcess(keys=keys):
-                return keys
+            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | RunProcess():
+                return self.work.keys
             case JoinWindows(left_keys=left, right_keys=right) | JoinHistory(left_keys=left, right_keys=right):
                 return right if side else left
             case _:

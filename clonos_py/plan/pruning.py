@@ -12,11 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from clonos_py.model.operators import EventTime
+from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
     CallPerBatch,
     CallPerRow,
+    EnrichRows,
     FilterRows,
     JoinHistory,
     JoinWindows,
@@ -27,11 +29,16 @@ from clonos_py.plan.logical import (
     ReadSource,
     RunProcess,
     Spread,
+    TopTable,
+    TopWindows,
     Unite,
     WriteSink,
 )
 
 Wanted = Mapping[Port, frozenset[str]]
+
+_WEIGHT = frozenset([WEIGHT_COLUMN])
+_BOUNDS = ("window_start", "window_end")
 
 
 def prune(graph: LogicalGraph) -> LogicalGraph:
@@ -59,7 +66,7 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
     timed: set[Port] = set()
     for node in reversed(graph.nodes):
         match node.work:
-            case AggregateWindows(time_column=str()) | RunProcess():
+            case AggregateWindows(time_column=str()) | TopWindows() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
@@ -96,19 +103,30 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
         case AggregateWindows() | AggregateTable() as work:
             if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
                 return every
-            return _named(*work.keys, _time(work), *(aggregate.column for aggregate in work.aggregates))
+            return _named(*work.keys, *_further(work), *(aggregate.column for aggregate in work.aggregates))
+        case TopTable(keys=keys, order=order, rank=rank):
+            return _named(*keys, *(key.column for key in order), *(name for name in passed if name != rank)) - _WEIGHT
         case JoinWindows() | JoinHistory() as work:
             keys, time = ((work.left_keys, work.left_time), (work.right_keys, work.right_time))[side]
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
-            return _named(*keys, time, *taken)
+            end = work.bounds[1] if isinstance(work, JoinHistory) and work.bounds and side == 0 else None
+            return _named(*keys, time, end if isinstance(end, str) else None, *taken)
+        case TopWindows(keys=keys, order=order, time_column=time, rank=rank):
+            own = (*_BOUNDS, rank)
+            return _named(*keys, time, *(key.column for key in order), *(name for name in passed if name not in own))
+        case EnrichRows(keys=keys, columns=columns):
+            return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(keys=keys, time_column=time, row_type=row_type):
             return _named(*keys, time, *row_type.__struct_fields__)
         case CallPerBatch() | WriteSink() | ReadSource():
             return every
 
 
-def _time(work: AggregateWindows | AggregateTable) -> str | None:
-    return work.time_column if isinstance(work, AggregateWindows) else None
+def _further(work: AggregateWindows | AggregateTable) -> tuple[str | None, ...]:
+    """Columns that it reads beside keys and what is aggregated."""
+    if isinstance(work, AggregateWindows):
+        return (work.time_column,)
+    return (WEIGHT_COLUMN,) if work.weighted else ()
 
 
 def _named(*names: str | None) -> frozenset[str]:
@@ -131,7 +149,9 @@ def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[P
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case JoinWindows(columns=columns) | JoinHistory(columns=columns) as join:
+        case TopTable() | TopWindows():
+            return replace(node, schemas=(_narrowed(node.schemas[0], names),))
+        case JoinWindows(columns=columns) | JoinHistory(columns=columns) | EnrichRows(columns=columns) as join:
             kept_columns = tuple(column for column in columns if column[0] in names)
             return replace(node, work=replace(join, columns=kept_columns), schemas=(_narrowed(node.schemas[0], names),))
         case FilterRows() | CallPerRow(kind="filter"):

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clonos_py.dsl.functions import is_deterministic
+from clonos_py.dsl.tree import Node as Expression
 from clonos_py.plan.chaining import Chain
 from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, ProjectColumns
+
+_UNDECLARED = "calls a function that is not declared deterministic"
 
 
 def obstacles(chain: Chain) -> Iterator[str]:
@@ -23,13 +26,19 @@ def obstacles(chain: Chain) -> Iterator[str]:
 
 def _obstacle(node: Node) -> str | None:
     match node.work:
-        case FilterRows() | ProjectColumns():
-            return None
+        case FilterRows(predicate):
+            return _undeclared(predicate)
+        case ProjectColumns(columns):
+            return next((why for _, made in columns if (why := _undeclared(made))), None)
         case CallPerRow(wants_ctx=True) | CallPerBatch(wants_ctx=True):
             return "takes ctx"
         case CallPerRow(waits=True):
             return "waits for answers"
         case CallPerRow(function=function) | CallPerBatch(function=function):
-            return None if is_deterministic(function) else "calls a function that is not declared deterministic"
+            return None if is_deterministic(function) else _UNDECLARED
         case _:
             return "has state or effects"
+
+
+def _undeclared(expression: Expression) -> str | None:
+    return None if all(map(is_deterministic, expression.functions())) else _UNDECLARED

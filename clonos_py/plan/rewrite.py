@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clonos_py.plan.logical import AggregateWindows, LogicalGraph, Node
+from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
+from clonos_py.plan.logical import AggregateTable, AggregateWindows, LogicalGraph, Node
 from clonos_py.plan.pruning import prune
 from clonos_py.plan.pushdown import push_filters
 
@@ -17,18 +18,24 @@ def rewritten(graph: LogicalGraph) -> LogicalGraph:
 def _combined(graph: LogicalGraph) -> LogicalGraph:
     """Aggregates of a batch are combined before the shuffle where the order of merging cannot matter, unless late rows
     are wanted as they came."""
-    combined = {node.id: _early(node) for node in graph.nodes if _mergeable(node)}
+    known: dict[int, Keys] = {}
+    for node in graph.nodes:
+        known[node.id] = colocated(node, known)
+    combined = {n.id: _early(n) for n in graph.nodes if _mergeable(n) and not needs_no_shuffle(n, known)}
     notes = [f"{node.name!r} is combined per batch before the shuffle" for node in combined.values()]
     return graph.rebuilt({**graph.by_id, **combined}, *notes)
 
 
 def _mergeable(node: Node) -> bool:
-    work = node.work
-    if not isinstance(work, AggregateWindows) or work.late or work.window.processing_time:
-        return False
-    return all(aggregate.mergeable for aggregate in work.aggregates)
+    match node.work:
+        case AggregateWindows(late=False, aggregates=aggregates) as work if not work.window.processing_time:
+            return all(aggregate.mergeable for aggregate in aggregates)
+        case AggregateTable(aggregates=aggregates):
+            return all(aggregate.mergeable for aggregate in aggregates)
+        case _:
+            return False
 
 
 def _early(node: Node) -> Node:
-    assert isinstance(node.work, AggregateWindows)
+    assert isinstance(node.work, AggregateWindows | AggregateTable)
     return replace(node, work=replace(node.work, combined=True))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from clonos_py.columns.digest import digest
@@ -37,13 +38,16 @@ from tests.disks import make_read_only
 Visible = Callable[[], list[int]]
 
 
-@pytest.fixture(params=["jsonl", "csv", "parquet", "memory"])
+@pytest.fixture(params=["jsonl", "csv", "parquet", "partitioned", "memory"])
 def medium(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[SinkDefinition, Visible]:
     """A transactional sink, and how to see which auctions it shows."""
     if request.param == "memory":
         memory = MemorySink()
         return memory, lambda: [row.auction for row in memory.rows(Hot)]
     folder = tmp_path / "out"
+    if request.param == "partitioned":
+        by_note = FileSink(str(folder), partition_by="note")
+        return by_note, lambda: sorted(row["auction"] for row in read_results(str(folder)))
     return FileSink(str(folder), request.param), lambda: [int(row["auction"]) for row in read_results(str(folder))]
 
 
@@ -126,8 +130,9 @@ def test_a_replacement_commits_for_the_dead_and_writes_the_rest_itself(medium: t
     assert visible() == [1, 2, 3]
 
 
-def test_what_the_dead_left_behind_is_cleared_away(tmp_path: Path) -> None:
-    definition = FileSink(str(tmp_path))
+@pytest.mark.parametrize("by", [(), ("note",)])
+def test_what_the_dead_left_behind_is_cleared_away(tmp_path: Path, by: tuple[str, ...]) -> None:
+    definition = FileSink(str(tmp_path), partition_by=by)
     dead = start(definition)
     dead.on_rows(hot(1), 0)
     dead.prepare(1)
@@ -181,8 +186,9 @@ def test_a_late_commit_of_a_hung_task_does_not_undo_a_later_one(tmp_path: Path) 
     assert result[1] == 2
 
 
-def test_closing_discards_what_is_not_prepared(tmp_path: Path) -> None:
-    sink = start(FileSink(str(tmp_path)))
+@pytest.mark.parametrize("by", [(), ("note",)])
+def test_closing_discards_what_is_not_prepared(tmp_path: Path, by: tuple[str, ...]) -> None:
+    sink = start(FileSink(str(tmp_path), partition_by=by))
     sink.on_rows(hot(1), 0)
     sink.close()
     assert list((tmp_path / ".staged").iterdir()) == []
@@ -197,6 +203,44 @@ def test_tasks_of_an_operator_share_a_folder(tmp_path: Path) -> None:
         sink.commit(committable)
     assert sorted(p.name for p in tmp_path.glob("*.jsonl")) == ["hot%2Fout-0-3.jsonl", "hot%2Fout-1-3.jsonl"]
     assert [row["auction"] for row in read_results(str(tmp_path))] == [0, 1]
+
+
+def test_files_lie_in_folders_by_their_values_and_do_not_have_them(tmp_path: Path) -> None:
+    both = pa.schema([*Hot.schema(), pa.field("hm", pa.string())])
+    rows = hot(1, 2, 3).append_column("hm", pa.array(["09:30", "a/b=c", "09:30"]))
+    sink = opened(FileSink(str(tmp_path), "parquet", partition_by=("hm", "note")).create(both))
+    sink.on_rows(rows, 0)
+    sink.on_rows(hot(5).append_column("hm", pa.array(["09:30"])), 0)
+    sink.commit(prepared(sink, 4))
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
+    assert found == [
+        "hm=09%3A30/note=n1/out-0-4.parquet",
+        "hm=09%3A30/note=n3/out-0-4.parquet",
+        "hm=09%3A30/note=n5/out-0-4.parquet",
+        "hm=a%2Fb%3Dc/note=__HIVE_DEFAULT_PARTITION__/out-0-4.parquet",
+    ]
+    assert pq.read_schema(tmp_path / found[0]).names == ["auction", "price"]
+    assert [tuple(row.values()) for row in read_results(str(tmp_path))] == [
+        (number, Decimal(1), hm, note)
+        for number, hm, note in [(1, "09:30", "n1"), (3, "09:30", "n3"), (5, "09:30", "n5"), (2, "a/b=c", None)]
+    ]
+    again = opened(FileSink(str(tmp_path), "parquet", partition_by=("hm", "note")).create(both))
+    with pytest.raises(SinkError, match="written by another run"):
+        again.on_rows(rows, 0)
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (("nothing",), "partition_by: no column 'nothing'; there are auction, price, note"),
+        (("auction",), "column 'auction' is int64; make it text"),
+    ],
+)
+def test_columns_that_name_no_folders_are_refused(tmp_path: Path, by: tuple[str, ...], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        FileSink(str(tmp_path), partition_by=by).create(Hot.schema())
+    with pytest.raises(GraphError, match="leave partition_by away"):
+        FileSink(str(tmp_path), delivery="causal", partition_by=by)
 
 
 def test_results_of_two_runs_are_not_mixed(tmp_path: Path) -> None:
@@ -218,7 +262,7 @@ def test_staged_rows_that_vanished_are_an_error(medium: tuple[SinkDefinition, Vi
     sink = start(definition)
     sink.on_rows(hot(1), 0)
     committable = prepared(sink, 1)
-    for staged in (tmp_path / "out" / ".staged").glob("*"):
+    for staged in [path for path in (tmp_path / "out" / ".staged").rglob("*") if path.is_file()]:
         staged.unlink()
     if isinstance(definition, MemorySink):
         definition.clear()

@@ -40,6 +40,7 @@ class Total(Record):
     most: int
     mean: float
     notes: int
+    different: int
 
 
 def some_events() -> list[Event]:

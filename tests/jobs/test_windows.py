@@ -29,6 +29,7 @@ from tests.jobs.rows import (
 AGGREGATES = {
     "rows": count(), "sum": col("value").sum(), "least": col("value").min(), "most": col("value").max(),
     "mean": col("value").mean(), "notes": col("note").count(),
+    "different": col("value").count_distinct(),
 }  # fmt: skip
 
 
@@ -36,8 +37,9 @@ def total(start: int, end: int, events: Sequence[Event]) -> Total:
     found = [event.value for event in events]
     notes = sum(event.note is not None for event in events)
     return Total(
-        events[0].key, start, end, len(found), sum(found), min(found), max(found), sum(found) / len(found), notes
-    )
+        events[0].key, start, end, len(found), sum(found), min(found), max(found), sum(found) / len(found), notes,
+        len(set(found)),
+    )  # fmt: skip
 
 
 def in_windows(size: int, slide: int) -> list[Total]:

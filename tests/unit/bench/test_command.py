@@ -25,7 +25,7 @@ def test_anything_else_is_no_number_of_events(written: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["q4"], "there is no Nexmark query 'q4'"),
+        (["q23"], "there is no Nexmark query 'q23'"),
         (["q0", "--events", "many"], "'many' is no number of events"),
         (["q0", "--sink", "floor"], "'floor' is not one of"),
         (["q0", "--sink", "files"], "add --out DIR"),

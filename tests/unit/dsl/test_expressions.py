@@ -8,11 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.dsl.expressions import Expr, col, lit, when
+from clonos_py.dsl.expressions import Expr, apply, col, lit, when
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.record import Money
 
@@ -25,9 +26,26 @@ ROWS = pa.RecordBatch.from_arrays(
         pa.array([Decimal("1.10"), None, Decimal("3.00"), Decimal("100.00")], pa.decimal128(18, 2)),
         pa.array(["ab/cd", "AB", None, "x/y/z"], pa.string()),
         pa.array([True, False, None, True], pa.bool_()),
+        pa.array([0, -1, None, 1_700_000_000_123_456], pa.int64()),
     ],
-    names=["a", "b", "i", "f", "price", "text", "flag"],
+    names=["a", "b", "i", "f", "price", "text", "flag", "moment"],
 )
+
+
+def lengths(texts: Any) -> Any:
+    return pc.utf8_length(texts)
+
+
+def smaller(left: Any, right: Any) -> Any:
+    return pc.min_element_wise(left, right)
+
+
+def first(values: Any) -> Any:
+    return values.slice(0, 1)
+
+
+def fails(*values: Any) -> Any:
+    raise ValueError("no")
 
 
 def values(expr: Expr) -> list[Any]:
@@ -83,6 +101,15 @@ def values(expr: Expr) -> list[Any]:
         (col("text").slice(1, 3), ["b/", "B", None, "/y"]),
         (col("text").split_part("/", 0), ["ab", "AB", None, "x"]),
         (col("text").split_part("/", 2), [None, None, None, "z"]),
+        (col("text").extract("^([a-z]+)/([a-z]+)"), ["ab", None, None, "x"]),
+        (col("text").extract("^([a-z]+)/([a-z]+)", 2), ["cd", None, None, "y"]),
+        (col("moment").strftime("%Y-%m-%d"), ["1970-01-01", "1969-12-31", None, "2023-11-14"]),
+        (col("moment").strftime("%H:%M:%S"), ["00:00:00", "23:59:59", None, "22:13:20"]),
+        (col("moment").strftime("%H:%M"), ["00:00", "23:59", None, "22:13"]),
+        (col("moment").hour(), [0, 23, None, 22]),
+        (lit(1_700_000_000_000_000).strftime("%F"), ["2023-11-14"] * 4),
+        (apply(lengths, "text", returns=int) * 2, [10, 4, None, 10]),
+        (apply(smaller, col("a"), col("b") - 1, returns=float), [1.0, -7.0, 2.0, 0.0]),
         (lit("  a ").strip(), ["a"] * 4),
         (lit(1) + 2, [3] * 4),
         (when(col("b") > 2).then("big").otherwise("small"), ["small", "small", "big", "big"]),
@@ -131,7 +158,7 @@ def test_inputs_and_substitution() -> None:
 @pytest.mark.parametrize(
     ("expr", "message"),
     [
-        (col("prize") > 1, "no column 'prize'; there are a, b, i, f, price, text, flag"),
+        (col("prize") > 1, "no column 'prize'; there are a, b, i, f, price, text, flag, moment"),
         (col("text") > 5, "(text > 5): text is string and 5 is int64, and there is no > for that"),
         (col("text") + col("a"), "text is string and a is int64"),
         (col("flag") + 1, "flag is bool and 1 is int64"),
@@ -144,6 +171,10 @@ def test_inputs_and_substitution() -> None:
         (when(col("flag")).then(1).otherwise("x"), "one branch is int64, the other string"),
         ((col("price") * col("price")) * col("price"), "cast to a smaller type first"),
         (col("price") // 2, "price is decimal128(18, 2) and 2 is"),
+        (col("i").strftime("%Y"), "i is int32, and there is no strftime for that"),
+        (col("text").hour(), "text is string, and there is no hour for that"),
+        (col("text").extract("(a"), "unclosed group"),
+        (apply(lengths, "nothing", returns=int), "no column 'nothing'"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -173,6 +204,9 @@ def test_an_aggregate_inside_an_expression_is_refused() -> None:
         (col("b") / col("a"), "divide by zero"),
         (col("a") * (2**62), "overflow"),
         (col("text").cast(int), "ab/cd"),
+        (apply(first, "a", returns=int), "operator 'op': first(a): first gave 1 values"),
+        (apply(fails, "a", "b", returns=int), "operator 'op': fails(a, b): fails raised ValueError('no')"),
+        (apply(lengths, "text", returns=pa.list_(pa.int64())), "Unsupported cast"),
     ],
     ids=str,
 )

@@ -67,6 +67,16 @@ def test_integers(kind: pa.DataType, rows: list[tuple[int, int | None]]) -> None
         assert tuple(found[key].values())[1:] == expected
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(-100, 100)))))
+def test_whole_means_and_distinct_values(rows: list[tuple[int, int | None]]) -> None:
+    aggregates = [Aggregate("mean", "v", "mean", pa.int64()), Aggregate("count_distinct", "v", "values", pa.int64())]
+    found = {row["k"]: (row["mean"], row["values"]) for row in results(aggregates, cut(pa.int64(), rows))}
+    assert found == {
+        key: (int(sum(values) / len(values)) if values else None, len(set(values)))
+        for key, values in values_by_key(rows).items()
+    }
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.decimals(-(10**15), 10**15, places=2)))))
 def test_money(rows: list[tuple[int, Decimal | None]]) -> None:
     found = {row["k"]: row for row in results(all_of(MONEY, SUM, MONEY), cut(MONEY, rows))}

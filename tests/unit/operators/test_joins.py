@@ -40,8 +40,8 @@ def window_join(window: Tumbling | Hopping) -> WindowJoin:
     return WindowJoin(["key"], ["key"], window, "at", "at", COLUMNS, WINDOWED)
 
 
-def history_join(bounds_us: tuple[int, int] | None = None) -> HistoryJoin:
-    return HistoryJoin(["key"], ["key"], COLUMNS, PAIR, bounds_us, "at", "at")
+def history_join(bounds: tuple[int, int] | None = None) -> HistoryJoin:
+    return HistoryJoin(["key"], ["key"], COLUMNS, PAIR, bounds, "at", "at")
 
 
 def pairs(out: Collected) -> list[tuple[Any, ...]]:
@@ -137,10 +137,10 @@ def test_the_right_row_is_later_than_the_left_one_by_what_the_bounds_say_inclusi
 
 
 @pytest.mark.parametrize(
-    ("bounds_us", "kept"), [((-5, 0), (20, 25)), ((0, 5), (25, 20)), ((10, 30), (50, 10)), ((-30, -10), (10, 50))]
+    ("bounds", "kept"), [((-5, 0), (20, 25)), ((0, 5), (25, 20)), ((10, 30), (50, 10)), ((-30, -10), (10, 50))]
 )
-def test_each_side_forgets_what_no_row_on_time_can_match(bounds_us: tuple[int, int], kept: tuple[int, int]) -> None:
-    operator = history_join(bounds_us)
+def test_each_side_forgets_what_no_row_on_time_can_match(bounds: tuple[int, int], kept: tuple[int, int]) -> None:
+    operator = history_join(bounds)
     ctx, _ = opened(operator)
     for side in (0, 1):
         operator.on_rows(batch([(1, at, "a") for at in range(100)]), side)
@@ -302,14 +302,14 @@ some_bounds = st.tuples(st.integers(-40, 40), st.integers(-40, 40)).map(lambda t
 @example([(0, [(0, 10)]), 25, (1, [(0, 30)])], 2, 2, (0, 20))
 @example([(1, [(0, 10)]), 25, (0, [(0, 30)])], 2, 2, (-20, 0))
 def test_history_joins_equal_their_definition(
-    history: list[Step], rescale_at: int, parallelism: int, bounds_us: tuple[int, int] | None
+    history: list[Step], rescale_at: int, parallelism: int, bounds: tuple[int, int] | None
 ) -> None:
-    found, (left, right) = run(lambda: history_join(bounds_us), history, rescale_at, parallelism)
+    found, (left, right) = run(lambda: history_join(bounds), history, rescale_at, parallelism)
     expected = [
         (a[2], b[2])
         for a in left
         for b in right
         if a[0] == b[0]
-        if bounds_us is None or (bounds_us[0] <= b[1] - a[1] <= bounds_us[1] and a[1] >= a[3] and b[1] >= b[3])
+        if bounds is None or (bounds[0] <= b[1] - a[1] <= bounds[1] and a[1] >= a[3] and b[1] >= b[3])
     ]
     assert found == sorted(expected)

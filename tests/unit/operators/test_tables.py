@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.state import OperatorState
+from clonos_py.model.tables import weighted_schema
 from clonos_py.operators import keyed_rows
-from clonos_py.operators.tables import TableAggregate
-from tests.unit.operators.scripted import ScriptedContext, opened, stored
+from clonos_py.operators.tables import TableAggregate, TableCombine
+from tests.unit.operators.scripted import Collected, ScriptedContext, opened, stored
 
 AGGREGATES = (
     Aggregate("count", None, "rows", pa.int64()),
@@ -93,6 +98,118 @@ def test_at_the_end_all_rows_come_out_sorted_also_after_a_restore(batches: list[
     assert by_key(out.rows()) == expected([row for rows in batches for row in rows])
     order = [(row["key"] is None, row["key"] or "", row["side"] is None, bool(row["side"])) for row in out.rows()]
     assert order == sorted(order)
+
+
+OF_MOST = (
+    Aggregate("count", None, "rows", pa.int64()),
+    Aggregate("mean", "most", "mean", pa.int64()),
+    Aggregate("sum", "most", "total", pa.int64()),
+)
+
+
+@given(BATCHES)
+def test_an_aggregate_of_a_table_follows_its_changes(batches: list[list[Row]]) -> None:
+    finest = (Aggregate("count", None, "rows", pa.int64()), Aggregate("max", "value", "most", pa.int64()))
+    inner = pa.schema([*KEYS, *(pa.field(a.name, a.type) for a in finest)])
+    outer = pa.schema([KEYS[0], *(pa.field(a.name, a.type) for a in OF_MOST)])
+    first = TableAggregate(("key", "side"), finest, weighted_schema(inner), "deltas")
+    early = TableCombine(("key",), OF_MOST, weighted=True)
+    direct = TableAggregate(("key",), OF_MOST, outer, "changes", weighted=True)
+    behind = TableAggregate(("key",), OF_MOST, outer, "changes", weighted=True, combined=True)
+    outs = [opened(operator)[1] for operator in (first, early, direct, behind)]
+    tables: list[dict[Any, tuple[int, int, int]]] = [{}, {}]
+    for rows in batches:
+        first.on_rows(batch(rows), 0)
+        for _, deltas in outs[0].batches:
+            early.on_rows(deltas, 0)
+            direct.on_rows(deltas, 0)
+        for _, partial in outs[1].batches:
+            behind.on_rows(partial, 0)
+        for out in outs[:2]:
+            out.take()
+        for table, out in zip(tables, outs[2:], strict=True):
+            table |= {row["key"]: (row["rows"], row["mean"], row["total"]) for row in out.take()}
+    most: dict[str | None, list[int]] = {}
+    for (key, _), (_, highest, _) in expected([row for rows in batches for row in rows]).items():
+        most.setdefault(key, []).append(highest)
+    wanted = {key: (len(values), int(sum(values) / len(values)), sum(values)) for key, values in most.items()}
+    assert tables == [wanted, wanted]
+
+
+@given(BATCHES)
+def test_deltas_take_back_just_what_was_there_and_nothing_that_stays(batches: list[list[Row]]) -> None:
+    aggregates = (Aggregate("max", "value", "most", pa.int64()),)
+    result = pa.schema([*KEYS, pa.field("most", pa.int64())])
+    operator = TableAggregate(("key", "side"), aggregates, weighted_schema(result), "deltas")
+    _, out = opened(operator)
+    there: Counter[tuple[Any, ...]] = Counter()
+    for rows in batches:
+        operator.on_rows(batch(rows), 0)
+        deltas = [(tuple(row.values())[:-1], row["_weight"]) for row in out.take()]
+        assert len({row for row, _ in deltas}) == len(deltas)
+        for row, weight in deltas:
+            there[row] += weight
+            assert there[row] in (0, 1)
+    found = expected([row for rows in batches for row in rows])
+    assert +there == Counter((*key, most) for key, (_, most, _) in found.items())
+
+
+DISTINCT = (
+    Aggregate("count_distinct", "value", "values", pa.int64()),
+    Aggregate("count_distinct", "some", "some", pa.int64()),
+    Aggregate("count_distinct", "side", "sides", pa.int64()),
+)
+COUNTED = pa.schema([KEYS[0], *(pa.field(a.name, a.type) for a in DISTINCT)])
+WIDE = INPUT.append(pa.field("some", pa.int64()))
+
+
+def wide(rows: list[Row]) -> pa.RecordBatch:
+    """With a column that is the value if it is positive, else null."""
+    positive = [value if value > 0 else None for _, _, value in rows]
+    return batch(rows).append_column(WIDE.field("some"), pa.array(positive, pa.int64()))
+
+
+@given(BATCHES, st.booleans(), st.integers(0, 5), st.integers(1, 3))
+def test_distinct_values_are_counted_once_also_after_a_restore_at_another_parallelism(
+    batches: list[list[Row]], early: bool, cut: int, parallelism: int
+) -> None:
+    combine = TableCombine(("key",), DISTINCT)
+    _, combined = opened(combine)
+    running: list[tuple[TableAggregate, ScriptedContext, Collected]] = []
+
+    def start(parts: list[OperatorState], tasks: int) -> None:
+        running.clear()
+        for number in range(tasks):
+            operator = TableAggregate(("key",), DISTINCT, COUNTED, "at_end", combined=early)
+            ctx, out = opened(operator, ScriptedContext(range(128 * number // tasks, 128 * (number + 1) // tasks)))
+            operator.restore(parts)
+            running.append((operator, ctx, out))
+
+    start([], 1)
+    for position, rows in enumerate(batches):
+        if position == cut:
+            start([stored(operator.snapshot()) for operator, _, _ in running], parallelism)
+        whole = wide(rows)
+        if early and rows:
+            combine.on_rows(whole, 0)
+            whole = combined.batches.pop()[1]
+        groups = key_groups(whole, ["key"], 128) if whole.num_rows else np.empty(0, np.int32)
+        for operator, ctx, _ in running:
+            operator.on_rows(whole.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), 0)
+    for operator, _, _ in running:
+        operator.on_end()
+    every = [row for rows in batches for row in rows]
+    wanted = {
+        key: (
+            len({value for k, _, value in every if k == key}),
+            len({value for k, _, value in every if k == key and value > 0}),
+            len({side for k, side, _ in every if k == key and side is not None}),
+        )
+        for key in {key for key, _, _ in every}
+    }
+    found = [row for _, _, out in running for row in out.rows()]
+    assert {row["key"]: (row["values"], row["some"], row["sides"]) for row in found} == wanted
+    assert len(found) == len(wanted)
 
 
 def test_without_keys_there_is_one_row() -> None:

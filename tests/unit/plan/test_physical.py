@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,11 @@ from clonos_py import (
     Money,
     Record,
     SettingError,
+    Stream,
     between,
     col,
     count,
+    forever,
     session,
     tumbling,
 )  # fmt: skip
@@ -38,9 +41,9 @@ def test_word_count() -> None:
     lines = job.source(Rows(Label))
     lines.flat_map(words).key_by("word").aggregate(n=count()).changes().sink(Nowhere("counts"))
     assert shape(plan(job, parallelism=3)) == [
-        "source-rows x3: source-rows, flat_map",
+        "source-rows x3: source-rows, flat_map, aggregate.combine",
         "aggregate x3: aggregate, sink-counts",
-        "source-rows -> aggregate hash(word): word",
+        "source-rows -> aggregate hash(word): word, _rows",
     ]
 
 
@@ -75,12 +78,54 @@ NEXMARK = {
         "counts x2: counts, sink-out",
         "source-nexmark -> counts hash(bidder): bidder",
     ],
+    "q17": [
+        "source-nexmark x2: source-nexmark, with_columns, with_columns-2, report.combine",
+        "report x2: report, sink-out",
+        "source-nexmark -> report hash(auction, day): auction, day, _rows, rank1_bids:count, rank2_bids:count, "
+        "rank3_bids:count, min_price:min, max_price:max, avg_price:sum, avg_price:count, sum_price:sum",
+    ],
+    "q19": [
+        "source-nexmark x2: source-nexmark, top.combine",
+        "top x2: top, sink-out",
+        "source-nexmark -> top hash(auction): auction, bidder, price, channel, url, date_time, extra",
+    ],
 }
 
 
 @pytest.mark.parametrize("query", NEXMARK)
 def test_nexmark(query: str) -> None:
     assert shape(nexmark(query)) == NEXMARK[query]
+
+
+def joined_by_auction(job: Job) -> Stream[Any]:
+    offers = bids(job).select("auction", "price", "at")
+    return bids(job).named("others").select("bidder", number=col("auction")).join(
+        offers, on=("number", "auction"), within=forever()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["number", "auction"])
+def test_what_a_join_has_brought_together_is_not_shuffled_again_for_the_same_key(key: str) -> None:
+    job = Job("together")
+    pairs = joined_by_auction(job).filter(col("price") > col("bidder")).select("price", "auction", "number")
+    pairs.key_by(key).top(1, by="price").at_end().sink(Nowhere())
+    assert shape(plan(job, parallelism=2))[2] == "join x2: join, filter, select-3, top, sink-nowhere"
+
+
+@pytest.mark.parametrize("keys", [("bidder",), ("number", "auction"), ("auction", "price")])
+def test_what_was_brought_together_by_other_keys_is_shuffled(keys: tuple[str, ...]) -> None:
+    job = Job("apart")
+    joined_by_auction(job).key_by(*keys).aggregate(n=count()).at_end().sink(Nowhere())
+    assert shape(plan(job, parallelism=2))[2:4] == [
+        "join x2: join, aggregate.combine",
+        "aggregate x2: aggregate, sink-nowhere",
+    ]
+
+
+def test_an_aggregate_with_tasks_of_its_own_is_given_rows_as_they_are() -> None:
+    job = Job("own-tasks")
+    joined_by_auction(job).key_by("auction").aggregate(n=count()).parallelism(3).at_end().sink(Nowhere())
+    assert shape(plan(job, parallelism=2))[-1] == "join -> aggregate hash(auction): auction"
 
 
 def test_a_source_delivers_only_what_somebody_reads() -> None:
@@ -202,11 +247,11 @@ def test_operators_with_a_parallelism_of_their_own_run_in_tasks_of_their_own() -
     stream.key_by("label").aggregate(n=count()).parallelism(3).changes().sink(Nowhere()).parallelism(1)
     assert shape(plan(job, parallelism=2)) == [
         "source-rows x1: source-rows, filter",
-        "map x4: map",
+        "map x4: map, aggregate.combine",
         "aggregate x3: aggregate",
         "sink-nowhere x1: sink-nowhere",
         "source-rows -> map rebalance: auction, bidder, price, at, note",
-        "map -> aggregate hash(label): label",
+        "map -> aggregate hash(label): label, _rows",
         "aggregate -> sink-nowhere rebalance: label, n",
     ]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from clonos_py import Context, Job, Stream, col, deterministic
+from clonos_py import Context, Job, Stream, apply, col, deterministic
 from clonos_py.bench.nexmark.jobs import build
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.dsl.settings import resolve
@@ -29,6 +30,11 @@ def declared(bid: Bid) -> Label:
 @deterministic
 def doubled(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
+
+
+@deterministic
+def counted(texts: Any) -> Any:
+    return pc.utf8_length(texts)
 
 
 def planned(stream: Stream[Any], job: Job, **settings: object) -> PhysicalPlan:
@@ -72,6 +78,14 @@ def test_of_functions_only_those_that_are_declared_deterministic_are_called_agai
 def test_a_function_of_batches_can_be_declared_too() -> None:
     job = Job("j")
     assert first(job, bids(job).map_batches(doubled, returns=Bid), **REGENERATE)[0]
+
+
+def test_an_expression_with_a_function_of_the_users_is_made_again_if_that_is_declared() -> None:
+    job = Job("j")
+    assert first(job, bids(job).select(n=apply(counted, "note", returns=int)), **REGENERATE)[0]
+    regenerates, note = first(other := Job("k"), bids(other).filter(apply(len, "note", returns=bool)), **REGENERATE)
+    assert not regenerates
+    assert "'filter' calls a function that is not declared deterministic" in note
 
 
 def test_what_has_a_sink_in_its_own_task_keeps_its_frames_if_it_has_any() -> None:

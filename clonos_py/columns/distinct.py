@@ -1,0 +1,41 @@
+"""The distinct values of each group, as one list per group: how many there are is known when all lists are united."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import Groups, group
+from clonos_py.columns.ordering import stable_order
+from clonos_py.columns.views import Column, Ints, offsets, plain, take, valid
+
+
+def distinct_values(column: Column, groups: Groups) -> Any:
+    """The values of each group, each once; nulls are none."""
+    column = plain(column)
+    mask = valid(column)
+    if mask is None:
+        return _lists(column, groups.ids, groups.size)
+    return _lists(take(column, np.flatnonzero(mask)), groups.ids[mask], groups.size)
+
+
+def united(lists: Column, groups: Groups) -> Any:
+    """The lists of each group as one, each value once."""
+    values, rows = unrolled(lists)
+    return _lists(values, groups.ids[rows], groups.size)
+
+
+def unrolled(lists: Any) -> tuple[Any, Ints]:
+    """All values, and the row of each."""
+    bounds = offsets(lists)
+    values = lists.values.slice(bounds[0], bounds[-1] - bounds[0])
+    return values, np.repeat(np.arange(len(lists)), np.diff(bounds))
+
+
+def _lists(values: Any, ids: Ints, size: int) -> Any:
+    pairs = group([ids, values], len(values))
+    kept = pairs.first[stable_order(ids[pairs.first])]
+    bounds = np.searchsorted(ids[kept], np.arange(size + 1))
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), take(values, kept))

@@ -1,0 +1,155 @@
+"""Exactly-once files in folders by the values of some columns: ``dt=2026-01-31/hm=09%3A30/OPERATOR-INDEX-CHECKPOINT``.
+
+The columns that name the folders are left out of the files, as Hive, Spark and Arrow read them. What was written since
+the last barrier is one staged folder, with a file for each combination of values; all become visible with their
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import group
+from clonos_py.columns.partition import split
+from clonos_py.connectors.file_writer import STAGED, FileWriter, flush_folder
+from clonos_py.connectors.row_files import RowFile, named_errors
+from clonos_py.connectors.staging import StagedPiece
+from clonos_py.model.errors import GraphError
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for null in the name of a folder."""
+
+
+class PartitionedFileWriter(FileWriter):
+    """The sink of one task."""
+
+    def __init__(self, folder: str, file_format: str, schema: pa.Schema, by: Sequence[str]) -> None:
+        kept: list[Any] = [field for field in schema if field.name not in by]
+        super().__init__(folder, file_format, pa.schema(kept))
+        self._by = tuple(by)
+        self._files: dict[str, RowFile] = {}
+        self._closed: tuple[str, ...] = ()
+
+    def _write(self, rows: pa.RecordBatch) -> None:
+        if not self._files:
+            self._check_first()
+            self._staged = self._new_staged_name()
+        for part in _parts(rows, self._by):
+            self._file_of(part).write(part.select(self._schema.names))
+
+    def _file_of(self, part: pa.RecordBatch) -> RowFile:
+        place = "/".join(f"{quote(name)}={_spelled(part.column(name)[0].as_py())}" for name in self._by)
+        if place not in self._files:
+            folder = os.path.join(self._staged_path(self._staged), place)
+            with named_errors(folder):
+                os.makedirs(folder)
+            self._files[place] = RowFile(os.path.join(folder, self._name), self._format, self._schema)
+        return self._files[place]
+
+    @property
+    def _name(self) -> str:
+        return f"rows.{self._format}"
+
+    def _close_staged(self) -> str | None:
+        if not self._files:
+            return None
+        for place, file in self._files.items():
+            file.finish()
+            for folder in _upwards(place):
+                flush_folder(os.path.join(self._staged_path(self._staged), folder))
+        flush_folder(os.path.join(self._folder, STAGED))
+        self._closed, self._files = tuple(self._files), {}
+        return self._staged
+
+    def _piece(self, checkpoint: int, staged: str) -> StagedPiece:
+        return StagedPiece(checkpoint, staged, self._final_name(checkpoint), self._closed)
+
+    def _publish(self, piece: StagedPiece) -> None:
+        for place in piece.parts:
+            folder = os.path.join(self._folder, place)
+            with named_errors(folder):
+                os.makedirs(folder, exist_ok=True)
+            self._show(f"{piece.staged}/{place}/{self._name}", f"{place}/{piece.final}")
+            for above in _upwards(place):
+                flush_folder(os.path.join(self._folder, above))
+        self._remove_tree(piece.staged)
+
+    def _check_first(self) -> None:
+        if self._checkpoint:
+            return
+        for path in files_below(self._folder):
+            if self._is_final(os.path.basename(path)):
+                self._refuse(path)
+
+    def _discard_open(self) -> None:
+        for file in self._files.values():
+            file.discard()
+        if self._files:
+            self._remove_tree(self._staged)
+        self._files = {}
+
+    def _discard_before(self, checkpoint: int) -> None:
+        with named_errors(self._folder):
+            for name in sorted(os.listdir(os.path.join(self._folder, STAGED))):
+                if self._is_left_over(name, checkpoint):
+                    self._remove_tree(name)
+
+    def _remove_tree(self, staged: str) -> None:
+        with named_errors(self._folder):
+            shutil.rmtree(self._staged_path(staged), ignore_errors=True)
+
+
+def check_partitions(owner: str, by: Sequence[str], schema: pa.Schema) -> None:
+    """Raises GraphError for columns that cannot name folders, and when none would be left for the files."""
+    for name in by:
+        if schema.get_field_index(name) < 0:
+            raise GraphError(f"{owner}: partition_by: no column {name!r}; there are {', '.join(schema.names)}")
+        if not pa.types.is_string(schema.field(name).type):
+            kind = schema.field(name).type
+            raise GraphError(
+                f"{owner}: partition_by: column {name!r} is {kind}; make it text: cast(str), strftime(...)"
+            )
+    if set(by) >= set(schema.names):
+        raise GraphError(f"{owner}: partition_by names every column: nothing is left to write")
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """The visible files of a folder and of the folders named NAME=VALUE in it, in the order of names."""
+    with named_errors(folder):
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if os.path.isdir(path) and "=" in name:
+                yield from files_below(path)
+            elif os.path.isfile(path):
+                yield path
+
+
+def values_in(path: str, folder: str) -> dict[str, str | None]:
+    """What the folders between say of the rows of a file."""
+    places = os.path.relpath(os.path.dirname(path), folder).split(os.sep)
+    pairs = [place.split("=", 1) for place in places if "=" in place]
+    return {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in pairs}
+
+
+def _parts(rows: pa.RecordBatch, by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    groups = group([rows.column(name) for name in by], rows.num_rows)
+    yield from (part for part in split(rows, groups.ids.astype(np.int32), groups.size) if part is not None)
+
+
+def _spelled(value: str | None) -> str:
+    return NO_VALUE if value is None else quote(value, safe=" ")
+
+
+def _upwards(place: str) -> Iterator[str]:
+    """A folder and those above it, the last one being that which all of them lie in."""
+    while place:
+        yield place
+        place = os.path.dirname(place)
+    yield ""

@@ -1,0 +1,39 @@
+"""By which columns the rows of a node already lie together: who wants them so needs no further shuffle.
+
+Rows that a join or an aggregate by key puts out are where the rows of that key are. It holds for the columns that carry
+the key on, under whatever name, in the order in which they are hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from clonos_py.dsl.tree import Column
+from clonos_py.plan.logical import GROUPING, FilterRows, JoinHistory, JoinWindows, Node, ProjectColumns
+
+Keys = frozenset[tuple[str, ...]]
+
+
+def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
+    """The lists of columns by which the rows of a node's main port lie together; ``before``: those of other nodes."""
+    match node.work:
+        case JoinHistory(left, right, columns=columns) | JoinWindows(left, right, columns=columns):
+            origins = {(side, column): name for name, side, column in columns}
+            return _known(tuple(origins.get((side, key)) for key in keys) for side, keys in enumerate((left, right)))
+        case FilterRows() if not node.inputs[0].port:
+            return before[node.inputs[0].node]
+        case ProjectColumns(columns=made) if not node.inputs[0].port:
+            names = {origin.column: name for name, origin in made if isinstance(origin, Column)}
+            return _known(tuple(map(names.get, keys)) for keys in before[node.inputs[0].node])
+        case _ if isinstance(node.work, GROUPING):
+            return _known([node.work.keys] if set(node.work.keys) <= set(node.schemas[0].names) else [])
+    return frozenset()
+
+
+def needs_no_shuffle(node: Node, before: Mapping[int, Keys]) -> bool:
+    """Whether the rows that an aggregate brings together lie together already."""
+    return isinstance(node.work, GROUPING) and node.work.keys in before[node.inputs[0].node] and not node.inputs[0].port
+
+
+def _known(found: Iterable[tuple[str | None, ...]]) -> Keys:
+    return frozenset(keys for keys in found if keys and None not in keys)  # type: ignore[misc]

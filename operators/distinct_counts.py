@@ -1,0 +1,115 @@
+"""Running counts of distinct values: which values has a key had already?
+
+For each type of value there is one row of state per key and value, with a bit for each count that has seen it. So
+counts of one column under several conditions, or of several columns alike, share what they remember.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.distinct import unrolled
+from clonos_py.columns.grouping import group
+from clonos_py.columns.views import Ints, fixed, take
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.errors import GraphError
+from clonos_py.model.state import GROUP_COLUMN, OperatorState
+from clonos_py.operators.keyed_rows import KeyedRows
+
+_VALUE, _SEEN = "_value", "_seen"
+_MOST = 63
+
+
+class DistinctCounts:
+    """Turns lists of distinct values (``NAME:distinct`` of a partial batch) into how many of them are new."""
+
+    def __init__(self, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> None:
+        self._keys = tuple(keys)
+        self._names = [a.name for a in aggregates if a.function == "count_distinct"]
+        if len(self._names) > _MOST:
+            raise GraphError(f"an aggregate counts distinct values at most {_MOST} times, not {len(self._names)}")
+        self._seen: dict[pa.DataType, KeyedRows] = {}
+
+    def counted(self, partial: pa.RecordBatch) -> pa.RecordBatch:
+        """The partial rows, one for each key and with its key group, with ``NAME:count`` instead of the lists."""
+        counts: dict[str, Ints] = {}
+        for kind, names in self._by_type(partial).items():
+            counts.update(self._news(partial, kind, names))
+        for name, count in counts.items():
+            partial = partial.append_column(f"{name}:count", pa.array(count))
+        return partial.drop_columns([f"{name}:distinct" for name in counts])
+
+    def snapshot(self) -> OperatorState:
+        states = [seen.snapshot({}) for seen in self._seen.values()]
+        return OperatorState(
+            {name: chunks for state in states for name, chunks in state.tables.items()},
+            {name: value for state in states for name, value in state.values.items()},
+        )
+
+    def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
+        """Takes up what the tables named after types of values hold."""
+        self._seen = {}
+        for part in parts:
+            for name, chunks in part.tables.items():
+                if name.startswith(_TABLE) and chunks:
+                    self._of_type(chunks[0].rows.schema.field(_VALUE).type)
+        for kind, seen in self._seen.items():
+            seen.restore([part for part in parts if _table_of(kind) in part.tables], groups)
+
+    def _by_type(self, partial: pa.RecordBatch) -> Mapping[pa.DataType, list[str]]:
+        found: dict[pa.DataType, list[str]] = {}
+        for name in self._names:
+            found.setdefault(partial.column(f"{name}:distinct").type.value_type, []).append(name)
+        return found
+
+    def _of_type(self, kind: pa.DataType) -> KeyedRows:
+        if kind not in self._seen:
+            self._seen[kind] = KeyedRows((*self._keys, _VALUE), _table_of(kind))
+        return self._seen[kind]
+
+    def _news(self, partial: pa.RecordBatch, kind: pa.DataType, names: Sequence[str]) -> dict[str, Ints]:
+        """How many values each row brings that its key had not under this name; from now on it has."""
+        bits = {name: 1 << self._names.index(name) for name in names}
+        lists = {name: unrolled(partial.column(f"{name}:distinct")) for name in names}
+        values = pa.concat_arrays([found for found, _ in lists.values()])
+        rows = np.concatenate([owners for _, owners in lists.values()])
+        pairs = group([rows, values], len(values))
+        seen = np.zeros(pairs.size, np.int64)
+        np.add.at(seen, pairs.ids, np.repeat(list(bits.values()), [len(owners) for _, owners in lists.values()]))
+        owners = rows[pairs.first]
+        brought = seen & ~self._note(self._of_type(kind), partial, owners, take(values, pairs.first), seen)
+        return {
+            name: np.bincount(owners[(brought & bit).astype(bool)], minlength=partial.num_rows)
+            for name, bit in bits.items()
+        }
+
+    def _note(self, state: KeyedRows, partial: pa.RecordBatch, owners: Ints, values: pa.Array, seen: Ints) -> Ints:  # type: ignore[type-arg]
+        """Remembers values; gives what was known of them before."""
+        columns = {name: take(partial.column(name), owners) for name in (*self._keys, GROUP_COLUMN)}
+        rows = pa.record_batch({_VALUE: values, **columns})
+        positions, numbers = state.find(rows)
+        known = np.zeros(len(owners), np.int64)
+        if len(numbers):
+            known[positions] = fixed(state.take(numbers, [_SEEN]).column(_SEEN))
+        changed = np.flatnonzero(seen & ~known)
+        if len(changed):
+            state.remove(numbers[(seen & ~known)[positions].astype(bool)])
+            state.append(rows.append_column(_SEEN, pa.array(seen | known)).take(changed))
+            state.compact()
+        return known
+
+
+def counting(aggregates: Sequence[Aggregate]) -> tuple[Aggregate, ...]:
+    """The aggregates as they are merged once distinct values are counted."""
+    return tuple(replace(a, function="count") if a.function == "count_distinct" else a for a in aggregates)
+
+
+_TABLE = "values."
+
+
+def _table_of(kind: pa.DataType) -> str:
+    return f"{_TABLE}{kind}"

@@ -1,0 +1,83 @@
+"""Join with a bounded side input: every task reads it whole before its first row, and keeps it.
+
+The rows of the side input are no state: whoever replaces the task reads them again. A snapshot holds a checksum of
+them, since a replay over other rows would give other results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.keys import hash_rows
+from clonos_py.columns.matching import equal_rows
+from clonos_py.columns.views import concat
+from clonos_py.model.errors import SourceError
+from clonos_py.model.operators import End, Operator, OperatorContext, Output, Source, Wait
+from clonos_py.model.state import OperatorState
+from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
+
+
+class Enrich(Operator):
+    """Pairs each row with the rows of the side input that have the same keys (null equals nothing), in its order.
+
+    ``side`` makes the source of the side input, whose rows have the columns ``side_schema``. Raises SourceError if it
+    has no end, and when it has changed since the checkpoint.
+    """
+
+    def __init__(
+        self,
+        side: Callable[[], Source],
+        side_schema: pa.Schema,
+        keys: Sequence[str],
+        side_keys: Sequence[str],
+        columns: JoinColumns,
+        schema: pa.Schema,
+    ) -> None:
+        self._side = side
+        self._side_schema = side_schema
+        self._keys = (list(keys), list(side_keys))
+        self._pairs = Pairs(columns, schema)
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._known = read_whole(self._side(), self._side_schema, ctx.operator)
+        hashes = hash_rows(self._known, self._keys[1])
+        self._index = SortedIndex()
+        self._index.append(hashes)
+        every = hash_rows(self._known, self._side_schema.names)
+        self._checksum = int((every * np.arange(1, 2 * len(every), 2, dtype=np.uint64)).sum()) & (2**63 - 1)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows = matchable(rows, self._keys[0], (), self.ctx.count)
+        positions, numbers = self._index.probe(hash_rows(rows, self._keys[0]))
+        equal = equal_rows(rows, self._keys[0], positions, self._known, self._keys[1], numbers)
+        for batch in self._pairs.batches((rows, self._known), (positions[equal], numbers[equal])):
+            self.out.emit(batch)
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(values={"checksum": self._checksum})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        if any(part.values["checksum"] != self._checksum for part in parts):
+            raise SourceError(
+                f"operator {self.ctx.operator!r}: the side input has changed since the checkpoint: put back what was "
+                "there, or start anew with --fresh"
+            )
+
+
+def read_whole(source: Source, schema: pa.Schema, operator: str) -> pa.RecordBatch:
+    """All rows of a source that ends, partition by partition in turn."""
+    source.open(0, 1)
+    try:
+        rows = [pa.RecordBatch.from_pylist([], schema=schema)]
+        while not isinstance(read := source.poll(0), End):
+            if isinstance(read, Wait):
+                raise SourceError(f"operator {operator!r}: a side input is read whole, and this one has no end yet")
+            rows += [part for part in read.rows if part is not None]
+        return concat(rows)
+    finally:
+        source.close()

@@ -1,0 +1,39 @@
+"""Deltas between tables: each row has a weight, 1 for one that is there now and -1 for one that is not any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clonos_py.columns.views import concat, fixed
+from clonos_py.model.tables import WEIGHT_COLUMN, weighted_schema
+from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
+
+
+def with_weight(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
+    columns: list[Any] = [*rows.columns, pa.array(np.full(rows.num_rows, weight, np.int8))]
+    return pa.RecordBatch.from_arrays(columns, schema=weighted_schema(rows.schema))
+
+
+def combined(partials: Partials, rows: pa.RecordBatch, weighted: bool) -> pa.RecordBatch:
+    """One partial row per key of a batch; what has the weight -1 counts against it."""
+    if not weighted:
+        return partials.combine_by_key(rows)
+    there = fixed(rows.column(WEIGHT_COLUMN)) > 0
+    new, gone = rows.take(np.flatnonzero(there)), rows.take(np.flatnonzero(~there))
+    parts = [partials.combine_by_key(new)] if new.num_rows else []
+    parts += [_negated(partials, partials.combine_by_key(gone))] if gone.num_rows else []
+    return partials.merge_by_key(concat(parts))
+
+
+def _negated(partials: Partials, partial: pa.RecordBatch) -> pa.RecordBatch:
+    """Counts and sums with the other sign."""
+    signed = {ROWS_COLUMN, *(accumulator.name for accumulator in partials.accumulators)}
+    columns = [
+        pc.negate(column) if name in signed else column
+        for name, column in zip(partial.schema.names, partial.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=partial.schema.names)

@@ -1,0 +1,149 @@
+"""Top-n of each key in tumbling and hopping windows of event time, let out when the watermark reaches a window's end.
+
+State are the first n rows of each key in each window that is open. A row that belongs to several windows is kept once
+for each. Rows of windows that have closed are late: they are left out and counted as ``late_rows``.
+``WindowTopCombine`` leaves out before the shuffle what others of the same batch outdo (D14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.ordering import stable_order
+from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import GROUP_COLUMN, OperatorState
+from clonos_py.model.tables import SortKey
+from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.operators.first_rows import FirstRows
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.panes import PANE_COLUMN, PaneClock
+from clonos_py.operators.progress import Progress
+from clonos_py.operators.ranking import Ranking, with_ranks
+from clonos_py.operators.window_operator import with_times
+
+_WINDOW = "_window"
+"""int64 column: when the window begins, in microseconds."""
+
+
+class WindowTopCombine(Operator):
+    """The rows of a batch that are among the first of their key within it and a pane, with these columns."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        window: Tumbling | Hopping,
+        n: int,
+        order: Sequence[SortKey],
+        time_column: str,
+        columns: Sequence[str],
+    ) -> None:
+        self._clock = PaneClock(window)
+        self._n = n
+        self._ranking = Ranking((PANE_COLUMN, *keys), order)
+        self._time_column = time_column
+        self._columns = list(columns)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows, times = with_times(rows, self._time_column, self.ctx)
+        ranked = self._ranking.ranked(rows.append_column(PANE_COLUMN, pa.array(self._clock.assign(times))))
+        first = np.sort(ranked.order[ranked.ranks < self._n])
+        self.out.emit(rows.select(self._columns).take(first))
+
+
+class WindowTop(Operator):
+    """``schema`` is filled by name from the input, ``window_start``, ``window_end`` and ``rank`` (1, 2, ...). Of rows
+    that are equal in their order the one that came first is first."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        window: Tumbling | Hopping,
+        n: int,
+        order: Sequence[SortKey],
+        schema: pa.Schema,
+        time_column: str,
+        rank: str | None = None,
+    ) -> None:
+        self._keys = tuple(keys)
+        self._clock = PaneClock(window)
+        self._schema = schema
+        self._time_column = time_column
+        self._rank = rank
+        own = (rank, "window_start", "window_end")
+        self._first = FirstRows((_WINDOW, *keys), n, order, [name for name in schema.names if name not in own])
+        self._progress = Progress()
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows, times = with_times(rows, self._time_column, self.ctx)
+        rows = with_groups(rows, self._keys, self.ctx.key_groups)
+        positions, windows = self._on_time(rows, *self._windows(times))
+        if not len(positions):
+            return
+        rows = rows.take(positions).append_column(_WINDOW, pa.array(windows))
+        self._first.put(rows.select([*self._first.columns, GROUP_COLUMN]))
+        self._first.rows.compact()
+
+    def on_watermark(self, watermark: int) -> int:
+        if watermark > self._progress.reached:
+            self._fire(watermark)
+            self._progress.advance(watermark)
+        return watermark
+
+    def snapshot(self) -> OperatorState:
+        state = self._first.snapshot()
+        return OperatorState(state.tables, {**state.values, **self._progress.values(self.ctx.groups)})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._first.rows.restore(parts, self.ctx.groups)
+        self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
+
+    def _windows(self, times: Ints) -> tuple[Ints, Ints]:
+        """Each row, by its position, with each window that it belongs to, in the order of the rows."""
+        last = times // self._clock.slide * self._clock.slide
+        found = []
+        for back in range(0, self._clock.size, self._clock.slide):
+            inside = np.flatnonzero(last - back > times - self._clock.size)
+            found.append((inside, last[inside] - back))
+        rows, starts = (np.concatenate(column) for column in zip(*found, strict=True))
+        order = stable_order(rows)
+        return rows[order], starts[order]
+
+    def _on_time(self, rows: pa.RecordBatch, positions: Ints, windows: Ints) -> tuple[Ints, Ints]:
+        """Without closed windows; a row is late when all of its windows have closed."""
+        reached: int | Ints = self._progress.reached
+        if self._progress.ahead is not None:
+            ahead = self._progress.ahead.take(fixed(rows.column(GROUP_COLUMN)).take(positions))
+            reached = np.maximum(ahead, self._progress.reached)
+        taken = windows + self._clock.size > reached
+        late = len(np.unique(positions)) - len(np.unique(positions[taken]))
+        if late:
+            self.ctx.count("late_rows", late)
+        return positions[taken], windows[taken]
+
+    def _fire(self, reached: int) -> None:
+        """Lets out the windows that end by now."""
+        numbers = self._first.rows.all_numbers()
+        if not len(numbers):
+            return
+        rows = self._first.all()
+        due = np.flatnonzero(fixed(rows.column(_WINDOW)) + self._clock.size <= reached)
+        if not len(due):
+            return
+        rows = rows.take(due)
+        ranked = self._first.ranking.ranked(rows)
+        self._emit(rows.take(ranked.order), ranked.ranks)
+        self._first.rows.remove(numbers[due])
+        self._first.rows.compact()
+
+    def _emit(self, rows: pa.RecordBatch, ranks: Ints) -> None:
+        starts = fixed(rows.column(_WINDOW))
+        bounds: dict[str, Any] = {"window_start": starts, "window_end": starts + self._clock.size}
+        for name, times in bounds.items():
+            if name in self._schema.names:
+                rows = rows.append_column(name, pa.array(times))
+        self.out.emit(with_ranks(rows, self._rank, ranks, self._schema))

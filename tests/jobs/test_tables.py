@@ -1,0 +1,163 @@
+"""Updating results while tasks are killed: what they are in the end, and what a sink that takes updates shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from clonos_py import Instant, Job, Record, Stream, Table, col, count, hopping, until
+from clonos_py.connectors import MemorySource, UpsertMemorySink
+from clonos_py.dsl.settings import resolve
+from clonos_py.runtime.launch import run_job
+from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, both_parallelisms, ran, started, starts_of_windows, values
+
+
+class Best(Record):
+    key: str
+    value: int
+    id: int
+    rank_number: int
+
+
+class Named(Record):
+    id: int
+    name: str
+
+
+class Name(Record):
+    key: str
+    name: str
+
+
+def best_three(events: Stream[Event]) -> Table[Best]:
+    return events.key_by("key").top(3, by=[col("value").desc(), "id"], into=Best)
+
+
+def expected_best() -> list[Best]:
+    return [
+        Best(key, event.value, event.id, rank)
+        for key, events in BY_KEY.items()
+        for rank, event in enumerate(sorted(events, key=lambda event: (-event.value, event.id))[:3], 1)
+    ]
+
+
+@both_parallelisms
+def test_the_first_rows_of_each_key(parallelism: int) -> None:
+    assert values(ran(lambda events: best_three(events).at_end(), parallelism)) == values(expected_best())
+
+
+@both_parallelisms
+def test_the_first_of_all_rows(parallelism: int) -> None:
+    best = sorted(EVENTS, key=lambda event: (-event.value, event.id))[:4]
+    wanted = [Best(event.key, event.value, event.id, rank) for rank, event in enumerate(best, 1)]
+
+    def body(events: Stream[Event]) -> Stream[Best]:
+        return events.top(4, by=[col("value").desc(), "id"], into=Best).at_end()
+
+    assert values(ran(body, parallelism)) == values(wanted)
+
+
+@both_parallelisms
+def test_a_sink_that_takes_updates_shows_the_first_rows(parallelism: int) -> None:
+    job, sink = Job("semantics"), UpsertMemorySink(("key", "rank_number"))
+    best_three(started(job)).sink(sink)
+    run_job(job, resolve({"runtime": "local", "parallelism": parallelism}))
+    assert values(sink.rows(Best)) == values(expected_best())
+
+
+@both_parallelisms
+def test_an_aggregate_of_an_aggregate_follows_its_changes(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        most = events.key_by("key", half=col("id") % 2).aggregate(most=col("value").max()).named("most")
+        return most.key_by("half").aggregate(n=count(), total=col("most").sum()).named("total").at_end()
+
+    most: dict[tuple[str, int], int] = {}
+    for event in EVENTS:
+        place = event.key, event.id % 2
+        most[place] = max(most.get(place, event.value), event.value)
+    wanted = Counter((half, sum(h == half for _, h in most), sum(v for (_, h), v in most.items() if h == half))
+                     for half in (0, 1))  # fmt: skip
+    assert values(ran(body, parallelism)) == wanted
+
+
+@both_parallelisms
+def test_distinct_and_filtered_counts(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        positive = col("value") > 0
+        return events.key_by("key").aggregate(
+            values=col("value").count_distinct(), positive=col("value").count_distinct().where(positive),
+            rows=count().where(positive), notes=col("note").count_distinct(),
+        ).at_end()  # fmt: skip
+
+    wanted = Counter(
+        (
+            key, len({e.value for e in events}), len({e.value for e in events if e.value > 0}),
+            sum(e.value > 0 for e in events), len({e.note for e in events if e.note is not None}),
+        )
+        for key, events in BY_KEY.items()
+    )  # fmt: skip
+    assert values(ran(body, parallelism)) == wanted
+
+
+class InWindow(Record):
+    key: str
+    id: int
+    window_start: Instant
+    rank_number: int
+
+
+@both_parallelisms
+def test_the_first_rows_of_each_key_and_window(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[InWindow]:
+        windows = events.key_by("key").window(hopping("20s", "10s"))
+        return windows.top(2, by=[col("value").desc(), "id"], into=InWindow)
+
+    size, slide = 20 * SECOND, 10 * SECOND
+    wanted = [
+        InWindow(key, event.id, start, rank)
+        for key, events in BY_KEY.items()
+        for start in {start for event in events for start in starts_of_windows(event, size, slide)}
+        for rank, event in enumerate(
+            sorted((e for e in events if start <= e.at < start + size), key=lambda e: (-e.value, e.id))[:2], 1
+        )
+    ]
+    assert values(ran(body, parallelism)) == values(wanted)
+
+
+@both_parallelisms
+def test_a_bounded_side_input(parallelism: int) -> None:
+    names = MemorySource([Name(key, f"{key}{number}") for key in "abc" for number in (1, 2)], partitions=3)
+
+    def body(events: Stream[Event]) -> Stream[Named]:
+        return events.rebalance().enrich(names, on="key", into=Named)
+
+    wanted = [Named(event.id, f"{event.key}{number}") for event in EVENTS if event.key in "abc" for number in (1, 2)]
+    assert values(ran(body, parallelism)) == values(wanted)
+
+
+class Pair(Record):
+    first: int
+    second: int
+
+
+class Lasting(Record):
+    first: int
+    key: str
+    at: Instant
+    end: Instant
+
+
+@both_parallelisms
+def test_a_join_while_a_row_lasts(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Pair]:
+        lasting = events.select(Lasting, first=col("id"), end=col("at") + (col("id") % 7) * SECOND)
+        return lasting.join(events.select("key", "at", second=col("id")), on="key", within=until("end"), into=Pair)
+
+    wanted = [
+        Pair(a.id, b.id)
+        for events in BY_KEY.values()
+        for a in events
+        for b in events
+        if a.at <= b.at <= a.at + a.id % 7 * SECOND
+    ]
+    assert values(ran(body, parallelism)) == values(wanted)

@@ -1,0 +1,141 @@
+"""Tables in a job: what their rows are known by, what may be made of them, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clonos_py import GraphError, Instant, Job, Money, Record, Table, col, count, session, tumbling, until
+from clonos_py.plan.logical import AggregateTable, TopTable
+from tests.unit.dsl.connectors import Bid, Nowhere, bids
+
+
+class Ranked(Record):
+    bidder: int
+    price: Money
+    place: int
+
+
+def highest(job: Job | None = None) -> Table[Any]:
+    return bids(job).key_by("auction").aggregate(top=col("price").max())
+
+
+def test_of_several_rows_each_is_known_by_its_rank() -> None:
+    table = bids().key_by("auction").top(3, by=[col("price").desc(), "at"])
+    assert table.keys == ("auction", "rank_number")
+    assert table.schema.names == [*Bid.schema().names, "rank_number"]
+    filled = bids().key_by("auction").top(3, by=col("price").desc(), into=Ranked, rank="place")
+    assert (filled.keys, filled.schema) == (("auction", "place"), Ranked.schema())
+
+
+def test_the_only_row_of_a_key_needs_no_rank() -> None:
+    table = bids().key_by("auction").top(1, by="at", into=Bid)
+    assert (table.keys, table.schema) == (("auction",), Bid.schema())
+    assert bids().key_by("auction").top(1, by="at").schema.names == Bid.schema().names
+
+
+def test_of_all_rows_the_first_are_known_by_their_rank_alone() -> None:
+    assert bids().top(3, by=col("price").desc()).keys == ("rank_number",)
+
+
+def test_only_what_comes_once_has_an_event_time() -> None:
+    keyed = bids().key_by("auction")
+    keyed.top(1, by="price").changes().window(tumbling("1s"))
+    with pytest.raises(GraphError, match="has no event time"):
+        bids().key_by("auction").top(2, by="price").changes().window(tumbling("1s")).aggregate(n=count())
+
+
+def test_rows_may_be_ordered_by_what_is_computed() -> None:
+    job = Job("computed")
+    table = bids(job).key_by("auction").top(1, by=(col("price") * 2).desc(), into=Bid)
+    table.at_end().sink(Nowhere())
+    (work,) = [node.work for node in job.graph().nodes if isinstance(node.work, TopTable)]
+    assert [(key.column, key.descending) for key in work.order] == [("_order_0", True)]
+
+
+def test_a_table_of_a_table_takes_its_differences() -> None:
+    job = Job("twice")
+    pairs = bids(job).key_by("auction", "bidder").aggregate(top=col("price").max()).named("tops")
+    pairs.key_by("bidder").aggregate(n=count(), mean=col("top").mean()).named("means").sink(Nowhere(upserts=True))
+    tops, means = [node.work for node in job.graph().nodes if isinstance(node.work, AggregateTable)]
+    assert (tops.mode, tops.weighted, means.mode, means.weighted) == ("deltas", False, "changes", True)
+
+
+def test_a_filtered_aggregate_is_null_where_nothing_passes() -> None:
+    made = bids().key_by("auction").aggregate(
+        low=count().where(col("price") < 5), top=col("price").max().where(col("bidder") == 1),
+        bidders=col("bidder").count_distinct(), average=col("bidder").mean(whole=True)
+    )  # fmt: skip
+    assert [(field.name, str(field.type), field.nullable) for field in made.schema][1:] == [
+        ("low", "int64", False),
+        ("top", "decimal128(18, 2)", True),
+        ("bidders", "int64", False),
+        ("average", "int64", False),
+    ]
+
+
+class InWindow(Record):
+    bidder: int
+    window_end: Instant
+    rank_number: int
+
+
+def test_the_first_rows_of_windows_have_the_bounds_of_their_window() -> None:
+    windows = bids().key_by("auction").window(tumbling("10s"))
+    assert windows.top(2, by=col("price").desc(), into=InWindow).schema == InWindow.schema()
+    everything = windows.top(2, by=col("price").desc())
+    assert everything.schema.names == [*Bid.schema().names, "window_start", "window_end", "rank_number"]
+    assert everything.window(tumbling("10s")).aggregate(n=count()).schema.names == ["window_start", "window_end", "n"]
+
+
+class Rankless(Record):
+    bidder: int
+
+
+class Wrong(Record):
+    expires: Instant
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda: bids().key_by("auction").top(0, by="at"), "top: 0 is no number of rows"),
+        (lambda: bids().key_by("auction").top(2, by="at", into=Rankless), "Rankless needs a field 'rank_number'"),
+        (lambda: bids().key_by("auction").top(2, by=[]), "by=[]: say in which order"),
+        (lambda: bids().key_by("auction").top(2, by=col("price")), "by=Expr"),  # type: ignore[call-overload]
+        (lambda: bids().key_by("auction").top(2, by="prize"), "no column 'prize'"),
+        (lambda: bids().key_by("auction").top(2, by="at", rank="note"), "there is a column 'note' already"),
+        (lambda: bids().key_by("auction").top(1, by="at", into=Wrong), "Wrong.expires: nothing of that name"),
+        (lambda: bids().window(session("1s")).top(1, by="at"), "it takes tumbling or hopping windows in event time"),
+        (lambda: bids().window(tumbling("1s"), lateness="1s").top(1, by="at"), "and no lateness"),
+        (lambda: highest().key_by("top"), "'top' is no key of this table"),
+        (
+            lambda: highest().aggregate(most=col("top").max()),
+            "rows of a table change, and max cannot take a value back",
+        ),
+        (lambda: bids().key_by("auction").aggregate(n=count().where(col("price"))), "is decimal128(18, 2), not bool"),
+        (lambda: bids().key_by("auction").aggregate(n=col("price").mean(whole=True)), "whole=True is for integers"),
+        (
+            lambda: bids().join(bids().select("auction", "at"), on="auction", within=until("gone")),
+            "belongs to job",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(write: Callable[[], Any], message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        write()
+    assert message in str(caught.value)
+    assert "test_tables.py:" in str(caught.value)
+
+
+def test_a_table_is_used_in_one_way() -> None:
+    table = highest()
+    table.aggregate(n=count())
+    with pytest.raises(GraphError, match="this table is aggregated already; write it twice"):
+        table.at_end()
+    table = highest()
+    table.at_end()
+    with pytest.raises(GraphError, match=r"this table is used as .at_end\(\) already"):
+        table.aggregate(n=count())
