@@ -14,7 +14,7 @@ READY := .venv/.ready
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
 
-setup: $(READY) ## fetches uv into .tools and the locked packages into .venv
+setup: $(READY) ## fetches uv into .tools, the locked packages into .venv, and Java where it may
 
 $(UV): Makefile
 	python3 -m venv .tools
@@ -23,6 +23,7 @@ $(UV): Makefile
 
 $(READY): $(UV) pyproject.toml uv.lock
 	$(UV) sync --locked --quiet
+	@$(RUN) deploy/java.sh
 	@touch $@
 
 demo: $(READY) ## kills a task of a running job on Ray and shows that nothing is lost or doubled
@@ -46,8 +47,8 @@ imports: $(READY)
 unit: $(READY)
 	$(RUN) pytest -q tests/unit
 
-test: check ## everything: check, then simulated faults, real servers, examples, real kills
-	$(RUN) pytest -q -n auto tests --ignore=tests/unit --ignore=tests/ray
+test: check ## everything: check, then simulated faults, real servers, Spark, examples, real kills
+	$(RUN) pytest -q -n auto --dist=loadgroup tests --ignore=tests/unit --ignore=tests/ray
 	$(RUN) pytest -q tests/ray
 
 bench: $(READY) ## prints throughput, overhead and recovery figures of this machine

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from clonos_py.bench.nexmark.generator import Generator
 from clonos_py.bench.nexmark.source import NexmarkSource
 
 Row: TypeAlias = tuple[Any, ...]
@@ -118,8 +117,7 @@ def _q11(source: NexmarkSource) -> Iterator[Row]:
 
 
 def _rows(source: NexmarkSource, kind: int, *columns: str) -> Iterator[Row]:
-    generator = Generator(source.seed, source.event_rate, source.base_time_us)
-    for events in generator.events(0, source.events):
+    for events in source.generator.events(0, source.events):
         yield from zip(*(events[kind].column(column).to_pylist() for column in columns), strict=True)
 
 

@@ -10,8 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from clonos_py.bench.nexmark.jobs import build
+from clonos_py.bench.nexmark.jobs import EventSource, build
+from clonos_py.bench.nexmark.model import OFFICIAL, Model
 from clonos_py.bench.nexmark.oracle import difference, expected
+from clonos_py.bench.nexmark.recorded import RecordedEvents
 from clonos_py.bench.nexmark.report import Recorder, report
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.connectors import BlackholeSink, DigestSink, FileSink, read_results
@@ -34,7 +36,7 @@ class SinkKind(Enum):
 
 @dataclass(frozen=True)
 class Order:
-    """A query to run: over how many events, at which pace, into what."""
+    """A query to run: over how many events of which kind, or those of a folder, at which pace, into what."""
 
     query: str
     events: int
@@ -42,6 +44,8 @@ class Order:
     event_rate: int = 500_000
     sink: SinkKind = SinkKind.BLACKHOLE
     out: Path | None = None
+    model: Model = OFFICIAL
+    events_from: Path | None = None
 
     def __post_init__(self) -> None:
         if self.sink is SinkKind.FILES and self.out is None:
@@ -51,14 +55,17 @@ class Order:
                 "a blackhole leaves nothing to put into a folder: leave --out away, or choose another sink"
             )
 
-    def source(self, settings: Settings) -> NexmarkSource:
-        """The events. Every task gets as many partitions as any other."""
+    def source(self, settings: Settings) -> EventSource:
+        """The events. Every task gets as many partitions as any other, where they are made for the run."""
+        if self.events_from is not None:
+            return RecordedEvents(str(self.events_from.absolute()), self.rate)
         return NexmarkSource(
             events=self.events,
             rate=self.rate,
             event_rate=self.event_rate,
             seed=settings.seed,
             partitions=-(-_PARTITIONS // settings.parallelism) * settings.parallelism,
+            model=self.model,
         )
 
 
@@ -87,7 +94,7 @@ def run_query(order: Order, settings: Settings, listener: Listener = unheard) ->
 def verify(order: Order, settings: Settings) -> tuple[int, str | None]:
     """How many rows a run into files left, and in which way they differ from the independent computation, if at all."""
     found = [tuple(row.values()) for row in read_results(str(order.out))]
-    return len(found), difference(expected(order.query, order.source(settings)), found)
+    return len(found), difference(expected(order.query, order.source(settings).origin), found)
 
 
 def _sink(kind: SinkKind, folder: Path) -> SinkDefinition:

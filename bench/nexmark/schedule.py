@@ -7,11 +7,17 @@ offsets: it stands in their high bits, and thereby in the log of the reads and i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
+
+from clonos_py.bench.nexmark.tempo import Tempo
 
 _YEAR_2020_US = 1_577_836_800_000_000
 _TENTH_US = 100_000
 _EVENT_BITS = 31
+_PIECES_MAX = 5
+"""Who catches up with its schedule reads at most so many pieces at once, a tenth of a second of it. Each read may send
+a latency marker; without those that fell due meanwhile, percentiles would forget most of the delay."""
 
 MOST_EVENTS = 2**_EVENT_BITS - 1
 """Of one partition of a paced source."""
@@ -44,19 +50,24 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Pace:
-    """``event_us``: time between two events of a partition. It is read in pieces of at least ``piece_us``."""
+    """Of one partition, which gets every ``share``-th event: event time, ``slower`` so many times. It is read in pieces
+    of at least ``piece_us``."""
 
-    event_us: float
+    tempo: Tempo
+    share: int
+    slower: float
     piece_us: int = 20_000
 
-    @property
+    @cached_property
     def piece_events(self) -> int:
-        return max(round(self.piece_us / self.event_us), 1)
+        return max(round(self.piece_us * max(self.tempo.rates) / (1_000_000 * self.share * self.slower)), 1)
 
     def due_us(self, place: Place, stop: int) -> int:
         """When the first piece of the events from ``place`` to ``stop`` is to be read."""
-        return place.began_us + round(min(place.events + self.piece_events, stop) * self.event_us)
+        last = min(place.events + self.piece_events, stop)
+        return place.began_us + round(self.tempo.due_us(last * self.share) * self.slower)
 
     def due_events(self, place: Place, now_us: int) -> int:
-        """How many events of the partition are due."""
-        return int((now_us - place.began_us) / self.event_us)
+        """Up to which event the partition may be read now."""
+        due = int(self.tempo.events_until((now_us - place.began_us) / self.slower) / self.share)
+        return min(due, place.events + _PIECES_MAX * self.piece_events)

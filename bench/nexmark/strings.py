@@ -78,8 +78,15 @@ def lengths_between(random: Uint32s, low: int, high: int) -> npt.NDArray[np.int3
     return out.view(np.int32)
 
 
+def lengths_about(random: Uint32s, mean: int) -> npt.NDArray[np.int32]:
+    """Lengths that average ``mean``, each within a fifth of it; 0 for less."""
+    spread = (max(mean, 0) + 2) // 5
+    return lengths_between(random, max(mean, 0) - spread, max(mean, 0) + spread)
+
+
 def fill_up(random: Uint32s, missing: Int64s) -> npt.NDArray[np.int32]:
-    """Lengths that average ``missing``, each within a fifth of it."""
+    """The same with a mean for each."""
+    missing = np.maximum(missing, 0)
     spread = (missing + 2) // 5
     return (missing - spread + below(random, 2 * spread)).astype(np.int32)
 
@@ -97,6 +104,8 @@ def _window(pool: pa.Buffer, key: int, lengths: npt.NDArray[np.int32]) -> String
     offsets[0] = 0
     np.cumsum(lengths, out=offsets[1:])
     size = int(offsets[-1])
+    if size >= pool.size:
+        pool = _buffer(np.tile(np.frombuffer(pool, np.uint8), size // pool.size + 1))  # type: ignore[call-overload]
     return pa.StringArray.from_buffers(len(lengths), _buffer(offsets), pool.slice(key % (pool.size - size), size))
 
 

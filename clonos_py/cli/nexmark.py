@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,30 +10,16 @@ from typing import Any
 
 import click
 
+from clonos_py.cli.counts import Count
+from clonos_py.cli.nexmark_options import events_options, model_of
+from clonos_py.cli.nexmark_spark import generate_command, prove_command, verify_command
 from clonos_py.cli.options import resolved, setting_options
 
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)")
 _DEMO = (
     "Nexmark query 8, new people who sell, over {events:,} events in {seconds:.0f} s.\n"
     "On the way its tasks are killed: {kills}. Nobody restarts the job."
 )
 _SINKS = ("files", "digest", "blackhole")
-
-
-class Count(click.ParamType[int]):
-    """A number of events, such as 5M or 500k."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = _NUMBER.fullmatch(value)
-        count = round(float(match[1]) * _UNITS[match[2]]) if match else 0
-        if count < 1:
-            self.fail(f"{value!r} is no number of events: write it as 500000, 500k or 5M", param, ctx)
-        return count
 
 
 @click.group()
@@ -48,7 +33,16 @@ def _run(query: str, **given: Any) -> None:
     from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
     from clonos_py.observe.console import watch
 
-    order = Order(query, given["events"], given["rate"], given["event_rate"], SinkKind(given["sink"]), given["out"])
+    order = Order(
+        query,
+        given["events"],
+        given["rate"],
+        given["event_rate"],
+        SinkKind(given["sink"]),
+        given["out"],
+        model=model_of(given),
+        events_from=given["events_from"],
+    )
     settings = resolved({}, given)
     with watch(f"nexmark-{query}") as listener:
         made = run_query(order, settings, listener)
@@ -111,11 +105,12 @@ nexmark.add_command(
         params=[
             click.Argument(["query"]),
             click.Option(["--events"], type=Count(), default="10M", show_default=True, help="How many events."),
-            click.Option(["--rate"], type=Count(), help="Events per second; as fast as possible without."),
             click.Option(
-                ["--event-rate"], type=Count(), default="500k", show_default=True,
-                help="Events that share a second of event time.",
+                ["--events-from"], type=_PATH, metavar="DIR",
+                help="Replays what clonos nexmark generate wrote, instead of making events.",
             ),
+            click.Option(["--rate"], type=Count(), help="Events per second; as fast as possible without."),
+            *events_options(),
             click.Option(
                 ["--sink"], type=click.Choice(_SINKS), default="blackhole", show_default=True,
                 help="Parquet files in --out, a digest of all rows, or nothing.",
@@ -133,6 +128,7 @@ nexmark.add_command(
           clonos nexmark run q0 --events 50M --parallelism 2 --runtime local
           clonos nexmark run q8 --events 5M --rate 500k --kill 'join[0]@3s' --report report.json
           clonos nexmark run q5 --sink files --out results --guarantee at-least-once
+          clonos nexmark run q5 --events-from events/ --rate 1M
         """,
     )
 )  # fmt: skip
@@ -155,5 +151,9 @@ nexmark.add_command(
         """,
     )
 )
+
+nexmark.add_command(generate_command)
+nexmark.add_command(verify_command)
+nexmark.add_command(prove_command)
 
 command = nexmark

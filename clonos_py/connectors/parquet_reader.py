@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from clonos_py.columns.views import concat
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
 from clonos_py.connectors.partitions import Piece
 from clonos_py.model.errors import SourceError
@@ -58,6 +59,29 @@ class ParquetPartition:
             self._close()
         checksum = xxhash.xxh3_64_intdigest(f"{self._footer} {start} {stop}".encode()) >> 1
         return Piece(stop, rows, checksum, stop == total)
+
+    def range(self, start: int, stop: int) -> pa.RecordBatch:
+        """Rows [start, stop), also of several row groups."""
+        if stop > self.rows:
+            raise self._shrunk(stop)
+        pieces = []
+        with named_errors(self.name):
+            while start < stop:
+                end = min(self._group_starts[bisect_right(self._group_starts, start)], stop)
+                pieces.append(self._rows(start, end))
+                start = end
+        return concat(pieces)
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self._opened().metadata.num_rows
+
+    @property
+    def footer(self) -> int:
+        """The checksum of the file's footer."""
+        self._opened()
+        return self._footer
 
     def _shrunk(self, expected: int) -> SourceError:
         total = self._opened().metadata.num_rows

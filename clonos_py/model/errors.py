@@ -102,3 +102,9 @@ class ClusterError(ClonosError):
     """Ray is absent, cannot be reached or starts nothing, a job's name is in use, or a port is taken."""
 
     remedy = Remedy.STOP_JOB
+
+
+class SparkError(ClonosError):
+    """Spark or the Java that it needs is absent, or a job on it failed."""
+
+    remedy = Remedy.FIX_INPUT

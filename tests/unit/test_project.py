@@ -61,6 +61,8 @@ def test_folders_at_the_top_cannot_be_imported_under_their_bare_name(folder: str
         ("clonos_py/task/bad.py", "clonos_py.operators", "The protocol core knows"),
         ("clonos_py/dsl/bad.py", "clonos_py.runtime", "Defining and planning a job"),
         ("clonos_py/connectors/bad.py", "clonos_py.job", "Connectors know"),
+        ("clonos_py/runtime/bad.py", "clonos_py.spark", "Spark is known to its own room"),
+        ("bench/bad.py", "pyspark", "Spark is known to its own room"),
     ],
 )
 def test_an_import_against_the_direction_is_found(project: Path, module: str, imported: str, contract: str) -> None:
@@ -118,6 +120,7 @@ def test_the_wheel_holds_the_linked_folders_inside_the_package_only(tmp_path: Pa
     assert result.returncode == 0, result.stderr
     with zipfile.ZipFile(tmp_path / result.stdout.strip().splitlines()[-1]) as wheel:
         names = wheel.namelist()
+    assert "clonos_py/spark/nexmark/q22.sql" in names
     tops = {name.split("/")[0] for name in names}
     assert {f"clonos_py/{folder}/__init__.py" for folder in TOP_FOLDERS} <= set(names)
     assert len(tops) == 2

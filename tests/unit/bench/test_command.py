@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
+from clonos_py.cli.counts import Count
 from clonos_py.cli.main import invoke
-from clonos_py.cli.nexmark import Count
 
 
 @pytest.mark.parametrize(("written", "count"), [("5M", 5_000_000), ("1.5k", 1_500), ("7", 7), ("2G", 2_000_000_000)])
@@ -46,7 +46,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert told.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["run", "demo"])
+@pytest.mark.parametrize("command", ["run", "demo", "generate", "verify", "prove"])
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["nexmark", command, "--help"]) == 0
     assert f"clonos nexmark {command}" in capsys.readouterr().out

@@ -19,8 +19,6 @@ from clonos_py.bench.nexmark.generator import (
     PERSON,
     Events,
     Generator,
-    counts,
-    part,
 )
 from clonos_py.bench.nexmark.words import words
 
@@ -28,9 +26,12 @@ GENERATOR = Generator(seed=7)
 
 
 def test_of_fifty_events_one_is_a_person_three_are_auctions_the_rest_bids() -> None:
-    assert counts(50) == (1, 3, 46)
+    assert GENERATOR.counts(50) == (1, 3, 46)
     assert [rows.num_rows for rows in GENERATOR.block(3)] == [1_000, 3_000, 46_000]
-    kinds = [tuple(after - before for before, after in zip(counts(n), counts(n + 1), strict=True)) for n in range(50)]
+    kinds = [
+        tuple(after - before for before, after in zip(GENERATOR.counts(n), GENERATOR.counts(n + 1), strict=True))
+        for n in range(50)
+    ]
     assert kinds == [(1, 0, 0)] + [(0, 1, 0)] * 3 + [(0, 0, 1)] * 46
 
 
@@ -62,7 +63,9 @@ def test_a_range_is_the_same_whole_or_in_two_pieces(start: int, size: int, at: i
     stop, cut = start + size, start + at % (size + 1)
     whole = _joined(GENERATOR, (start, stop))
     assert whole == _joined(Generator(seed=7), (start, cut), (cut, stop))
-    assert [table.num_rows for table in whole] == [b - a for a, b in zip(counts(start), counts(stop), strict=True)]
+    assert [table.num_rows for table in whole] == [
+        b - a for a, b in zip(GENERATOR.counts(start), GENERATOR.counts(stop), strict=True)
+    ]
 
 
 def test_another_seed_gives_other_events() -> None:
@@ -142,7 +145,7 @@ def test_random_words_have_no_visible_bias_in_any_bit() -> None:
 
 def test_a_part_of_a_block_is_counted_from_its_beginning() -> None:
     block = GENERATOR.block(2)
-    piece = part(block, 49, 104)
+    piece = GENERATOR.part(block, 49, 104)
     assert piece.person == block.person.slice(1, 2)
     assert piece.auction == block.auction.slice(3, 6)
     assert piece.bid == block.bid.slice(45, 47)

@@ -21,7 +21,7 @@ def test_the_digest_is_the_same_at_any_parallelism_and_seeds_differ() -> None:
         run_query(order, _settings(parallelism=p, seed=s))["output"] for p, s in ((1, 3), (2, 3), (2, 4))
     )
     assert one == two
-    assert one["rows"] == len(oracle.expected("q2", order.source(_settings(seed=3))))
+    assert one["rows"] == len(oracle.expected("q2", order.source(_settings(seed=3)).origin))
     assert one["digest"] != other["digest"]
 
 
@@ -35,7 +35,7 @@ def test_results_in_files_are_verified_against_the_independent_computation(tmp_p
 
 def test_every_task_has_as_many_partitions_as_any_other() -> None:
     for parallelism in (1, 2, 3, 5, 8, 9):
-        partitions = Order("q0", 10_000_000).source(_settings(parallelism=parallelism)).partitions
+        partitions = Order("q0", 10_000_000).source(_settings(parallelism=parallelism)).origin.partitions
         assert partitions >= 8
         assert partitions % parallelism == 0
 

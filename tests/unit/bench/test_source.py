@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import pyarrow as pa
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from clonos_py.bench.nexmark.generator import AUCTION, BID, BLOCK_EVENTS, PERSON, Generator
 from clonos_py.bench.nexmark.schedule import Place
-from clonos_py.bench.nexmark.source import NexmarkReader, NexmarkSource
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.bench.nexmark.stripe_reader import StripeReader
 from clonos_py.model.errors import SettingError, SourceError
 from clonos_py.model.operators import End, Read, Wait
 
@@ -115,6 +117,14 @@ def test_a_paced_reader_that_was_away_catches_up_with_the_schedule() -> None:
         assert sum(read.events for read in before) + at_once == pytest.approx(50_000, rel=0.02)
 
 
+def test_who_catches_up_reads_so_little_at_once_that_no_part_of_the_delay_goes_without_a_marker() -> None:
+    reader = _reader(NexmarkSource(events=1_000_000, rate=10_000))
+    reader.poll(NOW)
+    due_us = [read.due_us for read in _due(reader, now=NOW + 5_000_000)]
+    assert max(later - earlier for earlier, later in itertools.pairwise(due_us)) <= 100_000
+    assert due_us[-1] - due_us[0] >= 4_800_000
+
+
 def test_the_schedule_begins_with_the_first_poll_and_is_alike_for_all_tasks() -> None:
     source = NexmarkSource(events=100_000, rate=10_000)
     answers = [_reader(source, index, 2).poll(NOW - 3_000 * index) for index in range(2)]
@@ -135,7 +145,7 @@ def test_a_definition_survives_pickling() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"events": 0}, {"events": 5, "rate": -1.0}, {"events": 5, "event_rate": 0}])
-def test_a_value_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+def test_a_value_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="needs more than 0"):
         NexmarkSource(**wrong)
 
@@ -146,27 +156,27 @@ def _reader(
     parallelism: int = 1,
     read_rows: int | None = None,
     columns: tuple[tuple[str, ...] | None, ...] = ALL,
-) -> NexmarkReader:
+) -> StripeReader:
     reader = source.create(columns, read_rows)
     reader.open(index, parallelism)
     reader.seek({})
     return reader
 
 
-def _drain(reader: NexmarkReader) -> list[Read]:
+def _drain(reader: StripeReader) -> list[Read]:
     return _due(reader, now=0)
 
 
-def _due(reader: NexmarkReader, now: int) -> list[Read]:
+def _due(reader: StripeReader, now: int) -> list[Read]:
     return list(_polls(reader, now))
 
 
-def _polls(reader: NexmarkReader, now: int) -> Iterator[Read]:
+def _polls(reader: StripeReader, now: int) -> Iterator[Read]:
     while isinstance(read := reader.poll(now), Read):
         yield read
 
 
-def _at_pace(reader: NexmarkReader, now: int) -> list[tuple[int, Read]]:
+def _at_pace(reader: StripeReader, now: int) -> list[tuple[int, Read]]:
     """Polls as a task would: at once after a read, else when the source said."""
     reads = []
     while not isinstance(answer := reader.poll(now), End):

@@ -1,0 +1,40 @@
+"""Numbers of events and lists as one writes them on a command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMG]?)")
+
+
+class Count(click.ParamType[int]):
+    """A number of events, such as 5M or 500k."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _NUMBER.fullmatch(value)
+        count = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+        if count < 1:
+            self.fail(f"{value!r} is no number of events: write it as 500000, 500k or 5M", param, ctx)
+        return count
+
+
+class Words(click.ParamType[list[str]]):
+    """Several values with commas between them."""
+
+    name = "A,B,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        if isinstance(value, list):
+            return value
+        words = [word.strip() for word in value.split(",")]
+        if not all(words) or len(set(words)) < len(words):
+            self.fail(f"{value!r} is no list: write different values with commas between them", param, ctx)
+        return words

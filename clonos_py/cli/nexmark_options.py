@@ -1,0 +1,77 @@
+"""What the commands of ``clonos nexmark`` have in common: which events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clonos_py.cli.counts import Count
+
+_MODEL_HELP = {
+    "person_proportion": "People in each cycle of events.",
+    "auction_proportion": "Auctions in each cycle.",
+    "bid_proportion": "Bids in each cycle.",
+    "hot_auction_ratio": "All but one of so many bids are for the hot auction.",
+    "hot_seller_ratio": "All but one of so many auctions are by the hot seller.",
+    "hot_bidder_ratio": "All but one of so many bids are by the hot bidder.",
+    "skew": "The chance to be hot, 0 to 1, instead of the three ratios.",
+    "active_people": "So many people bid and sell at a time.",
+    "open_auctions": "So many auctions are open at a time.",
+    "person_bytes": "Mean size of a person.",
+    "auction_bytes": "Mean size of an auction.",
+    "bid_bytes": "Mean size of a bid, channel and page not counted.",
+    "out_of_order_group": "Within so many events their order is mixed.",
+    "next_event_rate": "The event rate changes to this one and back.",
+    "rate_shape": "How: in two steps, or in ten along a wave.",
+    "rate_period_s": "Within so many seconds of event time.",
+}
+
+
+class Events(click.ParamType["int | Path"]):
+    """A folder of events, or how many to make."""
+
+    name = "DIR|N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | Path:
+        if isinstance(value, int | Path):
+            return value
+        try:
+            return Count().convert(value, param, ctx)
+        except click.BadParameter:
+            return Path(value)
+
+
+def events_options(**defaults: object) -> list[click.Option]:
+    """Which events: those of the generator's options that are no part of a run's settings. ``defaults`` replaces
+    some of the official values."""
+    from clonos_py.bench.nexmark.model import OFFICIAL, RATE_SHAPES
+
+    rate = click.Option(
+        ["--event-rate"], type=Count(), default=defaults.get("event_rate", 500_000), show_default=True,
+        help="Events that share a second of event time.",
+    )  # fmt: skip
+    official = {field.name: getattr(OFFICIAL, field.name) for field in fields(OFFICIAL)}
+    return [rate, *(_model_option(name, defaults.get(name, value), RATE_SHAPES) for name, value in official.items())]
+
+
+def _model_option(name: str, default: object, shapes: tuple[str, ...]) -> click.Option:
+    kind: click.ParamType[Any] = Count()
+    if name == "rate_shape":
+        kind = click.Choice(shapes)
+    elif name == "skew":
+        kind = click.FLOAT
+    return click.Option(
+        [f"--{name.replace('_', '-')}", name], type=kind, default=default, show_default=default is not None,
+        help=_MODEL_HELP[name],
+    )  # fmt: skip
+
+
+def model_of(given: Mapping[str, Any]) -> Any:
+    """The model that the options say. Raises SettingError."""
+    from clonos_py.bench.nexmark.model import Model
+
+    return Model(**{name: given[name] for name in _MODEL_HELP})

@@ -1,0 +1,55 @@
+"""What every Nexmark query must answer, computed by Spark: one SQL text per query, beside this module in ``nexmark/``.
+
+Columns are those of the official sink tables, in their order. Updating queries are given by their final state.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clonos_py.bench.nexmark.description import described, read_description
+from clonos_py.bench.nexmark.generator import KINDS
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.model.errors import SettingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERIES = tuple(f"q{number}" for number in range(23))
+
+_SIDE_INPUT = "SELECT id AS key, cast(id AS string) AS value FROM range(10000)"
+
+
+def answer(spark: SparkSession, query: str) -> DataFrame:
+    """The rows of a query over the views person, auction and bid. Raises SettingError for one that there is not."""
+    return spark.sql(sql(query))
+
+
+def sql(query: str) -> str:
+    """The text of a query."""
+    if query not in QUERIES:
+        raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join(QUERIES)}")
+    return files("clonos_py.spark").joinpath(f"nexmark/{query}.sql").read_text(encoding="utf-8")
+
+
+def view_files(spark: SparkSession, folder: Path) -> None:
+    """Makes views of events that were written to files. Raises SourceError where there are none."""
+    read_description(folder)
+    for kind in KINDS:
+        spark.read.parquet(str(folder / kind)).createOrReplaceTempView(kind)
+    _view_side_input(spark)
+
+
+def view_generated(spark: SparkSession, source: NexmarkSource) -> None:
+    """Makes views of the events of a source, made while they are read."""
+    options = {name: str(value) for name, value in described(source).items() if value is not None}
+    for kind in KINDS:
+        spark.read.format("nexmark").options(**options, kind=kind).load().createOrReplaceTempView(kind)
+    _view_side_input(spark)
+
+
+def _view_side_input(spark: SparkSession) -> None:
+    """What query 13 joins with: every remainder of 10,000, and its digits."""
+    spark.sql(_SIDE_INPUT).createOrReplaceTempView("side_input")

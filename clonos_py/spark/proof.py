@@ -1,0 +1,87 @@
+"""Every query against Spark, over several seeds and parallelisms, each with nobody killed and with a task killed."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from clonos_py.bench.digests import Case
+from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.dsl.settings import Runtime, Settings
+from clonos_py.dsl.values import Kill
+from clonos_py.spark.generate import generate
+from clonos_py.spark.session import session
+from clonos_py.spark.verify import verify
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a query."""
+
+    query: str
+    seed: int
+    parallelism: int
+    killed: bool
+
+    @property
+    def victim(self) -> str:
+        return Case(self.query, self.parallelism, Runtime.RAY).victim
+
+    def __str__(self) -> str:
+        harm = f"{self.victim} killed" if self.killed else "nobody killed"
+        return f"{self.query:<4} seed {self.seed}  parallelism {self.parallelism}  {harm:<24}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``lines`` tell it; the first one stands behind the trial's name."""
+
+    right: bool
+    lines: tuple[str, ...]
+
+
+def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[int]) -> Iterator[Trial]:
+    """Seed by seed, since each has its events."""
+    for seed, query, parallelism, killed in itertools.product(seeds, queries, parallelisms, (False, True)):
+        yield Trial(query, seed, parallelism, killed)
+
+
+def prove(
+    wanted: Sequence[Trial], source: NexmarkSource, settings: Settings, master: str | None = None
+) -> Iterator[tuple[Trial, Verdict]]:
+    """Runs them all over events like those of ``source``, at its rate; events of a seed are written once."""
+    with ExitStack() as stack:
+        stack.enter_context(session("nexmark prove", master))
+        if settings.runtime is Runtime.RAY:
+            from clonos_py.runtime.ray.cluster import connected
+
+            stack.enter_context(connected(settings.address))  # one Ray for all runs
+        for seed, of_seed in itertools.groupby(wanted, key=lambda trial: trial.seed):
+            with tempfile.TemporaryDirectory(prefix="clonos-proof-") as folder:
+                events = Path(folder) / "events"
+                generate(replace(source, seed=seed), events)
+                for number, trial in enumerate(of_seed):
+                    yield trial, _tried(trial, source, events, Path(folder) / f"results-{number}", settings)
+
+
+def _tried(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> Verdict:
+    kills = (_kill(trial, source),) if trial.killed else ()
+    rate = source.rate if trial.killed else None
+    order = Order(trial.query, source.events, rate, sink=SinkKind.FILES, out=out, events_from=events)
+    made = run_query(order, replace(settings, parallelism=trial.parallelism, kills=kills))
+    comparison = verify(trial.query, events, out)
+    if len(made["failures"]) < len(kills):
+        return Verdict(False, ("nobody could be killed: proves nothing",))
+    return Verdict(comparison.identical, tuple(comparison.lines(trial.query)))
+
+
+def _kill(trial: Trial, source: NexmarkSource) -> Kill:
+    """Half-way."""
+    operator, _, index = trial.victim.removesuffix("]").partition("[")
+    seconds = source.events / source.rate if source.rate else 1.0
+    return Kill(operator, int(index), round(seconds * 500_000))

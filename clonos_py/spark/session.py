@@ -1,0 +1,156 @@
+"""A Spark session: local by default, any cluster by its master. Quiet, in UTC, with the project's data sources."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from clonos_py.model.errors import SparkError
+from clonos_py.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+
+_REFRESH_S = 0.25
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.ui.enabled": "false",
+}
+_LOCAL_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+@contextmanager
+def session(name: str, master: str | None = None) -> Iterator[SparkSession]:
+    """A session for as long as the block lasts; where one is at work already, that one.
+
+    Raises SparkError without pyspark, without Java, and where Spark does not start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkError("this needs pyspark: pip install 'clonos-py[spark]'") from error
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    with tempfile.NamedTemporaryFile(prefix="clonos-spark-", suffix=".log", delete=False) as log:
+        context = _context(_configured(name, master or LOCAL), log.fileno(), log.name)
+    try:
+        spark = SparkSession(context)
+        _register_sources(spark)
+        yield spark
+    finally:
+        context.stop()
+        _end_java()
+    os.unlink(log.name)
+
+
+def _end_java() -> None:
+    """The Java process ends with its input; another session starts another one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    if gateway.proc is not None:
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def _configured(name: str, master: str) -> SparkConf:
+    from pyspark import SparkConf
+
+    conf = SparkConf(loadDefaults=False).setAppName(f"clonos {name}").setMaster(master)
+    local = {**_LOCAL_SETTINGS, "spark.pyspark.python": sys.executable}
+    for key, value in {**_SETTINGS, **(local if master.startswith("local") else {})}.items():
+        conf.set(key, value)
+    return conf
+
+
+def _context(conf: SparkConf, log: int, log_name: str) -> SparkContext:
+    """What Java writes on the way goes into a log: errors come as exceptions anyway."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ["JAVA_HOME"] = java_home(os.environ)
+    try:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        return SparkContext(conf=conf, gateway=gateway)
+    except (*_spark_errors(), OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise SparkError(
+            f"Spark does not start with master {conf.get('spark.master')}: {reason} (see {log_name})"
+        ) from error
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
+def _register_sources(spark: SparkSession) -> None:
+    from clonos_py.spark.sources import NexmarkDataSource, SyntheticDataSource
+
+    spark.dataSource.register(NexmarkDataSource)
+    spark.dataSource.register(SyntheticDataSource)
+
+
+@contextmanager
+def named_errors(what: str) -> Iterator[None]:
+    """Turns what Spark raises into one line."""
+    try:
+        yield
+    except _spark_errors() as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = next((line for line in lines if "clonos_py.model.errors" in line), lines[0] if lines else repr(error))
+        raise SparkError(f"{what}: {told.rpartition('clonos_py.model.errors.')[2]}") from error
+
+
+@contextmanager
+def shown(spark: SparkSession, what: str) -> Iterator[None]:
+    """Shows on a terminal how far the jobs of the block are; nothing in a pipe."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.completed}/{task.total} tasks"), TimeElapsedColumn())
+    done = threading.Event()
+    with Progress(*columns, console=console, transient=True) as progress:
+        watcher = threading.Thread(target=_watch, args=(spark, progress, done), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _watch(spark: SparkSession, progress: Progress, done: threading.Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    task = progress.add_task("", total=None)
+    while not done.wait(_REFRESH_S):
+        stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
+        if stages:
+            completed, total = sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
+            progress.update(task, completed=completed, total=total)

@@ -1,0 +1,164 @@
+"""Compares what a query left with what Spark answers: as multisets, every digit and microsecond of every row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.model.errors import SparkError
+from clonos_py.spark.oracle import answer, sql, view_files, view_generated
+from clonos_py.spark.session import named_errors, session, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+SHOWN_ROWS = 10
+
+_FORMATS = (".parquet", ".jsonl", ".csv")
+_MOST_DIGITS = 38
+_TOTALS = {"q12": ("bidder", "bid_count")}
+"""Queries of whose results only the sums are certain: by what, and of what."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``missing`` and ``surplus`` count rows; the first ones are given as text."""
+
+    rows: int
+    missing: int
+    surplus: int
+    first_missing: tuple[str, ...] = ()
+    first_surplus: tuple[str, ...] = ()
+
+    @property
+    def identical(self) -> bool:
+        return not self.missing and not self.surplus
+
+    def lines(self, query: str) -> Iterator[str]:
+        """For people."""
+        if self.identical:
+            yield f"{query}: identical, all {self.rows:,} rows"
+            return
+        yield f"{query}: DIFFERENT, of {self.rows:,} rows {self.missing:,} are missing, {self.surplus:,} are too many"
+        for title, sign, rows in (("missing", "-", self.first_missing), ("too many", "+", self.first_surplus)):
+            if rows:
+                yield f"first {len(rows)} {title}:"
+                yield from (f"  {sign} {row}" for row in rows)
+
+
+def verify(query: str, events: NexmarkSource | Path, results: Path, master: str | None = None) -> Comparison:
+    """``events``: a folder of them, or the source that makes them. Raises SparkError without anything to compare."""
+    sql(query)
+    if not results.is_dir():
+        raise SparkError(f"{results} is no folder of results: give the one that clonos nexmark run wrote with --out")
+    with session("nexmark verify", master) as spark, named_errors(f"{query} cannot be verified"):
+        if isinstance(events, Path):
+            view_files(spark, events)
+        else:
+            view_generated(spark, events)
+        expected = answer(spark, query)
+        with shown(spark, f"verifying {query}"):
+            return compare(expected, _summed(query, found_rows(spark, results, expected)))
+
+
+def compare(expected: DataFrame, found: DataFrame) -> Comparison:
+    """In one pass over both. Raises SparkError if their columns cannot be compared."""
+    from pyspark.sql import functions as f
+
+    expected, found = _aligned(expected, found)
+    sides = expected.withColumn("__side", f.lit(1)).unionAll(found.withColumn("__side", f.lit(-1)))
+    balance = sides.groupBy(*expected.columns).agg(
+        f.sum("__side").alias("__more"), f.sum(f.greatest("__side", f.lit(0))).alias("__rows")
+    )
+    more, less = f.greatest("__more", f.lit(0)), f.greatest(-f.col("__more"), f.lit(0))
+    totals = balance.agg(f.sum("__rows"), f.sum(more), f.sum(less)).collect()[0]
+    rows, missing, surplus = (int(total or 0) for total in totals)
+    first_missing = _first(balance, f.col("__more") > 0, expected.columns) if missing else ()
+    first_surplus = _first(balance, f.col("__more") < 0, expected.columns) if surplus else ()
+    return Comparison(rows, missing, surplus, first_missing, first_surplus)
+
+
+def _first(balance: DataFrame, wanted: Any, columns: list[str]) -> tuple[str, ...]:
+    rows = balance.where(wanted).orderBy(*columns).limit(SHOWN_ROWS).collect()
+    return tuple(_told({name: row[name] for name in columns}, abs(row["__more"])) for row in rows)
+
+
+def _told(row: dict[str, Any], times: int) -> str:
+    return ", ".join(f"{name}={value}" for name, value in row.items()) + (f"  ({times} times)" if times > 1 else "")
+
+
+def found_rows(spark: SparkSession, folder: Path, expected: DataFrame) -> DataFrame:
+    """The rows of a folder of results, also of folders within it that are named ``column=value``. Text becomes what
+    is expected. Raises SparkError for files of several formats, or of none that is known."""
+    paths = sorted(str(path) for path in _visible(folder))
+    kinds = {os.path.splitext(path)[1] for path in paths}
+    if len(kinds) > 1 or not kinds <= set(_FORMATS):
+        raise SparkError(
+            f"{folder} holds {', '.join(sorted(kinds))}: results are files of one of {', '.join(_FORMATS)}"
+        )
+    if not paths:
+        return spark.createDataFrame([], expected.schema)
+    read = spark.read.option("basePath", str(folder))
+    match kinds.pop():
+        case ".parquet":
+            return read.parquet(*paths)
+        case ".csv":
+            return read.option("header", True).option("multiLine", True).csv(paths)
+        case _:
+            names = list(msgspec.json.decode(Path(paths[0]).read_bytes().partition(b"\n")[0]))
+            return read.schema(", ".join(f"`{name}` STRING" for name in names)).json(paths)
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden and path.stat().st_size:
+            yield path
+
+
+def _summed(query: str, found: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    if query not in _TOTALS:
+        return found
+    by, amount = _TOTALS[query]
+    return found.groupBy(by).agg(f.sum(amount).cast("bigint").alias(amount))
+
+
+def _aligned(expected: DataFrame, found: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Both with the names of the expected columns, whose order counts, and with equal types. Text that is no value of
+    its column becomes null, which no expected row has."""
+    from pyspark.sql import functions as f
+
+    if len(expected.columns) != len(found.columns):
+        raise SparkError(
+            f"the results have columns {', '.join(found.columns)}; expected were {', '.join(expected.columns)}"
+        )
+    wide_expected, wide_found = [], []
+    for wanted, given in zip(expected.schema.fields, found.schema.fields, strict=True):
+        common = _common(wanted.name, wanted.dataType, given.dataType)
+        wide_expected.append(f.col(wanted.name).cast(common).alias(wanted.name))
+        wide_found.append(f.col(given.name).try_cast(common).alias(wanted.name))
+    return expected.select(*wide_expected), found.select(*wide_found)
+
+
+def _common(name: str, wanted: DataType, given: DataType) -> DataType:
+    """The type to compare in: no digit of either gets lost."""
+    from pyspark.sql.types import DecimalType, IntegralType, LongType, StringType
+
+    numbers = (DecimalType, IntegralType)
+    if isinstance(wanted, IntegralType) and isinstance(given, IntegralType):
+        return LongType()
+    if isinstance(wanted, numbers) and isinstance(given, numbers):
+        scales = [kind.scale for kind in (wanted, given) if isinstance(kind, DecimalType)]
+        return DecimalType(_MOST_DIGITS, max(scales))
+    if wanted == given or isinstance(given, StringType):
+        return wanted
+    raise SparkError(f"column {name!r} of the results is {given.simpleString()}, expected was {wanted.simpleString()}")
