@@ -22,7 +22,7 @@ from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, sche
 from clonos_py.bench.peers.ours import Clonos
 from clonos_py.bench.peers.queries import QUERIES, check
 from clonos_py.bench.tables import show
-from clonos_py.cli.nexmark import Count
+from clonos_py.cli.counts import Count
 from clonos_py.model.errors import SettingError
 
 _SEED = 1
@@ -81,8 +81,8 @@ def _measure(
     terms: Terms,
     report: Path | None,
 ) -> None:
-    for dataset in {dataset_of(query, *sets) for query in queries}:
-        dataset.write(lambda events, folder=dataset.folder: told(f"{folder}: {events:,} events"))
+    for dataset in dict.fromkeys(dataset_of(query, *sets) for query in queries):
+        dataset.write(told)
     for made in measured(list(schedule(queries, chosen, turns)), chosen, sets, terms, told):
         if report is not None:
             text = json.dumps({**_about(sets[0], turns, terms), **made.plain()}, indent=2)
@@ -94,7 +94,7 @@ def _measure(
 
 
 def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, terms: Terms) -> None:
-    dataset.write(lambda _: None)
+    dataset.write(told)
     verdicts: list[verifying.Verdict] = []
     for engine in chosen:
         able = tuple(query for query in queries if query in engine.queries and query not in verifying.LEFT_OUT)

@@ -53,8 +53,8 @@ class Dataset:
         """How many events were read, if so many rows of these kinds were."""
         return sum(rows.values()) * sum(CYCLE_ROWS.values()) // sum(CYCLE_ROWS[kind] for kind in rows)
 
-    def write(self, told: Callable[[int], None]) -> None:
-        """Writes what is not there yet, and tells after each stripe how many events are."""
+    def write(self, told: Callable[[str], None]) -> None:
+        """Writes what is not there yet, and tells after each stripe how many events are there."""
         if self._is_there():
             return
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -72,7 +72,7 @@ class Dataset:
         except SourceError:
             return False
 
-    def _write_partition(self, partition: int, written: int, told: Callable[[int], None]) -> int:
+    def _write_partition(self, partition: int, written: int, told: Callable[[str], None]) -> int:
         columns = tuple(None if kind in self.kinds else () for kind in KINDS)
         reader = self.source.create(columns)
         reader.open(partition, self.source.partitions)
@@ -83,7 +83,7 @@ class Dataset:
                     if kind in files and rows is not None:
                         files[kind].add(rows)
                 written += read.events or 0
-                told(written)
+                told(f"{self.folder}: {written:,} events")
         return written
 
     def _file(self, kind: str, partition: int) -> _GroupedFile:

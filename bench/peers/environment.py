@@ -63,8 +63,8 @@ class Environment:
         for jar in self.jars:
             told(f"fetching {jar}")
             _run("mvn", "-q", "-B", _COPY, f"-Dartifact={jar}", f"-DoutputDirectory={library}")
-        for jar in (self.flink_home / "opt").glob("flink-python-*.jar"):
-            shutil.copy(jar, library)
+        for functions in (self.flink_home / "opt").glob("flink-python-*.jar"):
+            shutil.copy(functions, library)
         classes = self.folder / "classes"
         _run("javac", "--release", "17", "-cp", f"{library}/*", "-d", str(classes), *map(str, _JAVA.glob("*.java")))
         shutil.make_archive(str(library / "nexmark-functions"), "zip", classes)

@@ -152,7 +152,7 @@ def read_samples(running: Cluster, job: str, dataset: Dataset, query: str, terms
         rows = source_rows(running, job, found["vertices"], queries.kinds_read(query))
         now = time.monotonic()
         yield Sample(int(now * 1e6), dataset.events_of(rows))
-        if began is None and sum(rows.values()):
+        if began is None and any(rows.values()):
             began = now
         if found["state"] == "FAILED":
             raise SettingError(f"Flink could not run {query}: {root_cause(running, job)}")
