@@ -140,7 +140,8 @@ class Flink:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
             said = [line for line in ended.stderr.splitlines() if "Exception" in line or "Error" in line]
-            raise SettingError(f"Flink refuses a query: {' / '.join(said[-2:]) or ended.stderr[-200:]}")
+            at = ended.stdout.split()[-1:]
+            raise SettingError(f"Flink refuses {' / '.join([*at, *said[-2:]]) or 'to say what is wrong'}")
         return ended.stdout
 
 

@@ -41,6 +41,7 @@ def main(order: dict[str, Any]) -> None:
         add_python_functions(tables)
     if "collect" in order:
         for name, query in order["collect"].items():
+            print(name, flush=True)
             collect(tables, query, Path(order["out"]) / f"{name}.parquet")
         return
     job = tables.sql_query(order["query"]).execute_insert(descriptor(order["sink"])).get_job_client()
