@@ -97,7 +97,7 @@ def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, te
     dataset.write(told)
     verdicts: list[verifying.Verdict] = []
     for engine in chosen:
-        able = tuple(query for query in queries if query in engine.queries and query not in verifying.LEFT_OUT)
+        able = tuple(query for query in queries if query in engine.queries and query in verifying.ANSWERED)
         with tempfile.TemporaryDirectory(prefix="clonos-peers-") as out:
             if isinstance(engine, Clonos) or not able:
                 continue
