@@ -21,6 +21,7 @@ from clonos_py.bench.peers.flink import Flink, cluster_settings, table_settings
 from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, schedule
 from clonos_py.bench.peers.ours import Clonos
 from clonos_py.bench.peers.queries import QUERIES, check
+from clonos_py.bench.peers.rates import Comparison
 from clonos_py.bench.tables import show
 from clonos_py.cli.counts import Count
 from clonos_py.model.errors import SettingError
@@ -83,6 +84,7 @@ def _measure(
 ) -> None:
     for dataset in dict.fromkeys(dataset_of(query, *sets) for query in queries):
         dataset.write(told)
+    made = Comparison(tuple(engine.name for engine in chosen), {})
     for made in measured(list(schedule(queries, chosen, turns)), chosen, sets, terms, told):
         if report is not None:
             text = json.dumps({**_about(sets[0], turns, terms), **made.plain()}, indent=2)

@@ -85,8 +85,10 @@ def add_python_functions(tables: Any) -> None:
     def py_count_char(text: str, character: str) -> int:
         return text.count(character)
 
-    for function in (py_euros, py_is_123rd, py_is_local, py_count_char):
-        tables.create_temporary_function(function._name, function)
+    tables.create_temporary_function("py_euros", py_euros)
+    tables.create_temporary_function("py_is_123rd", py_is_123rd)
+    tables.create_temporary_function("py_is_local", py_is_local)
+    tables.create_temporary_function("py_count_char", py_count_char)
 
 
 if __name__ == "__main__":
