@@ -1,7 +1,8 @@
 """``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script.
 
 ``digests`` and ``soak`` give no figures: they compare what the queries answer on every driver, and what jobs have
-written after hundreds of failures. They and ``memory``, which writes gigabytes, are run by name only.
+written after hundreds of failures. They, ``memory``, which writes gigabytes, and ``peers``, which installs other
+engines, are run by name only.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import click
 
 from clonos_py.bench import determinants, digests, memory, overhead, recovery, sinks, soak, speed
+from clonos_py.bench.peers import command as peers
 
 _SCRIPTS = (speed.command, overhead.command, determinants.command, recovery.command, sinks.command)
 
 
-@click.group(invoke_without_command=True, commands=(*_SCRIPTS, digests.command, memory.command, soak.command))
+_BY_NAME = (digests.command, memory.command, peers.command, soak.command)
+
+
+@click.group(invoke_without_command=True, commands=(*_SCRIPTS, *_BY_NAME))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
     """Throughput, overhead, determinants and recovery of the Nexmark queries, and the latency of sinks."""

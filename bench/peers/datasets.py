@@ -1,0 +1,117 @@
+"""The files that all engines read: the generator's events as Parquet, a folder for each kind, a file for each task.
+
+Every file spans the whole time of the stream, in event-time order, and holds every n-th stripe of it: an engine whose
+tasks read one file of a kind each sees event time advance evenly. Times are timestamps of microseconds, so that no
+engine has to compute them.
+
+Queries about people and auctions only would be over before an engine is warm: for them there is a longer stream of
+which the bids were not written.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clonos_py.bench.nexmark.description import read_description, write_description
+from clonos_py.bench.nexmark.generator import KINDS, SCHEMAS
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.model.errors import SourceError
+from clonos_py.model.operators import Read
+
+CYCLE_ROWS = {"person": 1, "auction": 3, "bid": 46}
+"""Of every 50 events."""
+SIDE_INPUT_ROWS = 10_000
+_TIMES = ("date_time", "expires")
+_GROUP_ROWS = 500_000
+
+
+def file_schema(schema: pa.Schema) -> pa.Schema:
+    """With times as timestamps."""
+    return pa.schema([f.with_type(pa.timestamp("us")) if f.name in _TIMES else f for f in schema])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Events of a generator in a folder, of the kinds named."""
+
+    folder: Path
+    source: NexmarkSource
+    kinds: tuple[str, ...] = KINDS
+
+    @property
+    def side_input(self) -> Path:
+        return self.folder / "side_input.csv"
+
+    def events_of(self, rows: dict[str, int]) -> int:
+        """How many events were read, if so many rows of these kinds were."""
+        return sum(rows.values()) * sum(CYCLE_ROWS.values()) // sum(CYCLE_ROWS[kind] for kind in rows)
+
+    def write(self, told: Callable[[str], None]) -> None:
+        """Writes what is not there yet, and tells after each stripe how many events are there."""
+        if self._is_there():
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for kind in KINDS:
+            (self.folder / kind).mkdir(parents=True)
+        self.side_input.write_text("".join(f"{key},{key}\n" for key in range(SIDE_INPUT_ROWS)))
+        written = 0
+        for partition in range(self.source.partitions):
+            written = self._write_partition(partition, written, told)
+        write_description(self.folder, self.source)
+
+    def _is_there(self) -> bool:
+        try:
+            return read_description(self.folder) == self.source
+        except SourceError:
+            return False
+
+    def _write_partition(self, partition: int, written: int, told: Callable[[str], None]) -> int:
+        columns = tuple(None if kind in self.kinds else () for kind in KINDS)
+        reader = self.source.create(columns)
+        reader.open(partition, self.source.partitions)
+        with ExitStack() as stack:
+            files = {kind: stack.enter_context(self._file(kind, partition)) for kind in self.kinds}
+            while isinstance(read := reader.poll(0), Read):
+                for kind, rows in zip(KINDS, read.rows, strict=True):
+                    if kind in files and rows is not None:
+                        files[kind].add(rows)
+                written += read.events or 0
+                told(f"{self.folder}: {written:,} events")
+        return written
+
+    def _file(self, kind: str, partition: int) -> _GroupedFile:
+        schema = file_schema(SCHEMAS[KINDS.index(kind)])
+        return _GroupedFile(self.folder / kind / f"part-{partition:05}-0.parquet", schema)
+
+
+class _GroupedFile:
+    """Cuts row groups of one size from pieces of any."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._writer = pq.ParquetWriter(path, schema, compression="snappy")
+        self._pending: list[pa.RecordBatch] = []
+
+    def __enter__(self) -> _GroupedFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+        self._writer.close()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._pending.append(rows)
+        if sum(batch.num_rows for batch in self._pending) >= _GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending).cast(self._schema))
+            self._pending = []

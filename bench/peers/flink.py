@@ -1,0 +1,189 @@
+"""Flink SQL, and PyFlink with Python functions, on a session cluster of this machine.
+
+``settings`` are those of the official nexmark (mini-batches, split distinct aggregates) and what else makes Flink fast
+where all state fits into memory: objects reused, G1, state on the heap. Queries whose state grows with the stream have
+it in RocksDB with incremental checkpoints, as the official benchmark has it for all: on the heap every checkpoint would
+write everything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from clonos_py.bench.nexmark.report import Sample
+from clonos_py.bench.peers import queries
+from clonos_py.bench.peers.datasets import Dataset
+from clonos_py.bench.peers.engines import Terms
+from clonos_py.bench.peers.environment import Environment
+from clonos_py.bench.peers.flink_cluster import Cluster, cluster
+from clonos_py.bench.peers.rates import Rate, steady
+from clonos_py.model.errors import SettingError
+
+LATE = "'0.001' SECOND"
+"""A watermark says that nothing as early as itself will come: events of one millisecond stay together."""
+_JOB = Path(__file__).parent / "flink_job.py"
+_POLL_S = 0.5
+_COUNTER = re.compile(r"Source__(\w+?)(?:\[\d+\]|_\d+_)?\.numRecords(?:In|Out)")
+_ENDED = ("FINISHED", "CANCELED", "FAILED")
+
+
+def table_settings(dataset: Dataset, parallelism: int) -> dict[str, str]:
+    """What concerns queries, wherever they run."""
+    return {
+        "parallelism.default": str(parallelism),
+        "pipeline.global-job-parameters": f"side_input:{dataset.side_input.absolute()}",
+        "pipeline.object-reuse": "true",
+        "table.exec.mini-batch.enabled": "true",
+        "table.exec.mini-batch.allow-latency": "2 s",
+        "table.exec.mini-batch.size": "50000",
+        "table.optimizer.distinct-agg.split.enabled": "true",
+    }
+
+
+def cluster_settings(query: str, terms: Terms, folder: Path) -> dict[str, str]:
+    """What concerns processes, state and checkpoints."""
+    on_heap = not queries.keeps_everything(query)
+    return {
+        "env.java.opts.taskmanager": "-XX:+UseG1GC",
+        "execution.checkpointing.dir": (folder / "checkpoints").absolute().as_uri(),
+        "execution.checkpointing.incremental": "true",
+        "execution.checkpointing.interval": f"{terms.checkpoint_s} s",
+        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "io.tmp.dirs": str(folder / "tmp"),
+        "jobmanager.bind-host": "localhost",
+        "jobmanager.memory.process.size": "1600m",
+        "jobmanager.rpc.address": "localhost",
+        "metrics.fetcher.update-interval": "500 ms",
+        "rest.address": "localhost",
+        "rest.bind-address": "localhost",
+        "restart-strategy.type": "none",
+        "state.backend.type": "hashmap" if on_heap else "rocksdb",
+        "taskmanager.bind-host": "localhost",
+        "taskmanager.host": "localhost",
+        "taskmanager.memory.managed.fraction": "0.2" if on_heap else "0.5",
+        "taskmanager.memory.process.size": "8g",
+        "taskmanager.numberOfTaskSlots": str(terms.parallelism),
+    }
+
+
+@dataclass(frozen=True)
+class Flink:
+    """``python_functions``: what a query computes for each row is computed by Python functions."""
+
+    environment: Environment
+    python_functions: bool = False
+
+    @property
+    def name(self) -> str:
+        return "PyFlink functions" if self.python_functions else "Flink SQL"
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        return queries.PYTHON_QUERIES if self.python_functions else queries.QUERIES
+
+    def prepare(self, told: Callable[[str], None]) -> None:
+        self.environment.make(told)
+
+    def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
+        with tempfile.TemporaryDirectory(prefix="clonos-flink-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            settings = {**cluster_settings(query, terms, folder), "python.executable": str(self.environment.python)}
+            with cluster(self.environment, folder, settings) as running:
+                job = self._submitted(query, dataset, terms, running, folder)
+                samples = list(read_samples(running, job, dataset, query, terms))
+                checkpoints = running.get(f"/jobs/{job}/checkpoints")["counts"]["completed"]
+                if running.get(f"/jobs/{job}")["state"] not in _ENDED:
+                    running.cancel(job)
+            return steady(samples, terms.warm_up_s, checkpoints)
+
+    def collect(self, names: tuple[str, ...], dataset: Dataset, late: str, parallelism: int, out: Path) -> None:
+        """Runs queries to their end and leaves each one's result as ``out/NAME.parquet``."""
+        order = {
+            "config": {**table_settings(dataset, parallelism), "python.executable": str(self.environment.python)},
+            "statements": queries.statements(dataset, late),
+            "python_functions": self.python_functions,
+            "collect": {name: queries.select(name, self.python_functions) for name in names},
+            "out": str(out),
+        }
+        self._ordered(order, out)
+
+    def _submitted(self, query: str, dataset: Dataset, terms: Terms, running: Cluster, folder: Path) -> str:
+        remote = {
+            "execution.attached": "false",
+            "execution.target": "remote",
+            "python.executable": str(self.environment.python),
+            "rest.address": "localhost",
+            "rest.port": str(running.rest_port),
+        }
+        order = {
+            "config": {**table_settings(dataset, terms.parallelism), **remote},
+            "statements": queries.statements(dataset, LATE),
+            "python_functions": self.python_functions,
+            "query": queries.select(query, self.python_functions),
+            "sink": queries.sink(query, folder),
+        }
+        return self._ordered(order, folder).split()[-1]
+
+    def _ordered(self, order: dict[str, Any], folder: Path) -> str:
+        path = folder / "order.json"
+        path.write_text(json.dumps(order))
+        command = [str(self.environment.python), str(_JOB), str(path)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            said = [line for line in ended.stderr.splitlines() if "Exception" in line or "Error" in line]
+            at = ended.stdout.split()[-1:]
+            raise SettingError(f"Flink refuses {' / '.join([*at, *said[-2:]]) or 'to say what is wrong'}")
+        return ended.stdout
+
+
+def read_samples(running: Cluster, job: str, dataset: Dataset, query: str, terms: Terms) -> Iterator[Sample]:
+    """How many events the sources of a job have read, until the job ends or has been measured."""
+    began: float | None = None
+    while True:
+        found = running.get(f"/jobs/{job}")
+        rows = source_rows(running, job, found["vertices"], queries.kinds_read(query))
+        now = time.monotonic()
+        yield Sample(int(now * 1e6), dataset.events_of(rows))
+        if began is None and any(rows.values()):
+            began = now
+        if found["state"] == "FAILED":
+            raise SettingError(f"Flink could not run {query}: {root_cause(running, job)}")
+        if found["state"] in _ENDED or (began is not None and terms.over(now - began)):
+            return
+        time.sleep(_POLL_S)
+
+
+def source_rows(running: Cluster, job: str, vertices: list[dict[str, Any]], kinds: tuple[str, ...]) -> dict[str, int]:
+    """How many rows of each kind the sources have given out."""
+    found = dict.fromkeys(kinds, 0)
+    for vertex in vertices:
+        path = f"/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
+        by_metric = {metric["id"]: counted_kind(metric["id"], kinds) for metric in running.get(path)}
+        wanted = ",".join(quote(metric) for metric, kind in by_metric.items() if kind)
+        for metric in running.get(f"{path}?get={wanted}&agg=sum") if wanted else ():
+            kind = by_metric[metric["id"]]
+            if kind:
+                found[kind] = max(found[kind], int(metric["sum"]))
+    return found
+
+
+def root_cause(running: Cluster, job: str) -> str:
+    """The first line of what made a job fail."""
+    found = running.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
+    causes = [line for line in found[0]["stacktrace"].splitlines() if not line.startswith("\t")] if found else []
+    return causes[-1] if causes else "it does not say why"
+
+
+def counted_kind(metric: str, kinds: tuple[str, ...]) -> str | None:
+    """The kind of events whose source operator counts its rows with a metric: what it has read, or given out."""
+    found = _COUNTER.fullmatch(metric)
+    return found[1] if found and found[1] in kinds else None

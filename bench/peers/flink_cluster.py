@@ -1,0 +1,127 @@
+"""A Flink session cluster on this machine: one JobManager and one TaskManager with a slot for each parallel task.
+
+Both are started for one run and ended after it, so that no run finds another's warm code or garbage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clonos_py.bench.peers.environment import Environment
+from clonos_py.model.errors import SettingError
+
+_START_S, _STOP_S = 60.0, 10.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One that runs. ``log``: the folder of its logs."""
+
+    rest_port: int
+    log: Path
+
+    def get(self, path: str) -> Any:
+        """What its REST interface answers."""
+        with urllib.request.urlopen(f"http://localhost:{self.rest_port}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def cancel(self, job: str) -> None:
+        """Ends a job."""
+        request = urllib.request.Request(f"http://localhost:{self.rest_port}/jobs/{job}?mode=cancel", method="PATCH")
+        with urllib.request.urlopen(request, timeout=10):
+            pass
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@contextmanager
+def cluster(environment: Environment, folder: Path, settings: Mapping[str, str]) -> Iterator[Cluster]:
+    """A cluster with these settings in addition to those that Flink comes with; its files are in ``folder``."""
+    conf, log = folder / "conf", folder / "log"
+    conf.mkdir(parents=True)
+    log.mkdir()
+    rest, rpc = free_ports(2)
+    ports = {"rest.port": str(rest), "rest.bind-port": str(rest), "jobmanager.rpc.port": str(rpc)}
+    _write_conf(environment.flink_home / "conf", conf, {**settings, **ports})
+    processes = []
+    try:
+        for script in ("jobmanager.sh", "taskmanager.sh"):
+            processes.append(_started(environment, script, conf, log))
+        running = Cluster(rest, log)
+        _wait_for_slots(running, processes)
+        yield running
+    finally:
+        for process in reversed(processes):
+            _end(process)
+
+
+def _write_conf(original: Path, conf: Path, settings: Mapping[str, str]) -> None:
+    for path in original.iterdir():
+        (conf / path.name).write_bytes(path.read_bytes())
+    own = "".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
+    opens = next(line for line in (original / "config.yaml").read_text().splitlines() if "--add-exports" in line)
+    java = f"env.java.opts.all: {json.dumps(opens.split(':', 1)[1].strip())}\n"
+    (conf / "config.yaml").write_text(java + own)
+
+
+def _started(environment: Environment, script: str, conf: Path, log: Path) -> subprocess.Popen[bytes]:
+    path = environment.flink_home / "bin" / script
+    variables = {
+        "FLINK_HOME": str(environment.flink_home),
+        "FLINK_CONF_DIR": str(conf),
+        "FLINK_LOG_DIR": str(log),
+        "PATH": f"{environment.python.parent}:{os.environ['PATH']}",
+    }
+    with (log / f"{script}.out").open("wb") as out:
+        return subprocess.Popen(
+            ["bash", str(path), "start-foreground"],
+            env={**os.environ, **variables},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _wait_for_slots(running: Cluster, processes: list[subprocess.Popen[bytes]]) -> None:
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until and all(process.poll() is None for process in processes):
+        try:
+            if running.get("/overview")["slots-available"]:
+                return
+        except (OSError, urllib.error.URLError, json.JSONDecodeError):
+            pass
+        time.sleep(0.2)
+    raise SettingError(f"Flink did not start: its logs are in {running.log}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that was started here, and all that it has started."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, kind)
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                continue

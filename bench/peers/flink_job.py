@@ -1,0 +1,95 @@
+"""Runs in Flink's own environment: gives a cluster a query, or collects what queries answer.
+
+``python flink_job.py ORDER``: a file of JSON with ``config``, ``statements`` (what has to be there first),
+``python_functions`` and
+
+- ``query`` and ``sink`` (options of a table): the job is submitted, its id is printed;
+- or ``collect`` (queries by name) and ``out``: each is run here to the end of its input, and its result written to
+  ``out/NAME.parquet``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet as parquet
+from pyflink.common import Configuration  # pyright: ignore[reportMissingImports]
+from pyflink.table import (  # pyright: ignore[reportMissingImports]
+    DataTypes,
+    EnvironmentSettings,
+    TableDescriptor,
+    TableEnvironment,
+)
+from pyflink.table.udf import udf  # pyright: ignore[reportMissingImports]
+
+
+def main(order: dict[str, Any]) -> None:
+    """Carries out an order."""
+    config = Configuration()
+    for key, value in order["config"].items():
+        config.set_string(key, value)
+    settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(config).build()
+    tables = TableEnvironment.create(settings)
+    for statement in order["statements"]:
+        tables.execute_sql(statement)
+    if order["python_functions"]:
+        add_python_functions(tables)
+    if "collect" in order:
+        for name, query in order["collect"].items():
+            print(name, flush=True)
+            collect(tables, query, Path(order["out"]) / f"{name}.parquet")
+        return
+    job = tables.sql_query(order["query"]).execute_insert(descriptor(order["sink"])).get_job_client()
+    print(job.get_job_id(), flush=True)
+
+
+def descriptor(sink: dict[str, Any]) -> Any:
+    """A table with the columns of what is inserted."""
+    builder = TableDescriptor.for_connector(sink["connector"])
+    if "format" in sink:
+        builder.format(sink["format"])
+    if "partitioned_by" in sink:
+        builder.partitioned_by(*sink["partitioned_by"])
+    for key, value in sink.get("options", {}).items():
+        builder.option(key, value)
+    return builder.build()
+
+
+def collect(tables: Any, query: str, path: Path) -> None:
+    """Writes a result as it is in the end, after all updates."""
+    rows = pyarrow.Table.from_pandas(tables.sql_query(query).to_pandas(), preserve_index=False)
+    parquet.write_table(rows, path)
+
+
+def add_python_functions(tables: Any) -> None:
+    """The functions of the queries that call Python for each row."""
+
+    @udf(result_type=DataTypes.DECIMAL(23, 3))  # type: ignore[untyped-decorator]
+    def py_euros(price: int) -> Decimal:
+        return price * Decimal("0.908")
+
+    @udf(result_type=DataTypes.BOOLEAN())  # type: ignore[untyped-decorator]
+    def py_is_123rd(auction: int) -> bool:
+        return auction % 123 == 0
+
+    @udf(result_type=DataTypes.BOOLEAN())  # type: ignore[untyped-decorator]
+    def py_is_local(state: str) -> bool:
+        return state in ("OR", "ID", "CA")
+
+    @udf(result_type=DataTypes.BIGINT())  # type: ignore[untyped-decorator]
+    def py_count_char(text: str, character: str) -> int:
+        return text.count(character)
+
+    tables.create_temporary_function("py_euros", py_euros)
+    tables.create_temporary_function("py_is_123rd", py_is_123rd)
+    tables.create_temporary_function("py_is_local", py_is_local)
+    tables.create_temporary_function("py_count_char", py_count_char)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,69 @@
+"""The table: every engine runs every query it can, in turns, and the median of its runs counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.bench.peers.datasets import Dataset
+from clonos_py.bench.peers.engines import Engine, Terms
+from clonos_py.bench.peers.queries import kinds_read
+from clonos_py.bench.peers.rates import Comparison
+from clonos_py.model.errors import ClonosError
+
+_LONGER = 4
+"""So many times as many events are there for queries that read no bids: they read a 12th of the rows."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One to be made: the ``turn``-th of its engine and query."""
+
+    query: str
+    engine: Engine
+    turn: int
+
+
+def schedule(queries: Sequence[str], engines: Sequence[Engine], turns: int) -> Iterator[Run]:
+    """Query by query; within a turn engines follow each other, and who begins alternates."""
+    for query in queries:
+        able = [engine for engine in engines if query in engine.queries]
+        for turn in range(turns):
+            yield from (Run(query, engine, turn) for engine in able[:: -1 if turn % 2 else 1])
+
+
+def datasets(root: Path, events: int, parallelism: int, seed: int) -> tuple[Dataset, Dataset]:
+    """The whole stream, and a longer one without its bids."""
+    whole = NexmarkSource(events, seed=seed, partitions=parallelism)
+    longer = NexmarkSource(events * _LONGER, seed=seed, partitions=parallelism)
+    return Dataset(root / "events", whole), Dataset(root / "people-and-auctions", longer, ("person", "auction"))
+
+
+def dataset_of(query: str, whole: Dataset, longer: Dataset) -> Dataset:
+    """What a query reads."""
+    return whole if "bid" in kinds_read(query) else longer
+
+
+def measured(
+    runs: Sequence[Run],
+    engines: Sequence[Engine],
+    sets: tuple[Dataset, Dataset],
+    terms: Terms,
+    told: Callable[[str], None],
+) -> Iterator[Comparison]:
+    """Makes all runs, and gives after each what there is. A run that fails is told, and leaves its place empty."""
+    made = Comparison(tuple(engine.name for engine in engines), {run.query: {} for run in runs})
+    for number, run in enumerate(runs, 1):
+        about = f"{number}/{len(runs)} {run.query} {run.engine.name}"
+        told(about)
+        try:
+            rate = run.engine.run(run.query, dataset_of(run.query, *sets), terms)
+        except (ClonosError, OSError, ValueError) as error:
+            made.failures.append(f"{run.query} {run.engine.name}: {error}")
+            told(made.failures[-1])
+        else:
+            made.runs[run.query].setdefault(run.engine.name, []).append(rate)
+            told(f"{about}: {rate.events_per_s / 1e6:.2f} M events/s")
+        yield made

@@ -1,0 +1,42 @@
+"""This engine: sharing depth full, a standby for each task, reading the files that the others read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from clonos_py.bench.nexmark.jobs import QUERIES, build, files_of
+from clonos_py.bench.nexmark.recorded import RecordedEvents
+from clonos_py.bench.nexmark.report import Recorder
+from clonos_py.bench.peers.datasets import Dataset
+from clonos_py.bench.peers.engines import Terms
+from clonos_py.bench.peers.rates import Rate, steady
+from clonos_py.cli.options import resolved
+from clonos_py.connectors import BlackholeSink
+
+_WRITING = ("q10",)
+"""Queries whose point is what they write."""
+
+
+@dataclass(frozen=True)
+class Clonos:
+    """On Ray."""
+
+    name: str = "clonos"
+    queries: tuple[str, ...] = QUERIES
+
+    def prepare(self, told: Callable[[str], None]) -> None:
+        """It is here."""
+
+    def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
+        from clonos_py.runtime.launch import run_job
+
+        fixed = {"parallelism": terms.parallelism, "sharing_depth": "full", "guarantee": "exactly-once"}
+        settings = resolved({**fixed, "checkpoint_interval": f"{terms.checkpoint_s}s"}, {})
+        recorder = Recorder()
+        with tempfile.TemporaryDirectory(prefix="clonos-peers-") as folder:
+            sink = files_of(query, folder) if query in _WRITING else BlackholeSink()
+            plan = run_job(build(query, RecordedEvents(str(dataset.folder)), sink), settings, recorder).plan
+        samples = recorder.samples(vertex.name for vertex in plan.vertices if vertex.source is not None)
+        return steady(samples, terms.warm_up_s, len(recorder.status.checkpoints))

@@ -1,0 +1,87 @@
+"""Whether Flink answers what the oracle answers: a second, independent opinion on both, over a small stream.
+
+The stream is slow, so that no time is lost where Flink computes in milliseconds, and equal bids are rare. Query 12 is
+left out: its windows are of processing time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from clonos_py.bench.nexmark.jobs import QUERIES
+from clonos_py.bench.nexmark.oracle import Row, difference, expected
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.bench.peers.dataflows import Bytewax
+from clonos_py.bench.peers.datasets import Dataset
+from clonos_py.bench.peers.engines import Engine, Terms
+from clonos_py.bench.peers.flink import Flink
+
+EVENT_RATE = 1_000
+LATE = "'30' MINUTE"
+"""More than a small stream lasts: a task that reads both files one after the other finds nothing late."""
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+ANSWERED = tuple(query for query in QUERIES if query != "q12")
+
+
+def small(root: Path, events: int, parallelism: int, seed: int) -> Dataset:
+    """A stream that is soon compared."""
+    return Dataset(
+        root / "small-events", NexmarkSource(events, event_rate=EVENT_RATE, seed=seed, partitions=parallelism)
+    )
+
+
+class Verdict(NamedTuple):
+    """Whether a query's rows are the oracle's, in one line."""
+
+    line: str
+    same: bool
+
+
+def verdicts(engine: Engine, queries: tuple[str, ...], dataset: Dataset, terms: Terms, out: Path) -> Iterator[Verdict]:
+    """Of queries that an engine can run."""
+    match engine:
+        case Flink():
+            engine.collect(queries, dataset, LATE, terms.parallelism, out)
+            for query in queries:
+                yield verdict(query, flink_rows(out / f"{query}.parquet"), dataset)
+        case Bytewax():
+            for query in queries:
+                folder = out / query
+                folder.mkdir()
+                engine.flow(query, dataset, terms, folder, results=True)
+                yield verdict(query, bytewax_rows(folder), dataset)
+
+
+def bytewax_rows(folder: Path) -> list[Row]:
+    """What all processes wrote."""
+    rows = (json.loads(line) for path in sorted(folder.glob("results-*.jsonl")) for line in path.open())
+    return [tuple(_value(value) for value in row) for row in rows]
+
+
+def flink_rows(path: Path) -> list[Row]:
+    """Rows as the oracle has them: times in microseconds."""
+    return [tuple(_value(value) for value in row.values()) for row in pq.read_table(path).to_pylist()]
+
+
+def verdict(query: str, rows: list[Row], dataset: Dataset) -> Verdict:
+    """Compares with the oracle."""
+    wrong = difference(expected(query, dataset.source), rows)
+    said = "as the oracle has them" if wrong is None else f"but not the oracle's: {wrong}"
+    return Verdict(f"{query}: {len(rows)} rows, {said}", wrong is None)
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case {"decimal": digits}:
+            return Decimal(digits)
+        case datetime():
+            return (value.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+        case _:
+            return value
