@@ -16,7 +16,7 @@ from clonos_py.runtime.sim.shrinking import shrink
 from clonos_py.runtime.sim.trails import StepKind
 from tests.sim.planted import logs
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "1000"))
+SEEDS = int(os.environ.get("GENERATED_JOBS", "1000"))
 CHUNKS = 10
 
 

@@ -68,7 +68,7 @@ def test_no_task_dies_because_standbys_leave_its_home() -> None:
     assert sum(found.harmed for found in runs) > SEEDS
     for found in runs:
         assert found.happened.count(Happening.TASK_FAILED) == found.harmed
-        assert Happening.STANDBY_LOST in found.happened
+        assert Happening.STANDBY_LOST in found.happened or not found.harmed
 
 
 def test_that_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
