@@ -98,6 +98,11 @@ class Placement:
             self._closed.discard(placed.seat.home)
         return placed.seat.node
 
+    def bury(self, number: int) -> None:
+        """The process has died, and with it everybody in its home, heard of or not: nobody goes there any more."""
+        for other in self.sharing(number):
+            self.leave(other)
+
     def remove(self, number: int, now_s: float) -> None:
         """The process has died."""
         self._now_s = now_s

@@ -8,6 +8,7 @@ several nodes, is ``python -m clonos_py.bench soak``.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -78,9 +79,13 @@ def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tm
     assert sum(killer.harm.done.faults.values()) == len(FAULTS) + 1
     assert [event for event in events if isinstance(event, RolledBack)] == []
     assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
-    assert sorted(str(event.task) for event in failed) == sorted(failing)
+    harmed, found = Counter(failing), Counter(str(event.task) for event in failed)
+    suspected = Counter(str(event.task) for event in failed if event.how.startswith("silent"))
+    assert not harmed - found
+    assert found - harmed <= suspected, f"on a busy machine somebody may be taken for dead, but these died: {failed}"
     assert sorted(activated) == sorted(event.task for event in failed), "attempts changed of others than the killed"
-    idle = [f"{event.task}: {event.frames_at_stake}" for event in failed if event.frames_at_stake < FRAMES_AT_LEAST]
+    killed = [event for event in failed if not event.how.startswith("silent")]
+    idle = [f"{event.task}: {event.frames_at_stake}" for event in killed if event.frames_at_stake < FRAMES_AT_LEAST]
     assert not idle, f"these kills had too little to lose to prove anything: {idle}"
     assert sum(event.rows > 0 for event in events if isinstance(event, Replayed)) >= len(failing) - 2
     assert witnesses.wrong(str(tmp_path), total) is None

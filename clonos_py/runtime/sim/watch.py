@@ -164,7 +164,7 @@ class Watch:
         extent = self._on_the_way.pop((event.connection, header.seq), {})
         known.waiting[channel.index].append((header.seq, extent))
         known.received = joined(known.received, extent)
-        if self._causal:
+        if self._causal and self._owner.get(task) == process.number:
             self._check_held(process, extent)
 
     def _opened(self, known: Knowledge, process: LocalProcess, index: int, seq: int) -> None:
@@ -180,7 +180,8 @@ class Watch:
         known.next_seq[index] = seq
 
     def _check_held(self, process: LocalProcess, extent: Extent) -> None:
-        """Equation 1: what the frame depends on is stable or held, where the sharing depth demands it."""
+        """Equation 1: what the frame depends on is stable or held, where the sharing depth demands it. Not by zombies,
+        who may hear from zombies what nobody depends on."""
         must, store = self._must_hold[process.task], process.link.store
         for number, offset in extent.items():
             if number in must and offset > self._stable[number]:

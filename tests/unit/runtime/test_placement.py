@@ -130,3 +130,12 @@ def test_homes_of_a_lost_coordinator_take_nobody_in() -> None:
     placement = Placement(3)
     placement.put(1, JOIN, Seat("a", 1))
     assert placement.place(2, MAP, ["a"], shares=True).home == 2
+
+
+def test_a_home_of_which_anybody_died_takes_nobody_in_though_others_there_are_not_known_to_be_dead() -> None:
+    placement = Placement(standbys_per_home=3)
+    homes = [placement.place(number, TaskId("v", number), ["a"], shares=True).home for number in (1, 2)]
+    assert homes == [1, 1]
+    placement.bury(1)
+    assert placement.place(3, TaskId("v", 3), ["a"], shares=True) == Seat("a", 3)
+    assert placement.sharing(2) == []
