@@ -26,11 +26,12 @@ import numpy as np
 import pyarrow as pa
 
 from clonos_py import Context, Job, Record
+from clonos_py.bench.paced import PacedSource
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.connectors import FileSink
 from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
-from clonos_py.model.operators import End, OperatorContext, Output, Read, Sink, Source, Wait
+from clonos_py.model.operators import OperatorContext, Output, Sink, Source
 from clonos_py.runtime.launch import run_job
 
 _PAUSE_S = 0.0005
@@ -49,32 +50,10 @@ class Stamped(Record):
     random: float
 
 
-class _Numbers(Source):
-    def __init__(self, total: int, rate: float) -> None:
-        self._total, self._interval_us = total, 1e6 / rate
-        self._position, self._origin_us = 0, 0.0
-
-    def open(self, index: int, parallelism: int) -> None:
-        self._total = self._total if index == 0 else 0
-
-    def seek(self, positions: Mapping[int, int]) -> None:
-        self._position, self._origin_us = positions.get(0, 0), 0.0
-
-    def poll(self, now: int) -> Read | Wait | End:
-        if self._position == self._total:
-            return End()
-        self._origin_us = self._origin_us or now - self._position * self._interval_us
-        due = min(int((now - self._origin_us) / self._interval_us), self._total)
-        if due <= self._position:
-            return Wait(int(self._origin_us + (self._position + 1) * self._interval_us) + 1)
-        return self.reread(0, self._position, due)
-
-    def reread(self, partition: int, start: int, stop: int) -> Read:
-        self._position = stop
-        ids = np.arange(start, stop)
-        created = (self._origin_us + (ids + 1) * self._interval_us).astype(np.int64)
-        rows = pa.record_batch({"id": ids, "created": created}, schema=Number.schema())
-        return Read(partition, start, stop, (rows,), last=stop == self._total)
+class _Numbers(PacedSource):
+    def rows(self, partition: int, start: int, stop: int) -> pa.RecordBatch:
+        created = [int(self.due_us(row)) for row in range(start, stop)]
+        return pa.record_batch({"id": range(start, stop), "created": created}, schema=Number.schema())
 
 
 class _PacedNumbers(SourceDefinition):

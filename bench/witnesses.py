@@ -7,15 +7,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
 
 from clonos_py import Context, Job, Process, Record, state
+from clonos_py.bench.paced import PacedSource
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.connectors import SourceDefinition
-from clonos_py.model.operators import End, Read, Source, Wait
+from clonos_py.model.operators import Source
 
 PARTITIONS = 2
 TASKS = ("numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]", "left[0]", "left[1]", "rank[0]", "rank[1]")
@@ -28,55 +29,20 @@ class Number(Record):
     key: int
 
 
-class Enriched(Record):
-    id: int
-    key: int
+class Enriched(Number):
     random: float
     time: int
     answer: int
 
 
-class Ranked(Record):
-    id: int
-    key: int
-    random: float
-    time: int
-    answer: int
+class Ranked(Enriched):
     rank: int
 
 
-class Numbers(Source):
-    """Each partition gives its next number every ``1 / rate`` seconds."""
-
-    def __init__(self, total: int, rate: float) -> None:
-        self._total, self._interval_us = total // PARTITIONS, 1e6 / rate
-        self._position = 0
-        self._origin_us: float | None = None
-
-    def partitions(self) -> int:
-        return PARTITIONS
-
-    def open(self, index: int, parallelism: int) -> None:
-        self._partition = index
-
-    def seek(self, positions: Mapping[int, int]) -> None:
-        self._position, self._origin_us = positions.get(self._partition, 0), None
-
-    def poll(self, now: int) -> Read | Wait | End:
-        if self._position >= self._total:
-            return End()
-        if self._origin_us is None:
-            self._origin_us = now - self._position * self._interval_us
-        due = min(int((now - self._origin_us) / self._interval_us), self._total)
-        if due <= self._position:
-            return Wait(int(self._origin_us + (self._position + 1) * self._interval_us))
-        return self.reread(self._partition, self._position, min(due, self._position + 64))
-
-    def reread(self, partition: int, start: int, stop: int) -> Read:
-        self._position = stop
+class Numbers(PacedSource):
+    def rows(self, partition: int, start: int, stop: int) -> pa.RecordBatch:
         ids = [n * PARTITIONS + partition for n in range(start, stop)]
-        rows = pa.record_batch({"id": ids, "key": [i % _KEYS for i in ids]}, schema=Number.schema())
-        return Read(partition, start, stop, (rows,), last=stop == self._total)
+        return pa.record_batch({"id": ids, "key": [i % _KEYS for i in ids]}, schema=Number.schema())
 
 
 class PacedNumbers(SourceDefinition):
@@ -87,7 +53,7 @@ class PacedNumbers(SourceDefinition):
         self._total, self._rate = total, rate
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
-        return Numbers(self._total, self._rate)
+        return Numbers(self._total // PARTITIONS, self._rate, PARTITIONS, most=64)
 
 
 class Rank(Process[Enriched, Ranked]):
@@ -130,7 +96,7 @@ def wrong(folder: str, total: int) -> str | None:
     return None
 
 
-class _Oracle(BaseHTTPRequestHandler):
+class Oracle(BaseHTTPRequestHandler):
     """Answers every request with a number that it never gave before."""
 
     protocol_version = "HTTP/1.1"
@@ -138,8 +104,11 @@ class _Oracle(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     numbers = itertools.count(1)
 
+    def answer(self) -> int:
+        return next(self.numbers)
+
     def do_GET(self) -> None:
-        body = str(next(self.numbers)).encode()
+        body = str(self.answer()).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -154,9 +123,9 @@ class _Oracle(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def oracle() -> Iterator[str]:
+def oracle(handler: type[Oracle] = Oracle) -> Iterator[str]:
     """A server of answers; gives its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Oracle)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"

@@ -190,7 +190,7 @@ class PhysicalPlan:
         hops = self.hops[origin].get(receiver)
         if self.gaps:
             return hops is not None and self.by_name[origin.vertex].source is not None
-        return hops is not None and (self.sharing_depth < 0 or hops <= self.sharing_depth)
+        return hops is not None and hops <= self.covered
 
     def logged(self, task: TaskId) -> bool:
         """Whether anybody keeps the log of ``task``: a task downstream, or its own output."""

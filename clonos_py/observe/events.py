@@ -62,6 +62,8 @@ class Progress(Event):
     counts: Mapping[str, int] = field(default_factory=dict)
     """What operators have counted since the job's first run, all tasks together, by ``operator.counter``: late rows,
     dead letters and the like. Rows that a recovery replayed count once."""
+    frames_at_stake: Mapping[TaskId, int] = field(default_factory=dict)
+    """Frames that each task has sent since its restart point; of a task that sends none, frames it has received."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,7 @@ class Coordination:
         def hear() -> None:
             if incarnation == self._incarnation and not self._lost:
                 if isinstance(event, ProcessDied):
-                    self._placement.bury(event.process)
+                    self._placement.remove(event.process, self.now_us / 1e6)
                 self._coordinate(self.job.handle(event, self.now_us))
 
         self.after(kind, queue, hear)

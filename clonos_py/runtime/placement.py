@@ -98,16 +98,12 @@ class Placement:
             self._closed.discard(placed.seat.home)
         return placed.seat.node
 
-    def bury(self, number: int) -> None:
-        """The process has died, and with it everybody in its home, heard of or not: nobody goes there any more."""
-        for other in self.sharing(number):
-            self.leave(other)
-
     def remove(self, number: int, now_s: float) -> None:
-        """The process has died."""
+        """The process has died, and with it everybody in its home, heard of or not: nobody goes there any more."""
         self._now_s = now_s
-        if (node := self.leave(number)) is not None:
-            self._died_s[node] = now_s
+        for other in self.sharing(number):
+            if (node := self.leave(other)) is not None:
+                self._died_s[node] = now_s
 
     def _suspect(self, node: str) -> bool:
         died_s = self._died_s.get(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from clonos_py.job.events import Happening, Report
@@ -156,10 +157,12 @@ class Teller:
             self._kills.remove(done)
 
     def _failure(self, at_us: int, task: TaskId, how: str) -> TaskFailed:
-        known = [number for number, (owner, found) in self._counters.items() if owner == task and found.get("active")]
-        newest = max(known, key=lambda number: self._heard_us[number], default=None)
-        stake = 0 if newest is None else self._counters[newest][1].get("frames_at_stake", 0)
-        return TaskFailed(at_us=at_us, task=task, how=how, frames_at_stake=stake)
+        return TaskFailed(at_us=at_us, task=task, how=how, frames_at_stake=self._frames_at_stake().get(task, 0))
+
+    def _frames_at_stake(self) -> Mapping[TaskId, int]:
+        """As the process told that was each task last."""
+        active = [(self._heard_us[number], *told) for number, told in self._counters.items() if told[1].get("active")]
+        return {task: counters.get("frames_at_stake", 0) for _, task, counters in sorted(active, key=itemgetter(0))}
 
     def _progress(self, at_us: int) -> Progress:
         vertices = tuple(
@@ -184,6 +187,7 @@ class Teller:
             data_bytes=self._sum("data_bytes"),
             cpu_us=sum(counters.get("cpu_us", 0) for _, counters in self._counters.values()),
             counts=self._counts(),
+            frames_at_stake=self._frames_at_stake(),
         )
 
     def _lately_heard(self, number: int, at_us: int) -> bool:

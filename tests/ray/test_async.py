@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import ray
 
 from clonos_py import AsyncContext, Job
-from clonos_py.bench.witnesses import Enriched, Number, PacedNumbers, Rank
+from clonos_py.bench.witnesses import Enriched, Number, Oracle, PacedNumbers, Rank, oracle
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import CheckpointCompleted, Event, RolledBack, StandbyActivated, TaskFailed
@@ -32,44 +29,26 @@ TOTAL, RATE = 2_000, 100.0
 NAME = "async-witnesses"
 
 
-class _Slow(BaseHTTPRequestHandler):
-    """Answers after a while, with a number that it never gave before."""
+class _Slow(Oracle):
+    """Answers after a while."""
 
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-    numbers = itertools.count(1)
     pending: set[int]
     keys: dict[str, set[str]]
 
-    def do_GET(self) -> None:
-        number = next(self.numbers)
+    def answer(self) -> int:
+        number = super().answer()
         self.keys.setdefault(self.path, set()).add(str(self.headers[IDEMPOTENCY_KEY]))
         self.pending.add(number)
         time.sleep(random.uniform(0.05, 0.25))
         self.pending.discard(number)
-        body = str(number).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # its client was killed
-            super().handle()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Not to the terminal."""
+        return number
 
 
 @pytest.fixture
 def slow() -> Iterator[tuple[str, type[_Slow]]]:
     handler = type("Handler", (_Slow,), {"pending": set(), "keys": {}})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", handler
-    server.shutdown()
-    server.server_close()
+    with oracle(handler) as server:
+        yield server, handler
 
 
 def witnesses(server: str, folder: str) -> Job:

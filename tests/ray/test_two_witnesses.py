@@ -22,6 +22,7 @@ from clonos_py.observe.events import (
     CoordinatorReplaced,
     Deployed,
     Event,
+    Progress,
     Replayed,
     RolledBack,
     StandbyActivated,
@@ -40,36 +41,40 @@ FAULTS = (
     (Fault.DURING, "enrich[1]", "numbers[0]"),
     (Fault.SLEEP, "rank[1]", ""),
 )
-_AFTER_CHECKPOINT_S = 1.0
+_AFTER_CHECKPOINT_US = 1_000_000
 
 
 class Killer:
-    """Does harm some while after each checkpoint, so that each kill loses something."""
+    """Does harm some while after each checkpoint, as soon as everybody who is to die has enough to lose."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.harm = Harm("witnesses")
         self._left = list(FAULTS)
-        self._next = threading.Timer(0, self._harm_next)
+        self._ready_us: int | None = None
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, Deployed):
-            self.harm.do(Fault.STANDBY, ["left[1]", ""])
-        if isinstance(event, CheckpointCompleted) and self._left:
-            self._next.cancel()
-            self._next = threading.Timer(_AFTER_CHECKPOINT_S, self._harm_next)
-            self._next.start()
+        match event:
+            case Deployed():
+                self._do(Fault.STANDBY, "left[1]", "")
+            case CheckpointCompleted():
+                self._ready_us = event.at_us + _AFTER_CHECKPOINT_US
+            case Progress() if self._left and self._ready_us is not None and event.at_us >= self._ready_us:
+                _, *victims = self._left[0]
+                stakes = {str(task): frames for task, frames in event.frames_at_stake.items()}
+                if all(stakes.get(victim, 0) >= FRAMES_AT_LEAST for victim in victims if victim):
+                    self._do(*self._left.pop(0))
+                    self._ready_us = None
 
-    def _harm_next(self) -> None:
-        fault, *victims = self._left.pop(0)
-        self.harm.do(fault, victims)
+    def _do(self, fault: Fault, *victims: str) -> None:
+        threading.Thread(target=self.harm.do, args=(fault, victims), daemon=True).start()
 
 
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 10_800, 100
+    total, rate = 12_000, 100
     killer = Killer()
-    settings = resolve(command_line={"checkpoint_interval": "1.5s", "parallelism": 2})
+    settings = resolve(command_line={"checkpoint_interval": "2s", "parallelism": 2})
     with witnesses.oracle() as server:
         run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
 

@@ -24,22 +24,14 @@ class Number(Record):
     key: int
 
 
-class Told(Record):
-    id: int
-    key: int
+class Told(Number):
     seen: int
     drawn: int
     answer: int
     price: int
 
 
-class Ranked(Record):
-    id: int
-    key: int
-    seen: int
-    drawn: int
-    answer: int
-    price: int
+class Ranked(Told):
     rank: int
 
 

@@ -12,6 +12,7 @@ from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
 from clonos_py.model.segments import Segment
+from tests.unit.task.plans import Outside
 
 
 def recorded(live: Any) -> tuple[list[Segment], Any]:
@@ -171,27 +172,12 @@ def test_every_replay_of_whole_events_tells_the_same_times(events: list[list[int
     assert after.writer.offset == sum(segment.count for segment in segments[:kept])
 
 
-class Aside:
-    """Keeps answers in memory."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, bytes] = {}
-
-    def keep(self, epoch: int, content: bytes) -> str:
-        name = f"{epoch}-{len(self.answers)}"
-        self.answers[name] = content
-        return name
-
-    def kept(self, name: str) -> bytes:
-        return self.answers[name]
-
-
 LARGE = {"content": b"x" * (3 << 20), "status": 200}
 
 
 def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
-    aside = Aside()
-    gate = Gate(LogWriter(0), keeper=aside)
+    outside = Outside()
+    gate = Gate(LogWriter(0), keeper=outside)
     gate.record(Linger())
     assert gate.ask("http", lambda: LARGE) is LARGE
     assert gate.ask("http", lambda: "small") == "small"
@@ -199,8 +185,8 @@ def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
     cut = gate.writer.cut()
     assert cut is not None
     assert len(cut.payload) < 100
-    assert len(aside.answers) == 2
-    after = Gate(LogWriter(0), keeper=aside)
+    assert len(outside.aside) == 2
+    after = Gate(LogWriter(0), keeper=outside)
     after.load([cut])
     after.take()
     assert [after.ask("http", forbidden), after.ask("http", forbidden)] == [LARGE, "small"]

@@ -136,6 +136,6 @@ def test_a_home_of_which_anybody_died_takes_nobody_in_though_others_there_are_no
     placement = Placement(standbys_per_home=3)
     homes = [placement.place(number, TaskId("v", number), ["a"], shares=True).home for number in (1, 2)]
     assert homes == [1, 1]
-    placement.bury(1)
+    placement.remove(1, 0.0)
     assert placement.place(3, TaskId("v", 3), ["a"], shares=True) == Seat("a", 3)
     assert placement.sharing(2) == []

@@ -8,7 +8,7 @@ from clonos_py.job.events import Happening, Report
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event, Finished, KillMissed, Lapsed, Progress, StandbyUnready, TaskFailed
 from clonos_py.runtime.counters import Counters
-from clonos_py.runtime.telling import News, Teller
+from clonos_py.runtime.telling import PROGRESS_US, News, Teller
 from clonos_py.task.events import Observed
 from tests.unit.task.plans import DOWN, MIDDLE, UP, three
 
@@ -97,5 +97,6 @@ def test_what_a_failure_puts_at_stake_is_told_by_the_task_and_not_by_its_standby
     teller = Teller(three(), 0, heard.append)
     teller.tell(News(counters={1: (MIDDLE, at_stake(1, 70))}), 10)
     teller.tell(News(counters={2: (MIDDLE, at_stake(0, 0))}), 20)
-    teller.tell(News(crashes=[(30, MIDDLE)]), 30)
+    teller.tell(News(crashes=[(30, MIDDLE)]), PROGRESS_US + 10)
+    assert [event.frames_at_stake for event in heard if isinstance(event, Progress)] == [{MIDDLE: 70}] * 2
     assert [event.frames_at_stake for event in heard if isinstance(event, TaskFailed)] == [70]
