@@ -191,7 +191,7 @@ class FirstNewEffect(TaskEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered(TaskEvent):
-    """Latency is what it was before the failure."""
+    """Latency is what it was before the failure, since ``at_us``; that is known a while later."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,8 +108,8 @@ class Teller:
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._tell_progress(now_us - self.began_us)
-            for task in self._normality.read(self.latency.counts):
-                self._listener(Recovered(at_us=now_us - self.began_us, task=task))
+            for task, at_us in self._normality.read(self.latency.counts, now_us - self.began_us):
+                self._listener(Recovered(at_us=at_us, task=task))
 
     def stop(self, now_us: int) -> None:
         """The run was interrupted, in order."""

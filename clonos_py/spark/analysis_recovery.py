@@ -11,12 +11,10 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from clonos_py.observe.normality import SLACK_US, TOLERANCE
+from clonos_py.observe.normality import SLACK_US, TOLERANCE, WINDOWS_GOOD
 
 WINDOW_US = 250_000
 _BEFORE_US = 5_000_000
-_WINDOWS_GOOD = 2
-"""So many windows in a row are within the limit: one may have seen a channel only that was never disturbed."""
 
 
 class LatencyWindow(NamedTuple):
@@ -54,7 +52,7 @@ def _recovered(normal_us: float | None, effect_us: int | None, windows: Sequence
         return None
     limit_us = normal_us * TOLERANCE + SLACK_US
     later = [w for w in windows if w.at_us >= effect_us]
-    for first in range(len(later) - _WINDOWS_GOOD + 1):
-        if all(w.worst_us <= limit_us for w in later[first : first + _WINDOWS_GOOD]):
+    for first in range(len(later) - WINDOWS_GOOD + 1):
+        if all(w.worst_us <= limit_us for w in later[first : first + WINDOWS_GOOD]):
             return later[first].at_us
     return None

@@ -1,10 +1,15 @@
+"""When latency is normal again: as low as before, for a second."""
+
 from __future__ import annotations
 
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.metrics import LatencyHistogram
-from clonos_py.observe.normality import Normality
+from clonos_py.observe.normality import WINDOWS_GOOD, Normality
 
 JOIN, MAP = TaskId("join", 0), TaskId("map", 1)
+
+
+WINDOW_US = 250_000
 
 
 class Sink:
@@ -13,11 +18,20 @@ class Sink:
     def __init__(self) -> None:
         self.normality = Normality()
         self._histogram = LatencyHistogram()
+        self._now_us = 0
 
-    def window(self, *latencies_ms: float) -> list[TaskId]:
+    def window(self, *latencies_ms: float) -> list[tuple[TaskId, int]]:
+        """The tasks found to have recovered, and in which window that began, counted from 0."""
         for latency_ms in latencies_ms:
             self._histogram.record(round(latency_ms * 1_000))
-        return list(self.normality.read(self._histogram.counts))
+        found = list(self.normality.read(self._histogram.counts, self._now_us))
+        self._now_us += WINDOW_US
+        return [(task, at_us // WINDOW_US) for task, at_us in found]
+
+    def good(self, latency_ms: float, windows: int = WINDOWS_GOOD) -> list[tuple[TaskId, int]]:
+        """What the last of so many windows shows; the others show nothing."""
+        assert [self.window(latency_ms) for _ in range(windows - 1)] == [[]] * (windows - 1)
+        return self.window(latency_ms)
 
 
 def test_a_task_has_recovered_when_the_worst_latency_is_what_it_was() -> None:
@@ -25,20 +39,34 @@ def test_a_task_has_recovered_when_the_worst_latency_is_what_it_was() -> None:
     for _ in range(5):
         sink.window(20, 30)
     sink.normality.failed(JOIN)
-    assert sink.window(25) == []
+    assert sink.good(25) == []
     sink.normality.effective(JOIN)
     assert sink.window(900, 20) == []
-    assert sink.window(40) == []
-    assert sink.window(33) == [JOIN]
-    assert sink.window(30) == []
+    assert sink.good(40) == []
+    assert sink.good(33) == [(JOIN, 14)]
+    assert sink.good(30) == []
 
 
-def test_a_window_without_markers_proves_nothing() -> None:
+def test_a_few_good_windows_may_have_seen_only_who_was_never_disturbed() -> None:
     sink = Sink()
     sink.window(10)
     sink.normality.failed(JOIN)
     sink.normality.effective(JOIN)
+    assert sink.good(10, WINDOWS_GOOD - 1) == []
+    assert sink.window(900) == []
+    assert sink.good(10) == [(JOIN, 5)]
+
+
+def test_a_window_without_markers_proves_nothing_and_takes_nothing_back() -> None:
+    sink = Sink()
+    sink.window(10)
+    sink.normality.failed(JOIN)
+    sink.normality.effective(JOIN)
+    for _ in range(WINDOWS_GOOD):
+        assert sink.window() == []
+    assert sink.good(10, WINDOWS_GOOD - 1) == []
     assert sink.window() == []
+    assert sink.window(10) == [(JOIN, 5)]
 
 
 def test_latencies_during_a_recovery_do_not_become_normal() -> None:
@@ -49,13 +77,13 @@ def test_latencies_during_a_recovery_do_not_become_normal() -> None:
     for _ in range(50):
         assert sink.window(500) == []
     sink.normality.failed(MAP)
-    assert sink.window(10) == [JOIN]
+    assert sink.good(10) == [(JOIN, 51)]
     sink.normality.effective(MAP)
-    assert sink.window(10) == [MAP]
+    assert sink.good(10) == [(MAP, 55)]
 
 
 def test_without_a_time_before_nothing_is_claimed() -> None:
     sink = Sink()
     sink.normality.failed(JOIN)
     sink.normality.effective(JOIN)
-    assert sink.window(1) == []
+    assert sink.good(1) == []
