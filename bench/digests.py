@@ -37,6 +37,8 @@ UNPACED = NexmarkSource(events=6_400, event_rate=150)
 KILL_TIME = "2.6s"
 CHECKPOINT_INTERVAL = "1s"
 
+_STANDBYS_PER_PROCESS = 4
+"""On Ray half of the time of a run is the start of its processes."""
 _SOURCE = "source-nexmark"
 _VICTIMS = {
     **dict.fromkeys(("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22"), (f"{_SOURCE}[0]", f"{_SOURCE}[1]")),
@@ -113,6 +115,7 @@ def _run(case: Case, folder: str) -> str | None:
         "parallelism": case.parallelism,
         "checkpoint_interval": CHECKPOINT_INTERVAL,
         "standbys": int(case.killed),
+        "standbys_per_process": _STANDBYS_PER_PROCESS,
         "kills": [f"{case.victim}@{KILL_TIME}"] if case.killed else [],
     }
     events: list[Event] = []
