@@ -38,10 +38,10 @@ def _generate(events: int, out: str, partitions: int, master: str | None, **give
     """The body of ``generate``."""
     from clonos_py.spark.generate import check_target, generate
 
-    source, folder = _source(events, partitions, given), check_target(out)
-    generate(source, folder, master)
+    source, target = _source(events, partitions, given), check_target(out)
+    generate(source, target, master)
     counts = zip(source.generator.counts(events), ("people", "auctions", "bids"), strict=True)
-    click.echo(f"{folder}: {', '.join(f'{count:,} {kind}' for count, kind in counts)}")
+    click.echo(f"{target}: {', '.join(f'{count:,} {kind}' for count, kind in counts)}")
 
 
 def _verify(query: str, events: int | Path, results: Path, master: str | None, **given: Any) -> int:
@@ -82,7 +82,7 @@ generate_command = click.Command(
     callback=_generate,
     params=[
         click.Option(["--events"], type=Count(), default="10M", show_default=True, help="How many events."),
-        click.Option(["--out"], required=True, metavar="DIR", help="A new folder for them."),
+        click.Option(["--out"], required=True, metavar="DIR", help="A new folder for them, or topics: kafka://HOST:PORT/PREFIX."),
         click.Option(
             ["--partitions"], type=click.IntRange(1), default=_PARTITIONS, show_default=True,
             help="Files of each kind of event; as many tasks can replay them.",
@@ -91,12 +91,13 @@ generate_command = click.Command(
         _seed(),
         *events_options(),
     ],
-    help="""Writes events as Parquet files, through Spark.
+    help="""Writes events as Parquet files, through Spark; or to Kafka, as JSON, a topic of each kind.
 
     \b
     Examples:
       clonos nexmark generate --events 10M --out events/
       clonos nexmark generate --events 1G --out /shared/events --partitions 64 --master spark://head:7077
+      clonos nexmark generate --events 10M --out kafka://localhost:9092/nexmark
       clonos nexmark generate --events 1M --out skewed --skew 0.3 --out-of-order-group 1000
     """,
 )  # fmt: skip

@@ -1,37 +1,48 @@
-"""Writes Nexmark events as Parquet: a folder of each kind, one file per partition, and what they are."""
+"""Writes Nexmark events as Parquet: a folder of each kind, one file per partition, and what they are. Or to Kafka."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from clonos_py.bench.nexmark.description import described, write_description
+from clonos_py.bench.nexmark.description import write_description
 from clonos_py.bench.nexmark.generator import KINDS
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
+from clonos_py.spark.kafka import KafkaTopics, generate_into
 from clonos_py.spark.session import named_errors, session, shown
 
 _ROW_GROUP_BYTES = 32 << 20
 """Small enough that whoever resumes in the middle of one has not much to skip."""
 
 
-def check_target(out: str) -> Path:
-    """The folder to write to. Raises SettingError where events cannot go."""
+def check_target(out: str) -> Path | KafkaTopics:
+    """The folder or topics to write to. Raises SettingError where events cannot go."""
     if out.startswith("kafka:"):
-        raise SettingError("events cannot be written to Kafka yet: write them to a folder, --out events/")
+        return KafkaTopics.parse(out)
     if "://" in out:
-        raise SettingError(f"{out} is no folder: events are written to a folder that every node has, --out events/")
+        raise SettingError(
+            f"{out} is no folder: events are written to a folder that every node has, --out events/, or to Kafka"
+        )
     folder = Path(out).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingError(f"{folder} is there already: remove it, or choose another folder")
     return folder
 
 
-def generate(source: NexmarkSource, folder: Path, master: str | None = None) -> None:
+def generate(source: NexmarkSource, target: Path | KafkaTopics, master: str | None = None) -> None:
     """Partition p of every kind's files is partition p of the source, its rows in the order of the stream."""
-    options = {name: str(value) for name, value in described(source).items() if value is not None}
+    if isinstance(target, KafkaTopics):
+        generate_into(target, source, master)
+    else:
+        _generate_files(source, target, master)
+
+
+def _generate_files(source: NexmarkSource, folder: Path, master: str | None) -> None:
     with session("nexmark generate", master) as spark:
+        from clonos_py.spark.sources import events_of  # needs pyspark, which the session has found
+
         for kind in KINDS:
-            events = spark.read.format("nexmark").options(**options, kind=kind).load()
+            events = events_of(spark, source, kind)
             with shown(spark, f"{kind} events"), named_errors(f"events cannot be written to {folder}"):
                 events.write.option("parquet.block.size", _ROW_GROUP_BYTES).parquet(str(folder / kind))
     write_description(folder, source)

@@ -11,11 +11,12 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from clonos_py.bench.nexmark.description import source_of
+from clonos_py.bench.nexmark.description import described, source_of
 from clonos_py.bench.nexmark.generator import KINDS, SCHEMAS, Generator
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.synthetic import WORKLOADS, Synthetic, synthetic_of
@@ -93,6 +94,12 @@ class SyntheticReader(DataSourceReader):
         start, stop = rows * partition.value // of, rows * (partition.value + 1) // of
         for first in range(start, stop, _BATCH_ROWS):
             yield self._synthetic.batch(first, min(first + _BATCH_ROWS, stop))
+
+
+def events_of(spark: SparkSession, source: NexmarkSource, kind: str) -> DataFrame:
+    """All events of a kind that a source would give, partition by partition."""
+    options = {name: str(value) for name, value in described(source).items() if value is not None}
+    return spark.read.format(NexmarkDataSource.name()).options(**options, kind=kind).load()
 
 
 @functools.lru_cache(maxsize=2)

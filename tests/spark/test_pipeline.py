@@ -79,7 +79,7 @@ def test_results_may_be_text(suffix: str, events: Path, results: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["generate", "--out", "kafka://localhost/bids"], "cannot be written to Kafka yet"),
+        (["generate", "--out", "kafka://localhost/bids"], "names no topics: write kafka://HOST:PORT/PREFIX"),
         (["generate", "--out", "s3://events"], "is no folder"),
         (["generate", "--out", "."], "is there already: remove it"),
         (["generate", "--out", "new", "--out-of-order-group", "7"], "choose a divisor of that such as 10"),

@@ -1,0 +1,68 @@
+"""Events in Kafka, as ``clonos nexmark generate`` leaves them there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from clonos_py.bench.nexmark.generator import KINDS
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.cli.main import invoke
+from clonos_py.spark.sources import NexmarkReader
+from tests.spark.broker import broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS, SEED, PARTITIONS = 6_000, 5, 2
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with broker(tmp_path_factory.mktemp("kafka")) as found:
+        yield found
+
+
+def generate(out: str) -> int:
+    given = ["--events", str(EVENTS), "--seed", str(SEED), "--partitions", str(PARTITIONS)]
+    return invoke(["nexmark", "generate", *given, "--out", out])
+
+
+def committed(servers: str, topic: str, partition: int, rows: int) -> list[Any]:
+    """The values of so many messages, from the first on; more are an error."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "test", "isolation.level": "read_committed"})
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        found = consumer.consume(rows, 20)
+        more = consumer.consume(1, 0.5)
+    finally:
+        consumer.close()
+    assert [message.error() for message in [*found, *more]] == [None] * rows
+    return [json.loads(value) for message in found if (value := message.value()) is not None]
+
+
+def test_each_partition_of_a_topic_has_the_events_of_a_partition_of_the_source(
+    spark: SparkSession, servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate(f"kafka://{servers}/nexmark") == 0
+    assert capsys.readouterr().out == f"kafka://{servers}/nexmark: 120 people, 360 auctions, 5,520 bids\n"
+    source = NexmarkSource(EVENTS, seed=SEED, partitions=PARTITIONS)
+    for number, kind in enumerate(KINDS):
+        reader = NexmarkReader(source, number)
+        for partition in reader.partitions():
+            wanted = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+            assert committed(servers, f"nexmark.{kind}", partition.value, len(wanted)) == wanted
+    assert generate(f"kafka://{servers}/nexmark") == 1
+    assert "nexmark.person' already exists" in capsys.readouterr().err
+
+
+def test_a_broker_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate("kafka://127.0.0.1:1/nexmark") == 1
+    told = capsys.readouterr().err
+    assert told.startswith("error: kafka://127.0.0.1:1/nexmark: the topics cannot be made: ")
+    assert told.count("\n") == 1
