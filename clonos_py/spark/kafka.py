@@ -62,7 +62,8 @@ def create(topics: KafkaTopics, partitions: int) -> None:
     """Makes the topics, with as many replicas as the cluster has by default."""
     try:
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
     except ImportError as error:
         raise SparkError("this needs a client of Kafka: pip install 'clonos-py[kafka]'") from error
     client = AdminClient({"bootstrap.servers": topics.servers, "log_level": 0})

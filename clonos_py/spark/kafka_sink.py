@@ -34,7 +34,7 @@ class KafkaPartitionsWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._servers, self._topic = options["servers"], options["topic"]
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
@@ -50,7 +50,8 @@ class KafkaPartitionsWriter(DataSourceArrowWriter):
         producer.init_transactions(_ANSWER_S)
         producer.begin_transaction()
         for batch in iterator:
-            for value in batch.column(0).to_pylist():
+            values: list[Any] = batch.column(0).to_pylist()
+            for value in values:
                 _produce(producer, self._topic, value.encode(), partition)
         producer.commit_transaction()
         return WriterCommitMessage()
