@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.keyed import WindowedStream as WindowedStream
     from clonos_py.dsl.stream import Stream as Stream
     from clonos_py.dsl.tables import Table as Table
+    from clonos_py.dsl.windows import as_of as as_of
     from clonos_py.dsl.windows import between as between
     from clonos_py.dsl.windows import forever as forever
     from clonos_py.dsl.windows import hopping as hopping
@@ -61,7 +62,7 @@ _HOMES = {
     "clonos_py.dsl.keyed": ("KeyedStream", "WindowedStream"),
     "clonos_py.dsl.stream": ("Stream",),
     "clonos_py.dsl.tables": ("Table",),
-    "clonos_py.dsl.windows": ("between", "forever", "hopping", "session", "tumbling", "until"),
+    "clonos_py.dsl.windows": ("as_of", "between", "forever", "hopping", "session", "tumbling", "until"),
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
     "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
@@ -106,6 +107,7 @@ __all__ = [
     "WindowedStream",
     "aggregate_by",
     "apply",
+    "as_of",
     "at",
     "between",
     "col",

@@ -18,7 +18,8 @@ from clonos_py.columns.views import concat
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, Operator, OperatorContext, Output, Source, Wait
 from clonos_py.model.state import OperatorState
-from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
+from clonos_py.model.windows import JoinColumns
+from clonos_py.operators.pairs import Pairs, matchable
 
 
 class Enrich(Operator):

@@ -23,10 +23,10 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
-from clonos_py.model.windows import Bounds
+from clonos_py.model.windows import Bounds, JoinColumns
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import grouped, owned
-from clonos_py.operators.pairs import EMIT_ROWS, JoinColumns, Pairs, matchable
+from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable, on_time
 
 _SIDES = ("left", "right")
 _FEW_ROWS = 16_384
@@ -66,7 +66,9 @@ class HistoryJoin(Operator):
         self._expired, self._rows_kept = MIN_TIME, 0
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        rows = self._on_time(matchable(rows, self._keys[side], self._timing[side], self.ctx.count), side)
+        rows = matchable(rows, self._keys[side], self._timing[side], self.ctx.count)
+        time = self._times[side]
+        rows = rows if time is None else on_time(rows, time, self.ctx)
         if not rows.num_rows:
             return
         hashes = hash_rows(rows, self._keys[side])
@@ -103,17 +105,6 @@ class HistoryJoin(Operator):
         for side, name in enumerate(_SIDES):
             for part in parts:
                 self._histories[side].load(owned(part.tables.get(name, ()), self.ctx.groups))
-
-    def _on_time(self, rows: pa.RecordBatch, side: int) -> pa.RecordBatch:
-        time = self._times[side]
-        if time is None:
-            return rows
-        on_time = fixed(rows.column(time)) >= self.ctx.watermark
-        late = rows.num_rows - int(np.count_nonzero(on_time))
-        if not late:
-            return rows
-        self.ctx.count("late_rows", late)
-        return rows.take(np.flatnonzero(on_time))
 
     def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> None:
         """Emits those of these candidates that are pairs: row ``positions[i]`` with row ``numbers[i]`` of the other

@@ -49,6 +49,8 @@ def rows_at(
     chunks: Sequence[Chunk], starts: Ints, numbers: Ints, columns: Sequence[str] | None = None
 ) -> pa.RecordBatch:
     """The rows of these numbers, in this order, from chunks that begin at ``starts``; there is at least one chunk."""
+    if not len(numbers):
+        return _columns(chunks[0].rows, columns).slice(0, 0)
     owners = np.searchsorted(starts, numbers, side="right") - 1
     order = np.argsort(owners, kind="stable")
     held, cuts = np.unique(owners[order], return_index=True)
@@ -57,7 +59,7 @@ def rows_at(
         for chunk, part in zip(held.tolist(), np.split(order, cuts[1:]), strict=True)
     ]
     if len(pieces) < 2:
-        return pieces[0] if pieces else _columns(chunks[0].rows, columns).slice(0, 0)
+        return pieces[0]
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return concat(pieces).take(back)

@@ -103,6 +103,11 @@ class KeyedRows:
         parts = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
         return [part for part in parts if part.num_rows]
 
+    @property
+    def living_rows(self) -> int:
+        """How many there are, without the dead ones."""
+        return self.rows - self._dead
+
     def all_numbers(self) -> Ints:
         return np.flatnonzero(self._alive[: self.rows])
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import with_keys
-from clonos_py.columns.views import Ints
+from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.operators import OperatorContext
+from clonos_py.model.windows import JoinColumns
 
 EMIT_ROWS = 65_536
 """A batch of results has no more."""
-
-JoinColumns = tuple[tuple[str, int, str], ...]
-"""(name in the result, side: 0 left or 1 right, name in that input)"""
 
 
 class Pairs:
@@ -73,3 +73,13 @@ def matchable(
         count("null_time_rows", rows.num_rows - len(timed))
         rows = rows.take(timed)
     return rows
+
+
+def on_time(rows: pa.RecordBatch, time: str, ctx: OperatorContext) -> pa.RecordBatch:
+    """The rows that are not behind the watermark. The others are counted."""
+    kept = fixed(rows.column(time)) >= ctx.watermark
+    late = rows.num_rows - int(np.count_nonzero(kept))
+    if not late:
+        return rows
+    ctx.count("late_rows", late)
+    return rows.take(np.flatnonzero(kept))

@@ -25,9 +25,9 @@ from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
 from clonos_py.operators.keyed_chunks import owned, with_groups
-from clonos_py.operators.pairs import JoinColumns, Pairs, matchable
+from clonos_py.operators.pairs import Pairs, matchable
 
 _PANE = "_pane"
 _SIDES = ("left", "right")

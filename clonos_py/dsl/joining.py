@@ -11,11 +11,11 @@ from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.stream import Keys, Stream
 from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed
-from clonos_py.dsl.windows import Between, Forever, Until
+from clonos_py.dsl.windows import AsOf, Between, Forever, Until
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
-from clonos_py.model.windows import Bounds, Hopping, Tumbling
-from clonos_py.plan.logical import EnrichRows, EventTimeColumn, JoinHistory, JoinWindows, Port
+from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling
+from clonos_py.plan.logical import JOINING, EnrichRows, EventTimeColumn, JoinHistory, JoinVersions, JoinWindows, Port
 
 _BOUNDS = ("window_start", "window_end")
 
@@ -30,12 +30,13 @@ def joined(
     pairs = _pairs(on, left.schema, right.schema)
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     windowed = isinstance(within, Tumbling | Hopping)
-    if not windowed and not isinstance(within, Between | Until | Forever):
+    if not windowed and not isinstance(within, Between | Until | AsOf | Forever):
         raise GraphError(
-            f"within={within!r}: a match may take tumbling(...), hopping(...), between(...), until(...) or forever(...)"
+            f"within={within!r}: a match may take tumbling(...), hopping(...), between(...), until(...), as_of(...) or "
+            "forever(...)"
         )
     schema, columns = _result(left.schema, right.schema, pairs, into, _BOUNDS if windowed else ())
-    work: JoinWindows | JoinHistory
+    work: JOINING
     time = None
     if isinstance(within, Between | Until | Forever):
         bounds, left_time, right_time = _bounds(within, left.schema), None, None
@@ -43,6 +44,10 @@ def joined(
             (left, left_time), (right, right_time) = _timed(left, right, site)
         work = JoinHistory(*keys, left_time, right_time, columns, bounds)
         time = _later(work)
+    elif isinstance(within, AsOf):
+        (left, left_time), (right, right_time) = _timed(left, right, site)
+        work = JoinVersions(*keys, left_time, right_time, columns, within.oldest_us)
+        time = _carried(columns, 0, left_time)
     elif within.processing_time:
         work = JoinWindows(*keys, within, None, None, columns)
     else:
@@ -72,9 +77,13 @@ def _later(work: JoinHistory) -> EventTimeColumn | None:
         return None
     lower, upper = work.bounds
     side = 1 if lower >= 0 else 0 if isinstance(upper, int) and upper <= 0 else None
-    wanted = (work.left_time, work.right_time)[side] if side is not None else None
-    names = [name for name, from_side, column in work.columns if (from_side, column) == (side, wanted)]
-    return EventTimeColumn(names[0]) if names and wanted != EVENT_TIME_COLUMN else None
+    return None if side is None else _carried(work.columns, side, (work.left_time, work.right_time)[side])
+
+
+def _carried(columns: JoinColumns, side: int, time: str | None) -> EventTimeColumn | None:
+    """A side's event time where the result has it."""
+    names = [name for name, from_side, column in columns if (from_side, column) == (side, time)]
+    return EventTimeColumn(names[0]) if names and time != EVENT_TIME_COLUMN else None
 
 
 def _bounds(within: Between | Until | Forever, left: pa.Schema) -> Bounds | None:
@@ -131,7 +140,7 @@ def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]]) ->
 
 def _result(
     left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]], into: Shape | None, bounds: tuple[str, ...]
-) -> tuple[pa.Schema, tuple[tuple[str, int, str], ...]]:
+) -> tuple[pa.Schema, JoinColumns]:
     """The result's schema, and (name, side, column) of what the join takes from its inputs.
 
     Raises GraphError for an ambiguous or missing column.

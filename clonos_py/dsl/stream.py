@@ -18,7 +18,7 @@ from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.projection import carried, exactly, node_with, projected, result_fields
 from clonos_py.dsl.shapes import check_row, same_columns
 from clonos_py.dsl.waiting import WaitingOptions, waiting_of
-from clonos_py.dsl.windows import Between, Forever, Until
+from clonos_py.dsl.windows import AsOf, Between, Forever, Until
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record, record_type
@@ -210,7 +210,8 @@ class Stream(Generic[R]):
     def join(self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None) -> Stream[Any]: ...
     def join(self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None) -> Stream[Any]:
         """Pairs of rows with equal keys, in the same window, so far apart in event time (``between``), while the left
-        row lasts (``until``), or over all of history (``forever``).
+        row lasts (``until``), with the right row that holds at the time of the left one (``as_of``), or over all of
+        history (``forever``).
 
         ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
         pairs, its fields filled by name from either side, and, with a window, ``window_start`` and ``window_end``;
@@ -380,4 +381,4 @@ class Written:
 
 
 Keys = str | tuple[str, str] | list[str | tuple[str, str]]
-Within = Tumbling | Hopping | Between | Until | Forever
+Within = Tumbling | Hopping | Between | Until | AsOf | Forever

@@ -1,5 +1,5 @@
 """Windows as people write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``; and for joins
-``between("-5m", "0s")``, ``until("expires")`` and ``forever()``."""
+``between("-5m", "0s")``, ``until("expires")``, ``as_of()`` and ``forever()``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ class Until:
     """A join by the left row's own time: the right row is not earlier than it, and not later than its ``column``."""
 
     column: str
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A join with versions: the latest right row that is not later than the left one, and not older than this."""
+
+    oldest_us: int | None
 
 
 def tumbling(size: str | int, *, processing_time: bool = False) -> Tumbling:
@@ -73,6 +80,14 @@ def until(column: str) -> Until:
     """Right rows from the left row's event time on, up to what one of its columns says: the bids for an auction until
     it expires. Late rows of either side are dropped and counted."""
     return Until(column)
+
+
+def as_of(*, oldest: str | int | None = None) -> AsOf:
+    """The right row that holds at the left row's event time: the latest one of its key that is not later, such as the
+    exchange rate of that moment; with ``oldest`` only if it is no older. One left row makes at most one pair, when the
+    watermark of both sides has passed it. Late rows of either side are dropped and counted."""
+    with located("as_of"):
+        return AsOf(None if oldest is None else _positive("oldest", oldest))
 
 
 def _positive(what: str, duration: str | int) -> int:

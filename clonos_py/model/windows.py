@@ -34,4 +34,7 @@ Bounds = tuple[int, int | str]
 """How much later than the left row of a join the right one is: at least so many microseconds, and at most so many, or
 until the time in a column of the left row."""
 
+JoinColumns = tuple[tuple[str, int, str], ...]
+"""What the results of a join are made of: (name in the result, side: 0 left or 1 right, name in that input)."""
+
 Window = Tumbling | Hopping | Session

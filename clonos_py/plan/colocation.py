@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from clonos_py.dsl.tree import Column
-from clonos_py.plan.logical import GROUPING, FilterRows, JoinHistory, JoinWindows, Node, ProjectColumns
+from clonos_py.plan.logical import GROUPING, JOINING, FilterRows, Node, ProjectColumns
 
 Keys = frozenset[tuple[str, ...]]
 
@@ -17,9 +17,10 @@ Keys = frozenset[tuple[str, ...]]
 def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
     """The lists of columns by which the rows of a node's main port lie together; ``before``: those of other nodes."""
     match node.work:
-        case JoinHistory(left, right, columns=columns) | JoinWindows(left, right, columns=columns):
-            origins = {(side, column): name for name, side, column in columns}
-            return _known(tuple(origins.get((side, key)) for key in keys) for side, keys in enumerate((left, right)))
+        case _ if isinstance(node.work, JOINING):
+            origins = {(side, column): name for name, side, column in node.work.columns}
+            both = (node.work.left_keys, node.work.right_keys)
+            return _known(tuple(origins.get((side, key)) for key in keys) for side, keys in enumerate(both))
         case FilterRows() if not node.inputs[0].port:
             return before[node.inputs[0].node]
         case ProjectColumns(columns=made) if not node.inputs[0].port:

@@ -22,6 +22,7 @@ from clonos_py.operators.sessions import SessionAggregate, SessionCombine
 from clonos_py.operators.stateless import Filter, MapBatches, Project
 from clonos_py.operators.tables import TableAggregate, TableCombine, combined_table_schema
 from clonos_py.operators.top import TopCombine, TopRows
+from clonos_py.operators.version_join import VersionJoin
 from clonos_py.operators.window_join import WindowJoin
 from clonos_py.operators.window_top import WindowTop, WindowTopCombine
 from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined_schema
@@ -33,6 +34,7 @@ from clonos_py.plan.logical import (
     EnrichRows,
     FilterRows,
     JoinHistory,
+    JoinVersions,
     JoinWindows,
     Node,
     ProjectColumns,
@@ -134,6 +136,11 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return partial(
                 HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.bounds,
                 work.left_time, work.right_time,
+            )  # fmt: skip
+        case JoinVersions() as work:
+            return partial(
+                VersionJoin, work.left_keys, work.right_keys, work.left_time, work.right_time, work.columns,
+                node.schemas[0], work.oldest_us,
             )  # fmt: skip
         case RunProcess() as work:
             return _process_factory(work)

@@ -21,7 +21,7 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
 from clonos_py.model.tables import SortKey, TableMode
-from clonos_py.model.windows import Bounds, Hopping, Tumbling, Window
+from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling, Window
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class JoinWindows:
     window: Tumbling | Hopping
     left_time: str | None
     right_time: str | None
-    columns: tuple[tuple[str, int, str], ...]
+    columns: JoinColumns
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,20 @@ class JoinHistory:
     right_keys: tuple[str, ...]
     left_time: str | None
     right_time: str | None
-    columns: tuple[tuple[str, int, str], ...]
+    columns: JoinColumns
     bounds: Bounds | None = None
+
+
+@dataclass(frozen=True)
+class JoinVersions:
+    """``oldest_us``: how much older than the left row the right one may be at most."""
+
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    left_time: str
+    right_time: str
+    columns: JoinColumns
+    oldest_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,7 @@ class EnrichRows:
     definition: SourceDefinition
     keys: tuple[str, ...]
     side_keys: tuple[str, ...]
-    columns: tuple[tuple[str, int, str], ...]
+    columns: JoinColumns
 
 
 @dataclass(frozen=True)
@@ -180,9 +192,11 @@ class RunProcess:
 
 Work = (
     ReadSource | WriteSink | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch | Unite | Spread
-    | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | RunProcess
+    | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | JoinVersions
+    | RunProcess
 )  # fmt: skip
-STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | RunProcess
+JOINING = JoinWindows | JoinHistory | JoinVersions
+STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JOINING | RunProcess
 """Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
 GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
 """Work whose output is not cut as its input was."""
@@ -228,8 +242,8 @@ class Node:
         match self.work:
             case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | RunProcess():
                 return self.work.keys
-            case JoinWindows(left_keys=left, right_keys=right) | JoinHistory(left_keys=left, right_keys=right):
-                return right if side else left
+            case _ if isinstance(self.work, JOINING):
+                return self.work.right_keys if side else self.work.left_keys
             case _:
                 return None
 

@@ -21,6 +21,7 @@ from clonos_py.plan.logical import (
     EnrichRows,
     FilterRows,
     JoinHistory,
+    JoinVersions,
     JoinWindows,
     LogicalGraph,
     Node,
@@ -66,7 +67,7 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
     timed: set[Port] = set()
     for node in reversed(graph.nodes):
         match node.work:
-            case AggregateWindows(time_column=str()) | TopWindows() | RunProcess():
+            case AggregateWindows(time_column=str()) | TopWindows() | JoinVersions() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
@@ -106,7 +107,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             return _named(*work.keys, *_further(work), *(aggregate.column for aggregate in work.aggregates))
         case TopTable(keys=keys, order=order, rank=rank):
             return _named(*keys, *(key.column for key in order), *(name for name in passed if name != rank)) - _WEIGHT
-        case JoinWindows() | JoinHistory() as work:
+        case JoinWindows() | JoinHistory() | JoinVersions() as work:
             keys, time = ((work.left_keys, work.left_time), (work.right_keys, work.right_time))[side]
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
             end = work.bounds[1] if isinstance(work, JoinHistory) and work.bounds and side == 0 else None
@@ -151,8 +152,8 @@ def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[P
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
         case TopTable() | TopWindows():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
-        case JoinWindows(columns=columns) | JoinHistory(columns=columns) | EnrichRows(columns=columns) as join:
-            kept_columns = tuple(column for column in columns if column[0] in names)
+        case JoinWindows() | JoinHistory() | JoinVersions() | EnrichRows() as join:
+            kept_columns = tuple(column for column in join.columns if column[0] in names)
             return replace(node, work=replace(join, columns=kept_columns), schemas=(_narrowed(node.schemas[0], names),))
         case FilterRows() | CallPerRow(kind="filter"):
             port = node.inputs[0]

@@ -19,6 +19,7 @@ from clonos_py.plan.logical import (
     AggregateWindows,
     FilterRows,
     JoinHistory,
+    JoinVersions,
     JoinWindows,
     LogicalGraph,
     Node,
@@ -69,6 +70,8 @@ def _moved(graph: LogicalGraph, node: Node, target: Node) -> dict[int, Node] | N
             return _split(graph, node, target, {key: (0, key) for key in keys})
         case JoinWindows(columns=columns) | JoinHistory(columns=columns):
             return _split(graph, node, target, {name: (side, column) for name, side, column in columns})
+        case JoinVersions(columns=columns):  # without some of its versions a key would have had others
+            return _split(graph, node, target, {name: (side, column) for name, side, column in columns if not side})
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from clonos_py import Instant, Job, Record, Stream, Table, col, count, hopping, until
+from clonos_py import Instant, Job, Record, Stream, Table, as_of, col, count, hopping, until
 from clonos_py.connectors import MemorySource, UpsertMemorySink
 from clonos_py.dsl.settings import resolve
 from clonos_py.runtime.launch import run_job
@@ -159,5 +159,20 @@ def test_a_join_while_a_row_lasts(parallelism: int) -> None:
         for a in events
         for b in events
         if a.at <= b.at <= a.at + a.id % 7 * SECOND
+    ]
+    assert values(ran(body, parallelism)) == values(wanted)
+
+
+@both_parallelisms
+def test_a_join_with_the_version_that_holds(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Pair]:
+        versions = events.filter(col("id") % 3 == 0).select("key", "at", second=col("id"))
+        return events.select("key", "at", first=col("id")).join(versions, on="key", within=as_of(), into=Pair)
+
+    wanted = [
+        Pair(event.id, max(held, key=lambda version: (version.at, version.id)).id)
+        for events in BY_KEY.values()
+        for event in events
+        if (held := [version for version in events if version.id % 3 == 0 and version.at <= event.at])
     ]
     assert values(ran(body, parallelism)) == values(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clonos_py import Job, col, count, tumbling
+from clonos_py import Job, as_of, col, count, tumbling
 from clonos_py.plan.physical import plan
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import joined, shape
@@ -19,6 +19,16 @@ def test_a_filter_behind_a_join_moves_to_the_sides_it_reads() -> None:
         "people -> join hash(id): id, name",
         "source-rows -> join side 1 hash(bidder): auction, bidder, note",
     ]
+
+
+def test_a_filter_on_versions_stays_behind_their_join() -> None:
+    """Without a version that it leaves out an earlier one would hold."""
+    job = Job("versions")
+    versions = job.source(Rows(Bid), event_time="at").named("more").select("auction", since="at", then="bidder")
+    held = bids(job).join(versions, on="auction", within=as_of())
+    held.filter((col("then") > 5) & (col("bidder") > 5)).sink(Nowhere())
+    by_name = {operator.name: vertex.name for vertex in plan(job).vertices for operator in vertex.operators}
+    assert (by_name["filter"], by_name["filter.1"]) == ("join", "source-rows")
 
 
 def test_a_filter_that_may_fail_stays_behind_a_join() -> None:

@@ -1,0 +1,136 @@
+"""Join of each row with the version of the other side that holds at its time: the latest one that is not later (SQL's
+``FOR SYSTEM_TIME AS OF``, a join with a table of versions).
+
+A left row waits until the watermark of both inputs says that no version which it could ask for is still to come, so
+rows may be as far out of order as their sources say and the pairs are the same. Pairs come in the order of the left
+rows' times. Of versions of one time the last one that came holds.
+
+State are the left rows that wait and, by key, the versions that a row on time may ask for: the last one before the
+watermark and all later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import group
+from clonos_py.columns.ordering import order_by, stable_order
+from clonos_py.columns.views import Bools, Ints, concat, fixed
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.windows import JoinColumns
+from clonos_py.operators.keyed_chunks import owned, with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.pairs import Pairs, matchable, on_time
+
+_LEFT, _RIGHT = "left", "right"
+_FEW_ROWS = 16_384
+
+
+class VersionJoin(Operator):
+    """Joins on equal keys (null equals nothing). A left row without a version, or with none that is at most ``oldest``
+    microseconds older, is left out. Rows behind the watermark are dropped and counted as ``late_rows``."""
+
+    def __init__(
+        self,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        left_time: str,
+        right_time: str,
+        columns: JoinColumns,
+        schema: pa.Schema,
+        oldest: int | None = None,
+    ) -> None:
+        self._keys = (list(left_keys), list(right_keys))
+        self._times = (left_time, right_time)
+        self._oldest = oldest
+        self._pairs = Pairs(columns, schema)
+        self._kept = tuple(self._pairs.needed(side, *self._keys[side], self._times[side]) for side in (0, 1))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._waiting: list[pa.RecordBatch] = []
+        self._versions = KeyedRows(self._keys[1], _RIGHT)
+        self._versions_kept = 0
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows = matchable(rows, self._keys[side], [self._times[side]], self.ctx.count)
+        rows = on_time(rows, self._times[side], self.ctx)
+        if not rows.num_rows:
+            return
+        rows = with_groups(rows.select(self._kept[side]), self._keys[side], self.ctx.key_groups)
+        if side:
+            self._versions.append(rows)
+        else:
+            self._waiting.append(rows)
+
+    def on_watermark(self, watermark: int) -> int:
+        if self._waiting:
+            rows = concat(self._waiting)
+            due = fixed(rows.column(self._times[0])) < watermark
+            self._waiting = [] if due.all() else [rows.filter(pa.array(~due))]
+            self._join(self._in_order(rows, due))
+        if self._versions.living_rows > 2 * self._versions_kept + _FEW_ROWS:
+            self._forget(watermark)
+        return watermark
+
+    def snapshot(self) -> OperatorState:
+        self._waiting = [concat(self._waiting)] if self._waiting else []
+        state = self._versions.snapshot({})
+        return OperatorState({_LEFT: [Chunk(rows) for rows in self._waiting], **state.tables}, state.values)
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._clear()
+        for part in parts:
+            self._waiting += [chunk.rows for chunk in owned(part.tables.get(_LEFT, ()), self.ctx.groups)]
+        self._versions.restore(parts, self.ctx.groups)
+
+    def _in_order(self, rows: pa.RecordBatch, due: Bools) -> pa.RecordBatch:
+        places = np.flatnonzero(due)
+        return rows.take(places[stable_order(fixed(rows.column(self._times[0]))[places])])
+
+    def _join(self, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows or not self._versions.rows:
+            return
+        asked = pa.RecordBatch.from_arrays([rows.column(key) for key in self._keys[0]], names=self._keys[1])
+        positions, numbers = self._versions.find(asked)
+        since = self._since(self._versions.take(numbers, [self._times[1]]))
+        times = fixed(rows.column(self._times[0]))[positions]
+        holds = since <= times
+        if self._oldest is not None:
+            holds &= since >= times - self._oldest
+        positions, numbers, since = positions[holds], numbers[holds], since[holds]
+        latest = _last_of_each(positions, since)
+        found = self._versions.take(numbers[latest], self._kept[1])
+        for batch in self._pairs.batches((rows, found), (positions[latest], np.arange(len(latest)))):
+            self.out.emit(batch)
+
+    def _forget(self, watermark: int) -> None:
+        """Versions that have been followed by another one before the watermark, or that are too old for any row."""
+        numbers = self._versions.all_numbers()
+        rows = self._versions.take(numbers, [*self._keys[1], self._times[1]])
+        since = self._since(rows)
+        keep = since >= watermark
+        before = np.flatnonzero(~keep)
+        keys = group([rows.column(key) for key in self._keys[1]], rows.num_rows).ids
+        keep[before[_last_of_each(keys[before], since[before])]] = True
+        if self._oldest is not None:
+            keep &= since >= watermark - self._oldest
+        self._versions.remove(numbers[~keep])
+        self._versions.compact()
+        self._versions_kept = self._versions.living_rows
+
+    def _since(self, versions: pa.RecordBatch) -> Ints:
+        since: Ints = fixed(versions.column(self._times[1]))
+        return since
+
+
+def _last_of_each(groups: Ints, times: Ints) -> Ints:
+    """The place of the latest of each group, in the order of groups; of equal times the last."""
+    order = order_by([groups, times])
+    ends = np.ones(len(order), bool)
+    ends[:-1] = groups[order][1:] != groups[order][:-1]
+    return order[ends]

@@ -1,0 +1,103 @@
+"""Joins with the version that holds: the latest right row of the key that is not later than the left one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.operators import version_join
+from clonos_py.operators.joins import VersionJoin
+from tests.unit.operators.scripted import advance, opened
+from tests.unit.operators.test_joins import COLUMNS, PAIR, Row, Step, batch, histories, pairs, run
+
+
+def as_of(oldest: int | None = None) -> VersionJoin:
+    return VersionJoin(["key"], ["key"], "at", "at", COLUMNS, PAIR, oldest)
+
+
+def test_a_row_meets_the_latest_version_that_is_not_later_once_no_other_can_come() -> None:
+    operator = as_of()
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, 15, "b"), (1, 9, "early"), (1, 10, "a"), (2, 15, "other")]), 0)
+    operator.on_rows(batch([(1, 10, "r10"), (1, 16, "r16"), (1, 14, "r14"), (1, 14, "r14 again")]), 1)
+    advance(operator, ctx, 15)
+    assert pairs(out) == [("a", "r10")]
+    operator.on_rows(batch([(1, 15, "r15")]), 1)
+    advance(operator, ctx, 16)
+    assert pairs(out)[1:] == [("b", "r15")]
+    operator.on_rows(batch([(1, 20, "c")]), 0)
+    advance(operator, ctx, 21)
+    assert pairs(out)[2:] == [("c", "r16")]
+
+
+def test_of_versions_of_one_time_the_last_one_holds() -> None:
+    operator = as_of()
+    ctx, out = opened(operator)
+    for name in ("first", "second"):
+        operator.on_rows(batch([(1, 10, name)]), 1)
+    operator.on_rows(batch([(1, 10, "a")]), 0)
+    advance(operator, ctx, 11)
+    assert pairs(out) == [("a", "second")]
+
+
+def test_a_version_may_be_too_old() -> None:
+    operator = as_of(oldest=5)
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, 10, "r")]), 1)
+    operator.on_rows(batch([(1, 15, "a"), (1, 16, "b")]), 0)
+    advance(operator, ctx, 20)
+    assert pairs(out) == [("a", "r")]
+
+
+def test_rows_without_key_or_time_and_late_ones_match_nothing_and_are_counted() -> None:
+    operator = as_of()
+    ctx, out = opened(operator)
+    advance(operator, ctx, 1)
+    for side in (0, 1):
+        operator.on_rows(batch([(None, 1, "n"), (1, None, "t"), (1, 0, "late"), (1, 1, "a")]), side)
+    advance(operator, ctx, 10)
+    assert pairs(out) == [("a", "a")]
+    assert ctx.counted == {"null_key_rows": 2, "null_time_rows": 2, "late_rows": 2}
+
+
+@pytest.mark.parametrize(("oldest", "kept"), [(None, 5 + 1 + 1 + 1), (5, 5 + 1 + 1)])
+def test_what_no_row_on_time_can_ask_for_is_forgotten(
+    oldest: int | None, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first key the versions from the watermark on and the one before, of the others the last one."""
+    monkeypatch.setattr(version_join, "_FEW_ROWS", 0)
+    operator = as_of(oldest)
+    ctx, _ = opened(operator)
+    operator.on_rows(batch([(1, at, "v") for at in range(0, 100, 2)]), 1)
+    operator.on_rows(batch([(2, at, "v") for at in range(88)] + [(3, 10, "v")]), 1)
+    advance(operator, ctx, 90)
+    assert operator._versions.living_rows == kept
+
+
+@given(histories, st.integers(0, 14), st.integers(1, 3), st.none() | st.integers(0, 40), st.booleans())
+def test_joins_as_of_equal_their_definition(
+    history: list[Step], rescale_at: int, parallelism: int, oldest: int | None, forgets: bool
+) -> None:
+    few = version_join._FEW_ROWS
+    version_join._FEW_ROWS = 0 if forgets else few
+    try:
+        found, (left, right) = run(lambda: as_of(oldest), history, rescale_at, parallelism)
+    finally:
+        version_join._FEW_ROWS = few
+    expected = []
+    for key, at, name, met in left:
+        versions = [(since, number) for number, (k, since, _, m) in enumerate(right) if k == key and m <= since <= at]
+        if at >= met and versions and (oldest is None or max(versions)[0] >= at - oldest):
+            expected.append((name, right[max(versions)[1]][2]))
+    assert found == sorted(expected)
+
+
+def test_pairs_come_in_the_order_of_the_left_rows_times() -> None:
+    operator = as_of()
+    ctx, out = opened(operator)
+    rows: list[Row] = [(1, 12, "b"), (1, 11, "a"), (2, 12, "c")]
+    operator.on_rows(batch(rows), 0)
+    operator.on_rows(batch([(1, 0, "r"), (2, 0, "r")]), 1)
+    advance(operator, ctx, 13)
+    assert [left for left, _ in pairs(out)] == ["a", "b", "c"]
