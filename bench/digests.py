@@ -115,9 +115,10 @@ def _run(case: Case, folder: str) -> str | None:
         "parallelism": case.parallelism,
         "checkpoint_interval": CHECKPOINT_INTERVAL,
         "standbys": int(case.killed),
-        "standbys_per_process": _STANDBYS_PER_PROCESS,
         "kills": [f"{case.victim}@{KILL_TIME}"] if case.killed else [],
     }
+    if case.killed and case.runtime is Runtime.RAY:
+        given["standbys_per_process"] = _STANDBYS_PER_PROCESS
     events: list[Event] = []
     run_job(_job(case, folder), resolve(given), events.append)
     return wrong_failures(case, events)

@@ -84,7 +84,7 @@ class _Fake:
 
     def run(self, query: str, dataset: Dataset, terms: Terms) -> Rate:
         if self.rate < 0:
-            raise SettingError("out of order")
+            raise RuntimeError("out of order")
         return Rate(self.rate, terms.seconds)
 
 
@@ -106,7 +106,7 @@ def test_a_run_that_fails_leaves_its_place_empty_and_is_told(tmp_path: Path) -> 
     runs = list(schedule(("q0",), [good, bad], turns=1))
     *_, made = measured(runs, [good, bad], datasets(tmp_path, 1_000, 1, seed=1), Terms(), lambda _: None)
     assert made.line("q0") == ("q0", "0.00", "", "")
-    assert made.plain()["failures"] == ["q0 bad: out of order"]
+    assert made.plain()["failures"] == ["q0 bad: RuntimeError: out of order"]
 
 
 def test_queries_without_bids_read_a_longer_stream(tmp_path: Path) -> None:
