@@ -253,7 +253,7 @@ class Present(msgspec.Struct, frozen=True, tag=True):
     restore: int = 0
     """The checkpoint whose state it was last asked to start from."""
     begun: bool = False
-    """Whether it has got its log: it is the task, not only told to be."""
+    """Whether it has got its log: it is the task, or will be as soon as it has its state, and not only told to be."""
     drained: bool = False
     round: int = 0
     """The last recovery round that it has taken part in."""

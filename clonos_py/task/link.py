@@ -359,7 +359,7 @@ class LinkMachine:
 
     def _on_roll_call(self, message: control.RollCall) -> None:
         """Whatever was asked of the former coordinator may have been lost with it."""
-        self._out.append(io.Tell(self._standing.present(self.state, self.attempt, self._round)))
+        self._out.append(io.Tell(self._standing.present(self.state, self.attempt, self._round, self._replay)))
         self._outflow.ask_again()
 
     def _on_stop(self, message: control.Stop) -> None:

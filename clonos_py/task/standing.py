@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Failed, Present
-from clonos_py.task.events import BEFORE_BEGIN, TaskState
+from clonos_py.model.messages import Failed, Present, Replay
+from clonos_py.task.events import TaskState
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import NO_ATTEMPT, OutputChannel
@@ -33,12 +33,12 @@ class Standing:
             return sum(output.log.cursor - output.log.first for output in self._outputs)
         return sum(len(channel.expectation.checksums) for channel in self._inputs)
 
-    def present(self, state: TaskState, attempt: Attempt | None, round_: int) -> Present:
+    def present(self, state: TaskState, attempt: Attempt | None, round_: int, log: Replay | None) -> Present:
         return Present(
             process=self._process,
             attempt=attempt,
             restore=self._restoring.wanted.checkpoint if self._restoring.wanted else 0,
-            begun=state not in BEFORE_BEGIN and attempt is not None,
+            begun=log is not None,
             drained=state is TaskState.FINISHED,
             round=round_,
             checkpoint=self._checkpoint,

@@ -45,6 +45,14 @@ def test_who_was_told_to_be_a_task_and_has_no_log_yet_has_not_begun() -> None:
     assert present(link) == Present(5, SECOND, round=1, peers=[(UP, FIRST)])
 
 
+def test_who_has_its_log_is_the_task_though_its_state_is_still_on_the_way() -> None:
+    """Another log would come too late: it begins with this one."""
+    link = standby()
+    link.handle(promote(SECOND, Restore(3)))
+    link.handle(control.Replay(1, [], [], []))
+    assert present(link).begun
+
+
 def test_a_task_names_its_attempt_and_those_of_its_neighbours() -> None:
     link = running()
     link.handle(subscribe(receiver=SECOND))
