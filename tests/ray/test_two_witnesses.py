@@ -72,7 +72,7 @@ class Killer:
 
 
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 12_000, 100
+    total, rate = 14_000, 100
     killer = Killer()
     settings = resolve(command_line={"checkpoint_interval": "2s", "parallelism": 2})
     with witnesses.oracle() as server:
