@@ -12,6 +12,7 @@ both inputs together, so rows may be as far out of order as their sources say an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +23,29 @@ from clonos_py.columns.views import Bools, Ints, fixed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
+from clonos_py.model.tables import FirstOf
 from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import Bounds, JoinColumns
 from clonos_py.operators.history import History
 from clonos_py.operators.keyed_chunks import grouped, owned
 from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable, on_time
+from clonos_py.operators.ranking import Ranking
 
 _SIDES = ("left", "right")
 _FEW_ROWS = 16_384
+
+
+class _First:
+    """Which pairs of a batch are among the first, as columns of ``pairs`` tell."""
+
+    def __init__(self, first: FirstOf, columns: JoinColumns, schema: pa.Schema) -> None:
+        self._ranking, self._n = Ranking(first.keys, first.order), first.n
+        names = self._ranking.columns
+        fields: list[Any] = [schema.field(name) for name in names]
+        self.pairs = Pairs(tuple(column for column in columns if column[0] in names), pa.schema(fields))
+
+    def among(self, pairs: pa.RecordBatch) -> Ints:
+        return self._ranking.first(pairs, self._n)
 
 
 class HistoryJoin(Operator):
@@ -38,6 +54,9 @@ class HistoryJoin(Operator):
     With ``bounds`` = (lower, upper) only rows make a pair of which the right one is at least so much, and at most so
     much, later than the left one, or not later than its column ``upper``; it needs the time columns. Then rows behind
     the watermark, whose partners may be gone, are dropped and counted as ``late_rows``.
+
+    ``first``: whoever reads the pairs wants only the first ones of each key, which are columns of ``schema``. Then only
+    those are made that are among the first of the pairs of one batch.
     """
 
     def __init__(
@@ -49,6 +68,7 @@ class HistoryJoin(Operator):
         bounds: Bounds | None = None,
         left_time: str | None = None,
         right_time: str | None = None,
+        first: FirstOf | None = None,
     ) -> None:
         if bounds is not None and (left_time is None or right_time is None):
             raise GraphError("a join that forgets needs an event time on both sides; give their sources one")
@@ -56,6 +76,7 @@ class HistoryJoin(Operator):
         self._times = (None, None) if bounds is None else (left_time, right_time)
         self._bounds = bounds
         self._pairs = Pairs(columns, schema)
+        self._first = None if first is None else _First(first, columns, schema)
         end = bounds[1] if bounds is not None and isinstance(bounds[1], str) else None
         self._timing = tuple([t for t in times if t] for times in ((self._times[0], end), (self._times[1],)))
         self._kept = tuple(self._pairs.needed(side, *self._keys[side], *self._timing[side]) for side in (0, 1))
@@ -113,12 +134,19 @@ class HistoryJoin(Operator):
         compared = [*self._keys[1 - side], *self._timing[1 - side]]
         same = self._are_pairs(rows, side, positions, others.take(numbers, compared))
         positions, numbers = positions[same], numbers[same]
-        shown = self._pairs.needed(1 - side) or compared
-        order = (0, 1) if side == 0 else (1, 0)
+        if self._first is not None and len(numbers):
+            kept = self._first.among(self._made(self._first.pairs, rows, side, positions, numbers))
+            positions, numbers = positions[kept], numbers[kept]
         for start in range(0, len(numbers), EMIT_ROWS):
             part = slice(start, start + EMIT_ROWS)
-            batches, places = (rows, others.take(numbers[part], shown)), (positions[part], None)
-            self.out.emit(self._pairs.batch([batches[i] for i in order], [places[i] for i in order]))
+            self.out.emit(self._made(self._pairs, rows, side, positions[part], numbers[part]))
+
+    def _made(self, pairs: Pairs, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> pa.RecordBatch:
+        columns = pairs.needed(1 - side) or self._keys[1 - side]
+        batches: list[pa.RecordBatch] = [rows, self._histories[1 - side].take(numbers, columns)]
+        places = [positions, None]
+        order = 1 if side == 0 else -1
+        return pairs.batch(batches[::order], places[::order])
 
     def _are_pairs(self, rows: pa.RecordBatch, side: int, positions: Ints, candidates: pa.RecordBatch) -> Bools:
         """Whether row i of ``candidates`` belongs to row ``positions[i]``."""

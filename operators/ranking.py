@@ -56,6 +56,11 @@ class Ranking:
         starts = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
         return Ranked(order, np.arange(len(ids)) - starts, starts)
 
+    def first(self, rows: pa.RecordBatch, n: int) -> Ints:
+        """The rows that are among the first n of their key, in the order in which they came."""
+        ranked = self.ranked(rows)
+        return np.sort(ranked.order[ranked.ranks < n])
+
     def change(self, old: int, rows: pa.RecordBatch, n: int) -> Change:
         """What happens when all rows but the first ``old``, which are the first n of their keys, come in."""
         ranked = self.ranked(rows)

@@ -32,8 +32,7 @@ class TopCombine(Operator):
         self._ranking = Ranking(keys, order)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        ranked = self._ranking.ranked(rows)
-        first = np.sort(ranked.order[ranked.ranks < self._n])
+        first = self._ranking.first(rows, self._n)
         rows = rows.select(self._columns)
         self.out.emit(rows if len(first) == rows.num_rows else rows.take(first))
 

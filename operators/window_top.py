@@ -50,8 +50,7 @@ class WindowTopCombine(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, times = with_times(rows, self._time_column, self.ctx)
-        ranked = self._ranking.ranked(rows.append_column(PANE_COLUMN, pa.array(self._clock.assign(times))))
-        first = np.sort(ranked.order[ranked.ranks < self._n])
+        first = self._ranking.first(rows.append_column(PANE_COLUMN, pa.array(self._clock.assign(times))), self._n)
         self.out.emit(rows.select(self._columns).take(first))
 
 

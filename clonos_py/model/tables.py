@@ -24,6 +24,15 @@ class SortKey:
     descending: bool = False
 
 
+@dataclass(frozen=True)
+class FirstOf:
+    """The first ``n`` rows of each key, in an order; where rows are equal in it, as they came."""
+
+    keys: tuple[str, ...]
+    n: int
+    order: tuple[SortKey, ...]
+
+
 def weighted_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of the deltas of a table."""
     return schema.append(pa.field(WEIGHT_COLUMN, pa.int8(), nullable=False))

@@ -135,7 +135,7 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case JoinHistory() as work:
             return partial(
                 HistoryJoin, work.left_keys, work.right_keys, work.columns, node.schemas[0], work.bounds,
-                work.left_time, work.right_time,
+                work.left_time, work.right_time, work.first,
             )  # fmt: skip
         case JoinVersions() as work:
             return partial(

@@ -20,7 +20,7 @@ from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
-from clonos_py.model.tables import SortKey, TableMode
+from clonos_py.model.tables import FirstOf, SortKey, TableMode
 from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling, Window
 
 
@@ -153,6 +153,8 @@ class JoinHistory:
     right_time: str | None
     columns: JoinColumns
     bounds: Bounds | None = None
+    first: FirstOf | None = None
+    """Set where whoever reads the pairs wants only the first ones of each key."""
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from clonos_py.model.tables import FirstOf
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
-from clonos_py.plan.logical import AggregateTable, AggregateWindows, LogicalGraph, Node
+from clonos_py.plan.logical import AggregateTable, AggregateWindows, JoinHistory, LogicalGraph, Node, TopTable
 from clonos_py.plan.pruning import prune
 from clonos_py.plan.pushdown import push_filters
 
 
 def rewritten(graph: LogicalGraph) -> LogicalGraph:
-    """Dead ends left out, filters moved towards the sources, partial aggregates before shuffles, columns pruned."""
-    return prune(_combined(push_filters(graph.checked().without_dead_ends())))
+    """Dead ends left out, filters moved towards the sources, partial aggregates before shuffles, pairs not made that
+    nobody wants, columns pruned."""
+    return prune(_first_only(_combined(push_filters(graph.checked().without_dead_ends()))))
+
+
+def _first_only(graph: LogicalGraph) -> LogicalGraph:
+    """A join whose pairs only a top-n reads makes no pairs that others of the same batch outdo: rows of joins are wide,
+    and most are outdone."""
+    readers = graph.consumers()
+    joins: dict[int, Node] = {}
+    notes = []
+    for node in graph.nodes:
+        join = graph.by_id[node.inputs[0].node] if isinstance(node.work, TopTable) else None
+        if join is not None and isinstance(join.work, JoinHistory) and len(readers[node.inputs[0]]) == 1:
+            assert isinstance(node.work, TopTable)
+            first = FirstOf(node.work.keys, node.work.n, node.work.order)
+            joins[join.id] = replace(join, work=replace(join.work, first=first))
+            notes.append(f"{join.name!r} makes only pairs that may be among the first of {node.name!r}")
+    return graph.rebuilt({**graph.by_id, **joins}, *notes)
 
 
 def _combined(graph: LogicalGraph) -> LogicalGraph:
