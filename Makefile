@@ -48,7 +48,8 @@ unit: $(READY)
 	$(RUN) pytest -q tests/unit
 
 test: check ## everything: check, then simulated faults, real servers, Spark, examples, real kills
-	$(RUN) pytest -q -n auto --dist=loadgroup tests --ignore=tests/unit --ignore=tests/ray
+	$(RUN) pytest -q -n auto tests --ignore=tests/unit --ignore=tests/spark --ignore=tests/ray
+	$(RUN) pytest -q tests/spark
 	$(RUN) pytest -q tests/ray
 
 bench: $(READY) ## prints throughput, overhead and recovery figures of this machine

@@ -18,9 +18,3 @@ def spark() -> Iterator[SparkSession]:
     with session("tests", "local[2]") as found:
         found.conf.set("spark.sql.shuffle.partitions", 2)
         yield found
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent.name == "spark":
-            item.add_marker(pytest.mark.xdist_group("spark"))
