@@ -8,8 +8,9 @@ UV := .tools/bin/uv
 UV_VERSION := 0.13.8
 RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
 READY := .venv/.ready
+TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types imports unit test bench fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit test bench fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -38,19 +39,21 @@ lint: $(READY)
 	$(RUN) ruff check --quiet .
 
 types: $(READY)
-	$(RUN) mypy
-	$(RUN) pyright
+	@$(MAKE) --no-print-directory --output-sync -j2 mypy pyright
+
+mypy pyright: $(READY)
+	$(RUN) $@
 
 imports: $(READY)
 	$(RUN) lint-imports
 
 unit: $(READY)
-	$(RUN) pytest -q tests/unit
+	$(RUN) $(TESTS) -n auto tests/unit
 
-test: check ## everything: check, then simulated faults, real servers, Spark, examples, real kills
-	$(RUN) pytest -q -n auto tests --ignore=tests/unit --ignore=tests/spark --ignore=tests/ray
-	$(RUN) pytest -q tests/spark
-	$(RUN) pytest -q tests/ray
+test: check ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
+	$(RUN) $(TESTS) -n auto tests --ignore=tests/unit --ignore=tests/spark --ignore=tests/ray
+	$(RUN) $(TESTS) tests/spark
+	$(RUN) $(TESTS) tests/ray
 
 bench: $(READY) ## prints throughput, overhead and recovery figures of this machine
 	$(RUN) python -m clonos_py.bench

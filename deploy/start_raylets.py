@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from clonos_py.runtime.ray.cluster import PREPARED_RESOURCE, WORKER_ENVIRONMENT
+from clonos_py.runtime.transport.ports import free_ports
 
 _RAY = str(Path(sys.executable).parent / "ray")
 _HOST = "127.0.0.1"
@@ -63,7 +64,7 @@ class Raylets:
 @contextmanager
 def raylets(nodes: int, port: int | None = None) -> Iterator[Raylets]:
     """A cluster of ``nodes`` raylets for as long as the context lasts."""
-    head_port = _free_port() if port is None else _checked_port(port)
+    head_port = free_ports(1)[0] if port is None else _checked_port(port)
     _make_token()
     with TemporaryDirectory(prefix="raylets-") as folder:
         cluster = Raylets(head_port, Path(folder))
@@ -118,13 +119,6 @@ def _make_token() -> None:
 
 def _environment() -> dict[str, str]:
     return {**os.environ, **WORKER_ENVIRONMENT, "RAY_AUTH_MODE": "token"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _checked_port(port: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -21,6 +20,7 @@ from typing import Any
 
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.model.errors import SettingError
+from clonos_py.runtime.transport.ports import free_ports
 
 _START_S, _STOP_S = 60.0, 10.0
 
@@ -42,18 +42,6 @@ class Cluster:
         request = urllib.request.Request(f"http://localhost:{self.rest_port}/jobs/{job}?mode=cancel", method="PATCH")
         with urllib.request.urlopen(request, timeout=10):
             pass
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from clonos_py.spark.session import named_errors, session, shown
 
 SCHEME = "kafka://"
 _TARGET = re.compile(rf"{SCHEME}(?P<servers>[^/,\s]+:\d+(?:,[^/,\s]+:\d+)*)/(?P<prefix>[A-Za-z0-9._-]{{1,200}})")
-_ANSWER_S = 10
+ANSWER_S = 10
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def create(topics: KafkaTopics, partitions: int) -> None:
     client = AdminClient({"bootstrap.servers": topics.servers, "log_level": 0})
     wanted = [NewTopic(topics.topic(kind), num_partitions=partitions) for kind in KINDS]
     try:
-        for made in client.create_topics(wanted, request_timeout=_ANSWER_S).values():
+        for made in client.create_topics(wanted, request_timeout=ANSWER_S).values():
             made.result()
     except KafkaException as error:
         raise SparkError(f"{topics}: the topics cannot be made: {error.args[0].str()}") from error

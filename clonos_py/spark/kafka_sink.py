@@ -12,7 +12,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-_ANSWER_S = 10
+from clonos_py.spark.kafka import ANSWER_S
+
 _TRANSACTION_MS = 900_000
 """What brokers allow if not told otherwise."""
 
@@ -47,7 +48,7 @@ class KafkaPartitionsWriter(DataSourceArrowWriter):
                 "log_level": 0,
             }
         )
-        producer.init_transactions(_ANSWER_S)
+        producer.init_transactions(ANSWER_S)
         producer.begin_transaction()
         for batch in iterator:
             values: list[Any] = batch.column(0).to_pylist()

@@ -112,6 +112,7 @@ class Course:
         return found
 
 
+@pytest.mark.thorough
 def test_a_standby_that_shares_a_process_becomes_its_task_there_and_the_others_come_up_elsewhere(
     cluster: Cluster, tmp_path: Path
 ) -> None:

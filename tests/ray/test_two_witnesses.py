@@ -74,7 +74,7 @@ class Killer:
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
     total, rate = 14_000, 100
     killer = Killer()
-    settings = resolve(command_line={"checkpoint_interval": "2s", "parallelism": 2})
+    settings = resolve(command_line={"checkpoint_interval": "2s", "heartbeat_timeout": "2s", "parallelism": 2})
     with witnesses.oracle() as server:
         run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
 
@@ -96,6 +96,7 @@ def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tm
     assert witnesses.wrong(str(tmp_path), total) is None
 
 
+@pytest.mark.thorough
 def test_a_short_soak_leaves_right_results(cluster: Cluster) -> None:
     finding = soak("q5", seed=4, seconds=10)
     assert finding.wrong is None

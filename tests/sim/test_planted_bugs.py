@@ -12,7 +12,17 @@ SEEDS_MAX = 2_000
 BUGS = {**logs.BUGS, **recovery.BUGS, **checkpoints.BUGS, **outputs.BUGS}
 
 
-@pytest.mark.parametrize("name", list(BUGS))
+SELDOM = {
+    "the_first_log_of_an_epoch_is_not_complete",
+    "the_acknowledgement_of_an_earlier_checkpoint_counts",
+    "timers_are_lost_with_the_task",
+    "watermarks_of_inputs_are_not_restored",
+    "the_first_log_of_an_epoch_lacks_the_end_of_the_one_before",
+}
+"""Found after hundreds of seeds."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.thorough] * (n in SELDOM)) for n in BUGS])
 def test_the_simulator_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = BUGS[name]
     bug.plant(monkeypatch)

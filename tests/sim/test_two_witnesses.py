@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from clonos_py.runtime.sim.run import Outcome, simulate
 from clonos_py.runtime.sim.witness import WitnessJob
+from tests.chunks import chunks
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "2000"))
-CHUNKS = 10
+SIZE = 100
 SHORT = WitnessJob(total=60)
 """Long enough for several checkpoints and failures."""
 
@@ -20,14 +18,14 @@ def told(outcome: Outcome) -> str:
     return f"seed {outcome.seed}: {'; '.join(outcome.problems)}\n  {story}"
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_witnesses_agree_on_every_record_whatever_dies(chunk: int) -> None:
+@pytest.mark.parametrize("seeds", chunks(2_000, SIZE, always=400))
+def test_witnesses_agree_on_every_record_whatever_dies(seeds: range) -> None:
     worthy = 0
-    for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
+    for seed in seeds:
         outcome = simulate(seed, SHORT, kills=6)
         assert not outcome.problems, told(outcome)
         worthy += outcome.worthy_kills
-    assert worthy > SEEDS // CHUNKS // 3, "too few kills had anything to lose: the test proves little"
+    assert worthy > SIZE // 3, "too few kills had anything to lose: the test proves little"
 
 
 def test_no_failure_means_no_attempt_changes() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 
+from clonos_py.runtime.transport.ports import free_ports
 from clonos_py.spark.java import java_home
 
 _KAFKA = "org.apache.kafka:kafka_2.13:4.1.0"
@@ -34,7 +35,7 @@ transaction.state.log.min.isr=1
 @contextmanager
 def broker(folder: Path) -> Iterator[str]:
     """Gives its address."""
-    port, controller = _free_port(), _free_port()
+    port, controller = free_ports(2)
     settings = folder / "server.properties"
     settings.write_text(_SETTINGS.format(port=port, controller=controller, folder=folder))
     with (folder / "broker.log").open("wb") as log:
@@ -73,10 +74,3 @@ def _wait_for(port: int, running: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.2)
     raise AssertionError("the broker does not answer, see broker.log")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
