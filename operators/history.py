@@ -1,8 +1,8 @@
 """All rows that one side of a join has seen, by key: immutable segments plus an index that can be rebuilt (D15).
 
-Rows are numbered in the order in which they came. Small segments are merged eight at a time, so that a row is copied a
-logarithmic number of times and a snapshot writes little more than what is new; what is stored and has not been merged
-since is only referenced.
+Rows are numbered in the order in which they came. Small segments are merged eight at a time until they are large, so
+that a row is copied a few times at most and a snapshot writes little more than what is new; what is stored and has not
+been merged since is only referenced.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk
-from clonos_py.operators.keyed_chunks import rows_at, starts_of
+from clonos_py.operators.keyed_chunks import is_large, rows_at, starts_of
 
 _FAN_IN = 8
-_FULL_CLASS = 7
-"""Segments of 2**20 rows and more are not merged again."""
+_LARGE_CLASS = 11
+"""Above that of any number of rows."""
 
 
 class History:
@@ -89,7 +89,7 @@ class History:
         """How many of the last segments are no larger, by magnitude, than the very last one."""
         if not self._segments:
             return 0
-        limit = min(_size_class(self._segments[-1]), _FULL_CLASS - 1)
+        limit = min(_size_class(self._segments[-1]), _LARGE_CLASS - 1)
         for count, segment in enumerate(reversed(self._segments)):
             if _size_class(segment) > limit:
                 return count
@@ -97,5 +97,5 @@ class History:
 
 
 def _size_class(segment: Chunk) -> int:
-    """Each class holds eight times as many rows as the one before."""
-    return segment.rows.num_rows.bit_length() // 3
+    """Each class holds eight times as many rows as the one before, the last one what is large."""
+    return _LARGE_CLASS if is_large(segment) else segment.rows.num_rows.bit_length() // 3

@@ -11,6 +11,14 @@ from clonos_py.columns.keys import groups_of, hash_rows
 from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 
+LARGE_BYTES = 2 << 20
+
+
+def is_large(chunk: Chunk) -> bool:
+    """Joined with others it would be no faster to read, but copied, and stored once more."""
+    size_bytes: int = chunk.rows.nbytes
+    return size_bytes >= LARGE_BYTES
+
 
 def with_groups(rows: pa.RecordBatch, keys: Sequence[str], groups: int) -> pa.RecordBatch:
     """The rows with the column ``_group`` of their ``keys``, of ``groups`` key groups in all."""

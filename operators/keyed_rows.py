@@ -18,7 +18,7 @@ from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.operators.keyed_chunks import owned_part, rows_at, starts_of
+from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of
 
 ROWS_TABLE = "rows"
 _DEAD_ROWS = 16_384
@@ -151,9 +151,12 @@ class KeyedRows:
         """Small chunks are joined with their likes; large ones stay as they are, since storage may have them."""
         if chunk.rows.num_rows == 0:
             return
-        while self._chunks and self._chunks[-1].rows.num_rows < min(2 * chunk.rows.num_rows, _CHUNK_ROWS):
+        while self._chunks and self._joins(self._chunks[-1], chunk):
             chunk = Chunk(concat([self._chunks.pop().rows, chunk.rows]))
         self._chunks.append(chunk)
+
+    def _joins(self, last: Chunk, new: Chunk) -> bool:
+        return last.rows.num_rows < min(2 * new.rows.num_rows, _CHUNK_ROWS) and not is_large(last)
 
     def _masks(self) -> list[Bools]:
         bounds = np.cumsum([chunk.rows.num_rows for chunk in self._chunks])[:-1]

@@ -18,6 +18,7 @@ from clonos_py.connectors.partitions import Piece
 from clonos_py.model.errors import SourceError
 
 PIECE_ROWS = 65_536
+_DECODED_ROWS_MIN = 8_192
 _TRAILER_BYTES = 8
 
 
@@ -91,7 +92,7 @@ class ParquetPartition:
         group = bisect_right(self._group_starts, start) - 1
         if (self._batches_group, self._batches_at) != (group, start):
             self._batches = self._opened().iter_batches(
-                self._piece_rows, row_groups=[group], columns=self._schema.names, use_threads=False
+                _decoded_rows(stop - start), row_groups=[group], columns=self._schema.names, use_threads=False
             )
             self._carry = self._file_schema().empty_table()
             self._take(start - self._group_starts[group])
@@ -138,6 +139,12 @@ class ParquetPartition:
         if self._file is not None:
             self._file.close()
         self._file, self._carry, self._batches_at = None, None, -1
+
+
+def _decoded_rows(asked: int) -> int:
+    """How many rows to decode at a time. Most ranges are as long as the first of their row group: then none is put
+    together of parts, which would copy it."""
+    return min(max(asked, _DECODED_ROWS_MIN), PIECE_ROWS)
 
 
 def _footer_checksum(path: str) -> int:
