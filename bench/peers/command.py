@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from clonos_py.bench.nexmark.description import described
 from clonos_py.bench.peers import environment, verifying
 from clonos_py.bench.peers.dataflows import Bytewax
 from clonos_py.bench.peers.datasets import Dataset
@@ -87,7 +88,7 @@ def _measure(
     made = Comparison(tuple(engine.name for engine in chosen), {})
     for made in measured(list(schedule(queries, chosen, turns)), chosen, sets, terms, told):
         if report is not None:
-            text = json.dumps({**_about(sets[0], turns, terms), **made.plain()}, indent=2)
+            text = json.dumps({**about(sets[0], turns, terms), **made.plain()}, indent=2)
             report.write_text(text + "\n", encoding="utf-8")
     title = f"Parallelism {terms.parallelism}, M events/s in steady state, medians of {turns} runs"
     show(title, made.headings(), [*map(made.line, made.runs), made.mean_line()])
@@ -110,11 +111,11 @@ def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, te
         raise SettingError("an engine answers something else than the oracle: see above")
 
 
-def _about(dataset: Dataset, turns: int, terms: Terms) -> dict[str, Any]:
+def about(dataset: Dataset, turns: int, terms: Terms) -> dict[str, Any]:
     """What the figures depend on."""
     flink = {**table_settings(dataset, terms.parallelism), **cluster_settings("q0", terms, Path("/run"))}
     return {
-        "events": asdict(dataset.source),
+        "events": described(dataset.source),
         "turns": turns,
         "terms": asdict(terms),
         "machine": {"cores": sorted(os.sched_getaffinity(0)), "system": platform.platform()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from clonos_py.bench.nexmark.recorded import RecordedEvents
 from clonos_py.bench.nexmark.report import Sample
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.peers import queries
-from clonos_py.bench.peers.command import command
+from clonos_py.bench.peers.command import about, command
 from clonos_py.bench.peers.dataflows import merged
 from clonos_py.bench.peers.datasets import CYCLE_ROWS, Dataset
 from clonos_py.bench.peers.engines import Terms
@@ -227,3 +228,10 @@ def test_results_of_flink_are_compared_with_the_oracle(dataset: Dataset, tmp_pat
 def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["--help"], standalone_mode=False)
     assert "python -m clonos_py.bench peers" in capsys.readouterr().out
+
+
+def test_a_report_says_what_its_figures_depend_on(dataset: Dataset) -> None:
+    told = json.loads(json.dumps(about(dataset, 3, Terms())))
+    assert told["events"]["events"] == dataset.source.events
+    assert told["terms"]["parallelism"] == Terms().parallelism
+    assert "rocksdb" in json.dumps(told["flink, where state grows with the stream"])
