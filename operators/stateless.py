@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -13,6 +13,14 @@ from clonos_py.services.context import Context
 
 Evaluate = Callable[[pa.RecordBatch], Any]
 """A compiled expression: a batch to an array of as many values."""
+
+
+class Shared(Protocol):
+    """What expressions compute together, of one batch at a time."""
+
+    def clear(self) -> None:
+        """Forgets it."""
+        ...
 
 
 class Filter(Operator):
@@ -31,15 +39,22 @@ class Filter(Operator):
 
 
 class Project(Operator):
-    """Computes the columns of ``schema`` from expressions, by name."""
+    """Computes the columns of ``schema`` from expressions, by name. ``shared``: results that they have in common."""
 
-    def __init__(self, columns: tuple[tuple[str, Evaluate], ...], schema: pa.Schema) -> None:
+    def __init__(
+        self, columns: tuple[tuple[str, Evaluate], ...], schema: pa.Schema, shared: Shared | None = None
+    ) -> None:
         by_name = dict(columns)
         self._expressions = [by_name[name] for name in schema.names]
         self._schema = schema
+        self._shared = shared
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        columns = [evaluate(rows) for evaluate in self._expressions]
+        try:
+            columns = [evaluate(rows) for evaluate in self._expressions]
+        finally:
+            if self._shared is not None:
+                self._shared.clear()
         self.out.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 

@@ -105,7 +105,7 @@ class Expr:
         """Part ``index``, from 0, of the text split at ``separator``; null where it has fewer parts."""
         if index < 0 or not separator:
             raise refused(f"split_part({separator!r}, {index}): it takes a separator and an index from 0")
-        return self._call("split_part", separator, index)
+        return self._call("split", separator)._call("part", index)
 
     def extract(self, pattern: str, group: int = 1) -> Expr:
         """What a group of a regular expression matches where that is found first; null where it is not."""

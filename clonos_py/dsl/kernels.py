@@ -29,6 +29,7 @@ Values = Any
 _ZERO: Values = pa.scalar(0)
 _HOUR_US: Values = pa.scalar(3_600_000_000)
 _HOURS: Values = pa.scalar(24)
+_FIRST_TEXTS = 1_024
 _COARSE = frozenset("YmdHMyjBbAae%")
 """Directives of strftime that tell no seconds."""
 
@@ -71,7 +72,7 @@ def bind_cast(argument: Bound, target: pa.DataType) -> Bound:
     """Binds a checked cast: a value that the target cannot hold raises. Raises where no cast exists at all."""
     if argument.type == target:
         return argument
-    _as_type(pa.array([], argument.type), target)
+    as_type(pa.array([], argument.type), target)
     return Bound(target, argument.nullable, True, partial(_cast, argument.evaluate, target))
 
 
@@ -131,10 +132,10 @@ def _evaluate(
 
 
 def _cast(argument: Callable[[pa.RecordBatch], Values], target: pa.DataType, rows: pa.RecordBatch) -> Values:
-    return _as_type(argument(rows), target)
+    return as_type(argument(rows), target)
 
 
-def _as_type(values: Values, target: pa.DataType) -> Values:
+def as_type(values: Values, target: pa.DataType) -> Values:
     """A checked cast; decimals are rounded half to even to fewer places, as Money is."""
     if isinstance(target, pa.Decimal128Type) and pa.types.is_integer(values.type):
         return values.cast(pa.decimal128(38, target.scale)).cast(target)
@@ -221,11 +222,14 @@ def _concat(*parts: Values) -> Values:
     return pc.binary_join_element_wise(*parts, pa.scalar("", parts[0].type))
 
 
-def _split_part(text: Values, separator: str, index: int) -> Values:
-    """Part ``index`` (from 0) of each text; null where it has fewer parts."""
-    if isinstance(text, pa.Scalar):
-        return _split_part(pa.array([text.as_py()], text.type), separator, index)[0]
-    parts = pc.split_pattern(text, separator)
+def _split(text: Values, separator: str) -> Values:
+    return pc.split_pattern(text, separator)
+
+
+def _part(parts: Values, index: int) -> Values:
+    """Element ``index`` (from 0) of each list; null where it has fewer."""
+    if isinstance(parts, pa.Scalar):
+        return _part(pa.array([parts.as_py()], parts.type), index)[0]
     lengths = pc.list_value_length(parts)
     starts: Values = parts.offsets.slice(0, len(parts))
     wanted: Values = pa.scalar(index, starts.type)
@@ -241,10 +245,19 @@ def _extract(text: Values, pattern: str, number: int) -> Values:
         return _extract(pa.array([text.as_py()], text.type), pattern, number)[0]
     try:
         pl.Series([""]).str.extract(pattern, number)  # an empty column would not look at the pattern
+        if _repeats(text):
+            encoded: Values = text.dictionary_encode()
+            return _extract(encoded.dictionary, pattern, number).take(encoded.indices)
         found = pl.Series(pl.from_arrow(text)).str.extract(pattern, number)
     except pl.exceptions.PolarsError as error:
         raise pa.ArrowInvalid(str(error)) from error
     return found.to_arrow().cast(text.type)
+
+
+def _repeats(text: Values) -> bool:
+    """Whether most texts have been there before, as far as the first ones tell: then it pays to look at each once."""
+    first = text.slice(0, _FIRST_TEXTS)
+    return len(text) > _FIRST_TEXTS and 2 * pc.count_distinct(first).as_py() < _FIRST_TEXTS
 
 
 def _strftime(times: Values, pattern: str) -> Values:
@@ -334,5 +347,6 @@ KERNELS: dict[str, Kernel] = {
     "extract": Kernel(_extract, gives_null=True),
     "strftime": Kernel(_strftime),
     "hour": Kernel(_hour),
-    "split_part": Kernel(_split_part, gives_null=True),
+    "split": Kernel(_split),
+    "part": Kernel(_part, gives_null=True),
 }

@@ -247,6 +247,8 @@ class Cast(Node):
     def bind(self, schema: pa.Schema) -> Bound:
         bound = self.argument.bind(schema)
         try:
+            if isinstance(self.argument, Literal):
+                return self.argument.bind_as(kernels.as_type(natural(self.argument.value), self.target))
             return kernels.bind_cast(bound, self.target)
         except pa.ArrowException as error:
             raise GraphError(f"{self}: {self.argument} is {bound.type}, which cannot become {self.target}") from error

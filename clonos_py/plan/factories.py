@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from clonos_py.dsl.sharing import compiled
 from clonos_py.dsl.tree import Column
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
@@ -108,8 +109,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case FilterRows(predicate):
             return partial(Filter, predicate.compile(rows, node.name))
         case ProjectColumns(columns):
-            made = tuple((name, expression.compile(rows, node.name)) for name, expression in columns)
-            return partial(Project, made, node.schemas[0])
+            made, shared = compiled(columns, rows, node.name)
+            return partial(Project, made, node.schemas[0], shared)
         case EnrichRows() as work:
             side = partial(work.definition.create, (None,))
             return partial(

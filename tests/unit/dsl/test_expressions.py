@@ -234,3 +234,10 @@ def test_conditional_evaluates_a_branch_only_for_its_own_rows(rows: list[tuple[i
     expr = when((col("n") != 0) & col("flag")).then(6 // col("n")).otherwise(0)
     expected = [6 // n if n != 0 and flag else 0 for n, flag in rows]
     assert expr.node.compile(batch.schema, "op")(batch).to_pylist() == expected
+
+
+def test_texts_that_repeat_are_looked_at_once_and_give_the_same() -> None:
+    texts = [f"a/{number % 7}" if number % 5 else None for number in range(3_000)]
+    rows = pa.record_batch({"text": pa.array(texts, pa.string())}).slice(3)
+    compiled = col("text").extract("a/([0-5])").node.compile(rows.schema, "op")
+    assert compiled(rows).to_pylist() == [None if text is None or text[-1] == "6" else text[-1] for text in texts[3:]]

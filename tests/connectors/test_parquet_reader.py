@@ -1,0 +1,52 @@
+"""Pieces of a Parquet file are its rows, however they are encoded and wherever the pieces begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clonos_py.connectors.parquet_reader import ParquetPartition
+
+ROWS = 30_000
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("word", pa.string()),
+    pa.field("code", pa.binary()),
+    pa.field("n", pa.int64(), False),
+]
+SCHEMA = pa.schema(FIELDS)
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    """Few words in the first row groups, all different ones in the last."""
+    words = [None if n % 11 == 0 else f"word {n % 13 if n < 20_000 else n}" for n in range(ROWS)]
+    return pa.table([words, [b"%d" % (n % 3) for n in range(ROWS)], range(ROWS)], schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def path(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path: Path = tmp_path_factory.mktemp("parquet") / "words.parquet"
+    pq.write_table(table, path, row_group_size=10_000)
+    return str(path)
+
+
+@pytest.mark.parametrize("columns", [["word", "code", "n"], ["n", "word"]])
+@pytest.mark.parametrize("rows", [999, 10_000, 12_345])
+def test_ranges_are_the_rows_of_the_file(table: pa.Table, path: str, columns: list[str], rows: int) -> None:
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    partition = ParquetPartition(path, schema, None)
+    for start in [*range(0, ROWS, rows), 5_000]:
+        found = partition.range(start, min(start + rows, ROWS))
+        assert found.schema == schema
+        assert found.to_pylist() == table.select(columns).slice(start, rows).to_pylist()
+
+
+def test_a_file_without_rows_has_none(tmp_path: Path) -> None:
+    pq.write_table(SCHEMA.empty_table(), tmp_path / "empty.parquet")
+    partition = ParquetPartition(str(tmp_path / "empty.parquet"), SCHEMA, None)
+    assert partition.rows == 0
+    assert partition.next(0) is None
