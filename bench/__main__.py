@@ -1,21 +1,21 @@
 """``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script.
 
 ``digests`` and ``soak`` give no figures: they compare what the queries answer on every driver, and what jobs have
-written after hundreds of failures. They, ``memory``, which writes gigabytes, and ``peers``, which installs other
-engines, are run by name only.
+written after hundreds of failures. They, ``memory`` and ``state``, which take gigabytes, and ``peers``, which installs
+other engines, are run by name only.
 """
 
 from __future__ import annotations
 
 import click
 
-from clonos_py.bench import determinants, digests, memory, overhead, recovery, sinks, soak, speed
+from clonos_py.bench import determinants, digests, memory, overhead, recovery, sinks, soak, speed, state
 from clonos_py.bench.peers import command as peers
 
 _SCRIPTS = (speed.command, overhead.command, determinants.command, recovery.command, sinks.command)
 
 
-_BY_NAME = (digests.command, memory.command, peers.command, soak.command)
+_BY_NAME = (digests.command, memory.command, peers.command, soak.command, state.command)
 
 
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, *_BY_NAME))

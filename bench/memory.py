@@ -21,6 +21,7 @@ import click
 import pyarrow as pa
 
 from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.resident import resident_bytes
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.observe.console import bytes_text
@@ -53,7 +54,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, dict[int, int]]] = []
-        self._others = frozenset(dict(_resident_bytes()))
+        self._others = frozenset(dict(resident_bytes()))
         """Of a run before, whose memory takes its time to be given back."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -68,7 +69,7 @@ class Watch:
 
     def _sample(self) -> None:
         while not self._done.wait(_SAMPLE_S):
-            found = {pid: size for pid, size in _resident_bytes() if pid not in self._others}
+            found = {pid: size for pid, size in resident_bytes() if pid not in self._others}
             self._samples.append((time.monotonic(), found))
 
     def peaks(self) -> tuple[int, int]:
@@ -80,17 +81,6 @@ class Watch:
         halves = [[f for at, f in running if at < middle], [f for at, f in running if at >= middle]]
         first, second = (max((max(found.values()) for found in half), default=0) for half in halves)
         return first, second
-
-
-def _resident_bytes() -> Iterator[tuple[int, int]]:
-    """By process: the memory that is its own."""
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and b"ray::ProcessActor" in (folder / "cmdline").read_bytes():
-                status = (folder / "status").read_text()
-                yield int(folder.name), int(status.split("RssAnon:")[1].split()[0]) << 10
-        except (OSError, IndexError):
-            continue  # it has ended meanwhile
 
 
 def _free_bytes() -> int:

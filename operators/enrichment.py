@@ -14,7 +14,8 @@ import pyarrow as pa
 from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
-from clonos_py.columns.views import concat
+from clonos_py.columns.offsets import Offsets, integers
+from clonos_py.columns.views import Ints, concat
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, Operator, OperatorContext, Output, Source, Wait
 from clonos_py.model.state import OperatorState
@@ -46,17 +47,23 @@ class Enrich(Operator):
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
         self._known = read_whole(self._side(), self._side_schema, ctx.operator)
-        hashes = hash_rows(self._known, self._keys[1])
         self._index = SortedIndex()
-        self._index.append(hashes)
+        self._index.append(hash_rows(self._known, self._keys[1]))
+        self._offsets = Offsets.of(self._known.column(self._keys[1][0])) if len(self._keys[1]) == 1 else None
         every = hash_rows(self._known, self._side_schema.names)
         self._checksum = int((every * np.arange(1, 2 * len(every), 2, dtype=np.uint64)).sum()) & (2**63 - 1)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows = matchable(rows, self._keys[0], (), self.ctx.count)
-        positions, numbers = self._index.probe(hash_rows(rows, self._keys[0]))
-        equal = equal_rows(rows, self._keys[0], positions, self._known, self._keys[1], numbers)
-        for batch in self._pairs.batches((rows, self._known), (positions[equal], numbers[equal])):
+        keys = None if self._offsets is None else integers(rows.column(self._keys[0][0]))
+        if self._offsets is None or keys is None:
+            positions: Ints | None
+            positions, numbers = self._index.probe(hash_rows(rows, self._keys[0]))
+            equal = equal_rows(rows, self._keys[0], positions, self._known, self._keys[1], numbers)
+            positions, numbers = positions[equal], numbers[equal]
+        else:
+            positions, numbers = self._offsets.probe(keys)
+        for batch in self._pairs.batches((rows, self._known), (positions, numbers)):
             self.out.emit(batch)
 
     def snapshot(self) -> OperatorState:

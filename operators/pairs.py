@@ -30,11 +30,16 @@ class Pairs:
         return list(dict.fromkeys([*(name for name in others if name is not None), *mine]))
 
     def batches(
-        self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints], constants: dict[str, int] | None = None
+        self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints | None], constants: dict[str, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The pairs as batches, in their order."""
-        for start in range(0, len(rows[0]), EMIT_ROWS):
-            yield self.batch(sides, [numbers[start : start + EMIT_ROWS] for numbers in rows], constants)
+        """The pairs as batches, in their order. None: the rows of that side as they are."""
+        count = next(len(numbers) for numbers in rows if numbers is not None)
+        for start in range(0, count, EMIT_ROWS):
+            parts = [None if numbers is None else numbers[start : start + EMIT_ROWS] for numbers in rows]
+            whole = [
+                side.slice(start, EMIT_ROWS) if part is None else side for side, part in zip(sides, parts, strict=True)
+            ]
+            yield self.batch(whole, parts, constants)
 
     def batch(
         self, sides: Sequence[pa.RecordBatch], rows: Sequence[Ints | None], constants: dict[str, int] | None = None

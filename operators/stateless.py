@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -23,14 +24,26 @@ class Shared(Protocol):
         ...
 
 
-class Filter(Operator):
-    """Keeps the rows for which ``predicate`` is true; null is not."""
+@contextmanager
+def _cleared(shared: Shared | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if shared is not None:
+            shared.clear()
 
-    def __init__(self, predicate: Evaluate) -> None:
+
+class Filter(Operator):
+    """Keeps the rows for which ``predicate`` is true; null is not. ``shared``: results that parts of it have in
+    common."""
+
+    def __init__(self, predicate: Evaluate, shared: Shared | None = None) -> None:
         self._predicate = predicate
+        self._shared = shared
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        mask = self._predicate(rows)
+        with _cleared(self._shared):
+            mask = self._predicate(rows)
         kept = mask.true_count
         if kept == rows.num_rows:
             self.out.emit(rows)
@@ -50,11 +63,8 @@ class Project(Operator):
         self._shared = shared
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        try:
+        with _cleared(self._shared):
             columns = [evaluate(rows) for evaluate in self._expressions]
-        finally:
-            if self._shared is not None:
-                self._shared.clear()
         self.out.emit(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 

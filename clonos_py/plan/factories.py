@@ -107,7 +107,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case WriteSink(definition):
             return partial(definition.create, rows)
         case FilterRows(predicate):
-            return partial(Filter, predicate.compile(rows, node.name))
+            ((_, only),), shared = compiled([("", predicate)], rows, node.name)
+            return partial(Filter, only, shared)
         case ProjectColumns(columns):
             made, shared = compiled(columns, rows, node.name)
             return partial(Project, made, node.schemas[0], shared)
