@@ -7,10 +7,13 @@ other engines, are run by name only.
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from clonos_py.bench import determinants, digests, memory, overhead, recovery, sinks, soak, speed, state
 from clonos_py.bench.peers import command as peers
+from clonos_py.cli.endings import ended
 
 _SCRIPTS = (speed.command, overhead.command, determinants.command, recovery.command, sinks.command)
 
@@ -29,4 +32,4 @@ def bench(ctx: click.Context) -> None:
 
 
 if __name__ == "__main__":
-    bench()
+    sys.exit(ended(bench, sys.argv[1:], "python -m clonos_py.bench"))

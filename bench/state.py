@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import click
@@ -21,8 +21,10 @@ from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.resident import resident_bytes
 from clonos_py.bench.tables import show
 from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.cli.counts import Count
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.connectors import BlackholeSink
+from clonos_py.dsl.settings import Settings
 from clonos_py.model.errors import SettingError
 from clonos_py.model.snapshots import Manifest
 from clonos_py.observe.console import bytes_text
@@ -84,17 +86,15 @@ class Sampler:
             self.samples.append(Sample(*stored(manifest), sum(size for _, size in resident_bytes())))
 
 
-def rows(queries: Sequence[str], events: int, rate: float, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def rows(queries: Sequence[str], events: int, rate: int, settings: Settings) -> Iterator[tuple[str, ...]]:
     """A line for each query."""
     from clonos_py.runtime.launch import run_job
 
     for query in queries:
         with tempfile.TemporaryDirectory(prefix="clonos-state-") as folder:
-            fixed = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "3s", "checkpoints": folder}
-            settings = resolved({**fixed, "runtime": "ray"}, given)
             job = build(query, NexmarkSource(events, rate, partitions=settings.parallelism), BlackholeSink())
             sampler = Sampler(CheckpointStore(folder, job.name), [])
-            run_job(job, settings, sampler)
+            run_job(job, replace(settings, checkpoints=folder), sampler)
         first, second = halves(sampler.samples)
         last = sampler.samples[-1]
         yield (
@@ -108,13 +108,14 @@ def rows(queries: Sequence[str], events: int, rate: float, given: dict[str, Any]
         )
 
 
-def run(queries: tuple[str, ...], events: int, rate: float, **given: Any) -> None:
+def run(queries: tuple[str, ...], events: int, rate: int, **given: Any) -> None:
     """Measures and prints."""
     from clonos_py.runtime.ray.cluster import connected
 
+    settings = resolved({"parallelism": 2, "standbys": 0, "checkpoint_interval": "3s", "runtime": "ray"}, given)
     headings = ("query", "rows", "stored", "bytes/row stored", "bytes/row, first half", "second half", "ratio")
     with connected(None):  # one Ray for all runs
-        show("Memory of a stored row", headings, rows(queries or _DEFAULT, events, rate, given))
+        show("Memory of a stored row", headings, rows(queries or _DEFAULT, events, rate, settings))
 
 
 command = click.Command(
@@ -122,8 +123,8 @@ command = click.Command(
     callback=run,
     params=[
         click.Argument(["queries"], nargs=-1, type=click.Choice(QUERIES)),
-        click.Option(["--events"], type=click.IntRange(1), default=60_000_000, show_default=True, help="Of each run."),
-        click.Option(["--rate"], type=float, default=1_000_000.0, show_default=True, help="Events per second."),
+        click.Option(["--events"], type=Count(), default="60M", show_default=True, help="Of each run."),
+        click.Option(["--rate"], type=Count(), default="1M", show_default=True, help="Events per second."),
         *setting_options("parallelism", "checkpoint_interval"),
     ],
     help="Bytes of memory for each row of state, and whether they stay the same while it grows.",

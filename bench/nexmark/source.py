@@ -6,6 +6,7 @@ All columns of every event are made before any is left out: a query that needs t
 from __future__ import annotations
 
 import functools
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -50,8 +51,8 @@ class NexmarkSource(MultiSourceDefinition):
     def __post_init__(self) -> None:
         for name in ("events", "event_rate", "partitions", "rate"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise SettingError(f"{name} is {value}: a Nexmark source needs more than 0")
+            if value is not None and not 0 < value < math.inf:
+                raise SettingError(f"{name} is {value}: a Nexmark source needs a number above 0")
         if self.rate is not None and self.events > MOST_EVENTS:
             raise SettingError(f"events is {self.events}: a paced Nexmark source has at most {MOST_EVENTS}")
 

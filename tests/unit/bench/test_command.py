@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 import pytest
 
+from clonos_py.bench.__main__ import bench
 from clonos_py.cli.counts import Count
+from clonos_py.cli.endings import ended
 from clonos_py.cli.main import invoke
 
 
@@ -50,3 +52,20 @@ def test_what_cannot_be_is_refused_in_one_line(
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["nexmark", command, "--help"]) == 0
     assert f"clonos nexmark {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["state", "--rate", "0"], 2, "'0' is no number of events"),
+        (["state", "q3", "--checkpoint-interval", "soon"], 1, "'soon' is no duration"),
+        (["sate"], 2, "No such command 'sate'"),
+    ],
+)
+def test_scripts_tell_what_is_wrong_in_one_line_too(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+) -> None:
+    assert ended(bench, arguments, "python -m clonos_py.bench") == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,9 +145,18 @@ def test_a_definition_survives_pickling() -> None:
     assert cloudpickle.loads(cloudpickle.dumps(source)) == source
 
 
-@pytest.mark.parametrize("wrong", [{"events": 0}, {"events": 5, "rate": -1.0}, {"events": 5, "event_rate": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"events": 0},
+        {"events": 5, "rate": -1.0},
+        {"events": 5, "rate": math.nan},
+        {"events": 5, "rate": math.inf},
+        {"events": 5, "event_rate": 0},
+    ],
+)
 def test_a_value_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingError, match="needs more than 0"):
+    with pytest.raises(SettingError, match="needs a number above 0"):
         NexmarkSource(**wrong)
 
 

@@ -1,0 +1,62 @@
+"""How command lines end: one line for every error, an exit code for every ending.
+
+Exit codes: 0 done, 1 the job or its input was wrong, 2 the command was written wrongly, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from clonos_py.model.errors import ClonosError, Remedy
+
+
+def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
+    """Runs a command line and returns its exit code; every error becomes one line on standard error."""
+    try:
+        code = command.main(list(arguments), prog_name=name, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        return _told(_usage_error(error), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _told("interrupted", 130)
+    except ClonosError as error:
+        return _told(f"error: {_one_line(error)}{_remedy(error)}", 1)
+    except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets one line
+        return _told(f"error: {type(error).__name__}: {_one_line(error)} ({_traceback_place(error)})", 1)
+    return code if isinstance(code, int) else 0
+
+
+def _told(line: str, code: int) -> int:
+    click.echo(line, err=True)
+    return code
+
+
+def _usage_error(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    hint = f" (see {context.command_path} --help)" if context else ""
+    return f"error: {_one_line(error.format_message())}{hint}"
+
+
+def _one_line(error: Exception | str) -> str:
+    return " ".join(str(error).split())
+
+
+def _remedy(error: ClonosError) -> str:
+    return "" if error.remedy is Remedy.FIX_INPUT else f" (remedy: {error.remedy.value})"
+
+
+def _traceback_place(error: Exception) -> str:
+    """Where the traceback went: onto the terminal if asked for, else into a file."""
+    if os.environ.get("CLONOS_DEBUG") == "1":
+        traceback.print_exception(error)
+        return "traceback above"
+    with tempfile.NamedTemporaryFile("w", prefix="clonos-", suffix=".log", delete=False, encoding="utf-8") as log:
+        traceback.print_exception(error, file=log)
+    return f"traceback in {log.name}"
