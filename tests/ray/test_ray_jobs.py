@@ -65,7 +65,7 @@ def test_every_task_is_killed_in_turn_and_nothing_is_lost_or_doubled(cluster: Cl
     assert len(of(events, Detected)) == len(of(events, Replayed)) == len(kills)
     assert failed == activated
     assert of(events, RolledBack) == []
-    assert of(events, CheckpointCompleted)
+    assert len(of(events, CheckpointCompleted)) > 4
     assert isinstance(events[-1], Finished)
     assert_exactly_once(tmp_path, 24_000)
 
@@ -99,8 +99,7 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
         if isinstance(event, StandbyActivated):
             os.kill(hung[0], signal.SIGCONT)
 
-    settings = resolve(command_line={"checkpoint_interval": "1s", "heartbeat_timeout": "2s"})
-    run(counting(str(tmp_path), 12_000, 2_000), settings, harm)
+    run(counting(str(tmp_path), 12_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
     activated = [event.task for event in events if isinstance(event, StandbyActivated)]
     deployed = next(event.at_us for event in events if isinstance(event, Deployed))
     detected = next(event.at_us for event in events if isinstance(event, Detected))

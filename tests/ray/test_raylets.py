@@ -52,13 +52,10 @@ def counted(folder, standbys, kills, lose, **more):
     return {"found": found, "places": heard.places, "activated": heard.activated, "rollbacks": heard.rollbacks}
 
 """
-LOST = """
+LOST_AND_ALONE = """
 with raylets(3) as cluster, connected(cluster.address):
-    print(json.dumps(counted(sys.argv[1], 1, [], cluster.lose)))
-"""
-ALONE = """
-with raylets(2) as cluster, connected(cluster.address):
-    print(json.dumps(counted(sys.argv[1], 0, ["count[0]@2.5s"], lambda: None)))
+    first = counted(sys.argv[1] + "/first", 1, [], cluster.lose)
+    print(json.dumps([first, counted(sys.argv[1] + "/second", 0, ["count[0]@2.5s"], lambda: None)]))
 """
 SHARED = """
 with raylets(2) as cluster, connected(cluster.address):
@@ -79,36 +76,30 @@ def told(script: str, folder: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run_right(script: str, folder: Path) -> Any:
-    """What is told of a run that lost nothing, doubled nothing and never rolled back."""
-    run = told(script, folder)
+def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) -> None:
+    first, second = told(LOST_AND_ALONE, tmp_path)
+    for run in (first, second):
+        rows, near, far = run["found"]
+        assert tuple(rows) == expected_digest(20_000)
+        assert near == far
+        assert run["rollbacks"] == 0
+    nodes = {node for _, _, node, _ in first["places"]}
+    assert len(nodes) == 3
+    for task in {task for task, _, _, _ in first["places"]}:
+        mine = [node for other, _, node, _ in first["places"] if other == task]
+        assert len(set(mine)) == 2, f"{task} and its standby would die together"
+    dead = {frozenset(t for t, active, node, _ in first["places"] if active and node == lost) for lost in nodes}
+    assert frozenset(first["activated"]) in dead, "the tasks of one node were replaced, and nobody else"
+    assert len({node for _, _, node, _ in second["places"]}) == 2
+    assert second["activated"] == ["count[0]"]
+
+
+def test_standbys_that_share_a_process_are_on_the_other_node_and_one_of_two_nodes_is_lost(tmp_path: Path) -> None:
+    run = told(SHARED, tmp_path)
     rows, near, far = run["found"]
     assert tuple(rows) == expected_digest(20_000)
     assert near == far
     assert run["rollbacks"] == 0
-    return run
-
-
-def test_a_whole_node_is_lost(tmp_path: Path) -> None:
-    run = run_right(LOST, tmp_path)
-    nodes = {node for _, _, node, _ in run["places"]}
-    assert len(nodes) == 3
-    for task in {task for task, _, _, _ in run["places"]}:
-        mine = [node for other, _, node, _ in run["places"] if other == task]
-        assert len(set(mine)) == 2, f"{task} and its standby would die together"
-    dead = {frozenset(t for t, active, node, _ in run["places"] if active and node == lost) for lost in nodes}
-    assert frozenset(run["activated"]) in dead, "the tasks of one node were replaced, and nobody else"
-
-
-@pytest.mark.thorough
-def test_a_task_without_a_standby_is_replaced_across_nodes(tmp_path: Path) -> None:
-    run = run_right(ALONE, tmp_path)
-    assert len({node for _, _, node, _ in run["places"]}) == 2
-    assert run["activated"] == ["count[0]"]
-
-
-def test_standbys_that_share_a_process_are_on_the_other_node_and_one_of_two_nodes_is_lost(tmp_path: Path) -> None:
-    run = run_right(SHARED, tmp_path)
     node_of = {task: node for task, active, node, _ in run["places"] if active}
     standbys = [(task, node, pid) for task, active, node, pid in run["places"] if not active]
     assert sorted(task for task, _, _ in standbys) == sorted(node_of)

@@ -74,7 +74,7 @@ class Killer:
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
     total, rate = 14_000, 100
     killer = Killer()
-    settings = resolve(command_line={"checkpoint_interval": "2s", "heartbeat_timeout": "2s", "parallelism": 2})
+    settings = resolve(command_line={"checkpoint_interval": "2s", "parallelism": 2})
     with witnesses.oracle() as server:
         run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
 
