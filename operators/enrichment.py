@@ -55,16 +55,16 @@ class Enrich(Operator):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows = matchable(rows, self._keys[0], (), self.ctx.count)
-        keys = None if self._offsets is None else integers(rows.column(self._keys[0][0]))
-        if self._offsets is None or keys is None:
-            positions: Ints | None
-            positions, numbers = self._index.probe(hash_rows(rows, self._keys[0]))
-            equal = equal_rows(rows, self._keys[0], positions, self._known, self._keys[1], numbers)
-            positions, numbers = positions[equal], numbers[equal]
-        else:
-            positions, numbers = self._offsets.probe(keys)
-        for batch in self._pairs.batches((rows, self._known), (positions, numbers)):
+        for batch in self._pairs.batches((rows, self._known), self._matches(rows)):
             self.out.emit(batch)
+
+    def _matches(self, rows: pa.RecordBatch) -> tuple[Ints | None, Ints]:
+        """Positions, None if these are all, each once, and the numbers of the known rows beside them."""
+        if self._offsets is not None and (keys := integers(rows.column(self._keys[0][0]))) is not None:
+            return self._offsets.probe(keys)
+        positions, numbers = self._index.probe(hash_rows(rows, self._keys[0]))
+        equal = equal_rows(rows, self._keys[0], positions, self._known, self._keys[1], numbers)
+        return positions[equal], numbers[equal]
 
     def snapshot(self) -> OperatorState:
         return OperatorState(values={"checksum": self._checksum})

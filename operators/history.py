@@ -7,6 +7,7 @@ been merged since is only referenced.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -19,8 +20,6 @@ from clonos_py.model.state import Chunk
 from clonos_py.operators.keyed_chunks import is_large, rows_at, starts_of
 
 _FAN_IN = 8
-_LARGE_CLASS = 11
-"""Above that of any number of rows."""
 
 
 class History:
@@ -86,16 +85,14 @@ class History:
         self._starts = starts_of(self._segments)
 
     def _mergeable(self) -> int:
-        """How many of the last segments are no larger, by magnitude, than the very last one."""
+        """How many of the last segments are not large and no larger, by magnitude, than the very last one."""
         if not self._segments:
             return 0
-        limit = min(_size_class(self._segments[-1]), _LARGE_CLASS - 1)
-        for count, segment in enumerate(reversed(self._segments)):
-            if _size_class(segment) > limit:
-                return count
-        return len(self._segments)
+        limit = _size_class(self._segments[-1])
+        alike = (not is_large(segment) and _size_class(segment) <= limit for segment in reversed(self._segments))
+        return sum(itertools.takewhile(bool, alike))
 
 
 def _size_class(segment: Chunk) -> int:
-    """Each class holds eight times as many rows as the one before, the last one what is large."""
-    return _LARGE_CLASS if is_large(segment) else segment.rows.num_rows.bit_length() // 3
+    """Each class holds eight times as many rows as the one before."""
+    return segment.rows.num_rows.bit_length() // 3

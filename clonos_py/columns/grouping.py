@@ -14,11 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.offsets import narrow_range
 from clonos_py.columns.views import Column, Ints, fixed, is_integral, plain
 from clonos_py.model.errors import GraphError
-
-_SPARE_SLOTS = 1_024
-_SLOTS_PER_ROW = 4
 
 
 class Groups(NamedTuple):
@@ -50,14 +48,13 @@ def group_integers(values: Ints) -> Groups:
     """The groups of equal integers."""
     if len(values) == 0:
         return _numbered(values, 0)
-    low = int(values.min())
-    slots = int(values.max()) - low + 1
-    if slots > _SLOTS_PER_ROW * len(values) + _SPARE_SLOTS:
+    slots = narrow_range(values)
+    if slots is None:
         return _encode(pa.array(values))
-    ids = values - low
-    present = np.flatnonzero(np.bincount(ids, minlength=slots))
-    if len(present) < slots:
-        rank = np.empty(slots, np.int64)
+    ids = values - slots.start
+    present = np.flatnonzero(np.bincount(ids, minlength=len(slots)))
+    if len(present) < len(slots):
+        rank = np.empty(len(slots), np.int64)
         rank[present] = np.arange(len(present))
         ids = rank[ids]
     return _numbered(ids, len(present))

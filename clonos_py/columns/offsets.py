@@ -11,6 +11,12 @@ _SLOTS_PER_ROW = 4
 _ABSENT = -1
 
 
+def narrow_range(values: Ints) -> range | None:
+    """From the least to the greatest of some integers, at least one; None if a table of these would be mostly empty."""
+    found = range(int(values.min()), int(values.max()) + 1)
+    return found if found.stop - found.start <= _SLOTS_PER_ROW * len(values) + _SPARE_SLOTS else None
+
+
 class Offsets:
     """Of integers that are all different, and not too far apart."""
 
@@ -24,12 +30,11 @@ class Offsets:
         values = integers(column)
         if values is None or len(values) == 0:
             return None
-        low, high = int(values.min()), int(values.max())
-        if high - low >= _SLOTS_PER_ROW * len(values) + _SPARE_SLOTS:
+        if (slots := narrow_range(values)) is None:
             return None
-        places = np.full(high - low + 1, _ABSENT, np.int64)
-        places[values - low] = np.arange(len(values))
-        return cls(low, places) if np.count_nonzero(places != _ABSENT) == len(values) else None
+        places = np.full(len(slots), _ABSENT, np.int64)
+        places[values - slots.start] = np.arange(len(values))
+        return cls(slots.start, places) if np.count_nonzero(places != _ABSENT) == len(values) else None
 
     def probe(self, values: Ints) -> tuple[Ints | None, Ints]:
         """Positions in ``values`` of those that are there, None if these are all, and the numbers of their rows."""

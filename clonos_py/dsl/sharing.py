@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -47,15 +46,9 @@ class Shared(Node):
     def __str__(self) -> str:
         return str(self.node)
 
-    def _children(self) -> tuple[Node, ...]:
-        return (self.node,)
-
     def bind(self, schema: pa.Schema) -> Bound:
         bound = self.node.bind(schema)
         return replace(bound, evaluate=partial(self.results.of, self.part, bound.evaluate))
-
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
-        return replace(self, node=self.node.substitute(columns))
 
 
 def compiled(
@@ -71,31 +64,20 @@ def compiled(
     return made, results if parts else None
 
 
-def _count(node: Any, counts: Counter[str]) -> None:
+def _count(node: Node, counts: Counter[str]) -> None:
     """How often each expression is there, outside of others that are there before."""
     if isinstance(node, Column | Literal):
         return
     key = repr(node)
     counts[key] += 1
     if counts[key] == 1:
-        for child in _parts_of(node):
+        for child in node.children():
             _count(child, counts)
 
 
-def _parts_of(node: Node) -> list[Node]:
-    """The nodes that a node is made of."""
-    values = [getattr(node, field.name) for field in fields(node)]  # type: ignore[arg-type]
-    flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
-    return [each for each in flat if isinstance(each, Node)]
-
-
-def _sharing(node: Any, parts: Mapping[str, int], results: Results) -> Any:
-    if isinstance(node, tuple):
-        return tuple(_sharing(each, parts, results) for each in node)
-    if not isinstance(node, Node) or isinstance(node, Column | Literal):
+def _sharing(node: Node, parts: Mapping[str, int], results: Results) -> Node:
+    if isinstance(node, Column | Literal):
         return node
-    made: Any = node
-    changes = {f.name: _sharing(getattr(node, f.name), parts, results) for f in fields(made)}
-    made = replace(made, **changes)
+    made = node.rebuilt(lambda child: _sharing(child, parts, results))
     part = parts.get(repr(node))
     return made if part is None else Shared(made, part, results)

@@ -7,8 +7,8 @@ row. The planner moves nodes about with ``substitute``; people write them with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -52,16 +52,17 @@ class Compiled:
         return f"one of {rows.num_rows} rows"
 
 
+@dataclass(frozen=True)
 class Node:
     """Base of all nodes."""
 
     def inputs(self) -> frozenset[str]:
         """The columns it reads."""
-        return frozenset(name for child in self._children() for name in child.inputs())
+        return frozenset(name for child in self.children() for name in child.inputs())
 
     def functions(self) -> frozenset[Callable[..., Any]]:
         """The user's functions that it calls."""
-        return frozenset(function for child in self._children() for function in child.functions())
+        return frozenset(function for child in self.children() for function in child.functions())
 
     def bind(self, schema: pa.Schema) -> Bound:
         """Gives types to the whole tree. Raises GraphError."""
@@ -69,7 +70,7 @@ class Node:
 
     def substitute(self, columns: Mapping[str, Node]) -> Node:
         """The same with other nodes in place of the named columns."""
-        raise NotImplementedError
+        return self.rebuilt(lambda child: child.substitute(columns))
 
     def field(self, name: str, schema: pa.Schema) -> pa.Field[Any]:
         """The column that it makes of rows of ``schema``."""
@@ -81,8 +82,21 @@ class Node:
         bound = self.bind(schema)
         return Compiled(str(self), operator, bound.type, bound.evaluate)
 
-    def _children(self) -> tuple[Node, ...]:
-        return ()
+    def children(self) -> Iterator[Node]:
+        """The nodes that it is made of."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            yield from (each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, Node))
+
+    def rebuilt(self, change: Callable[[Node], Node]) -> Node:
+        """The same of changed children."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(changed, value))
+            return change(value) if isinstance(value, Node) else value
+
+        return replace(self, **{field.name: changed(getattr(self, field.name)) for field in fields(self)})
 
     @property
     def name(self) -> str | None:
@@ -152,9 +166,6 @@ class Call(Node):
         first, *rest = [str(argument) for argument in self.arguments]
         return f"{first}.{self.kernel}({', '.join([*rest, *map(repr, self.options)])})"
 
-    def _children(self) -> tuple[Node, ...]:
-        return self.arguments
-
     def bind(self, schema: pa.Schema) -> Bound:
         bound = _bind_together(self.arguments, schema, self.kernel in _COMPARISONS)
         text = self.kernel == "+" and pa.types.is_string(bound[0].type)
@@ -162,9 +173,6 @@ class Call(Node):
             return kernels.bind_call("concat" if text else self.kernel, bound, self.options)
         except pa.ArrowException as error:
             raise GraphError(_mismatch(self, self.arguments, bound, error)) from error
-
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
-        return replace(self, arguments=tuple(argument.substitute(columns) for argument in self.arguments))
 
 
 @dataclass(frozen=True)
@@ -182,9 +190,6 @@ class Apply(Node):
     def _name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
-    def _children(self) -> tuple[Node, ...]:
-        return self.arguments
-
     def functions(self) -> frozenset[Callable[..., Any]]:
         return super().functions() | {self.function}
 
@@ -195,9 +200,6 @@ class Apply(Node):
         return Bound(
             self.returns, nullable, True, partial(kernels.applied, self.function, self._name, self.returns, evaluate)
         )
-
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
-        return replace(self, arguments=tuple(argument.substitute(columns) for argument in self.arguments))
 
 
 @dataclass(frozen=True)
@@ -211,9 +213,6 @@ class Case(Node):
     def __str__(self) -> str:
         return f"when({self.condition}).then({self.then}).otherwise({self.alternative})"
 
-    def _children(self) -> tuple[Node, ...]:
-        return (self.condition, self.then, self.alternative)
-
     def bind(self, schema: pa.Schema) -> Bound:
         condition = self.condition.bind(schema)
         if not pa.types.is_boolean(condition.type):
@@ -222,9 +221,6 @@ class Case(Node):
         if then.type != otherwise.type:
             raise GraphError(f"{self}: one branch is {then.type}, the other {otherwise.type}; cast one of them")
         return kernels.bind_case(condition, then, otherwise)
-
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
-        return Case(*(child.substitute(columns) for child in self._children()))
 
 
 @dataclass(frozen=True)
@@ -241,9 +237,6 @@ class Cast(Node):
     def name(self) -> str | None:
         return self.argument.name
 
-    def _children(self) -> tuple[Node, ...]:
-        return (self.argument,)
-
     def bind(self, schema: pa.Schema) -> Bound:
         bound = self.argument.bind(schema)
         try:
@@ -252,9 +245,6 @@ class Cast(Node):
             return kernels.bind_cast(bound, self.target)
         except pa.ArrowException as error:
             raise GraphError(f"{self}: {self.argument} is {bound.type}, which cannot become {self.target}") from error
-
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
-        return replace(self, argument=self.argument.substitute(columns))
 
 
 @dataclass(frozen=True)
@@ -267,9 +257,6 @@ class IsIn(Node):
     def __str__(self) -> str:
         return f"{self.argument}.is_in({list(self.values)!r})"
 
-    def _children(self) -> tuple[Node, ...]:
-        return (self.argument,)
-
     def bind(self, schema: pa.Schema) -> Bound:
         bound = self.argument.bind(schema)
         scalars = [fitted(value, bound.type, True) for value in self.values]
@@ -278,9 +265,6 @@ class IsIn(Node):
             raise GraphError(f"{self}: {self.argument} is {bound.type}, {strange[0].as_py()!r} is {strange[0].type}")
         known = pa.array([scalar.as_py() for scalar in scalars], bound.type)
         return Bound(pa.bool_(), bound.nullable, bound.fallible, partial(kernels.is_in, known, bound.evaluate))
-
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
-        return replace(self, argument=self.argument.substitute(columns))
 
 
 def _bind_together(arguments: Sequence[Node], schema: pa.Schema, compared: bool) -> list[Bound]:

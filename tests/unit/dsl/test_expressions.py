@@ -193,7 +193,7 @@ def test_python_and_or_not_are_refused_with_the_remedy() -> None:
 
 def test_an_aggregate_inside_an_expression_is_refused() -> None:
     with pytest.raises(GraphError, match="is an aggregate"):
-        lit(1) + col("b").max()
+        _ = lit(1) + col("b").max()
 
 
 @pytest.mark.parametrize(
