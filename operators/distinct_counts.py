@@ -52,11 +52,12 @@ class DistinctCounts:
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
         """Takes up what the tables named after types of values hold."""
-        self._seen = {}
+        before, self._seen = self._seen, {}
         for part in parts:
             for name, chunks in part.tables.items():
                 if name.startswith(_TABLE) and chunks:
-                    self._of_type(chunks[0].rows.schema.field(_VALUE).type)
+                    kind = chunks[0].rows.schema.field(_VALUE).type
+                    self._seen[kind] = before.get(kind) or self._of_type(kind)
         for kind, seen in self._seen.items():
             seen.restore([part for part in parts if _table_of(kind) in part.tables], groups)
 

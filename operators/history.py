@@ -17,7 +17,7 @@ from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk
-from clonos_py.operators.keyed_chunks import is_large, rows_at, starts_of
+from clonos_py.operators.keyed_chunks import is_large, rows_at, starts_of, unchanged
 
 _FAN_IN = 8
 
@@ -43,8 +43,13 @@ class History:
             self._merge()
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Adds stored rows."""
-        for chunk in chunks:
+        """Replaces all rows by stored ones. What is here of them stays as it is: a standby has them checkpoint by
+        checkpoint."""
+        stored = list(chunks)
+        same = unchanged(self._segments, stored)
+        self._index.truncate(int(self._starts[same]))
+        del self._segments[same:]
+        for chunk in stored[same:]:
             self._index.append(hash_rows(chunk.rows, self._keys))
             self._segments.append(chunk)
         self._merge()

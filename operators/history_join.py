@@ -80,9 +80,6 @@ class HistoryJoin(Operator):
         end = bounds[1] if bounds is not None and isinstance(bounds[1], str) else None
         self._timing = tuple([t for t in times if t] for times in ((self._times[0], end), (self._times[1],)))
         self._kept = tuple(self._pairs.needed(side, *self._keys[side], *self._timing[side]) for side in (0, 1))
-        self._clear()
-
-    def _clear(self) -> None:
         self._histories = tuple(History(keys) for keys in self._keys)
         self._expired, self._rows_kept = MIN_TIME, 0
 
@@ -122,10 +119,10 @@ class HistoryJoin(Operator):
         return OperatorState({name: self._histories[side].chunks() for side, name in enumerate(_SIDES)})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._clear()
-        for side, name in enumerate(_SIDES):
-            for part in parts:
-                self._histories[side].load(owned(part.tables.get(name, ()), self.ctx.groups))
+        self._expired, self._rows_kept = MIN_TIME, 0
+        for history, name in zip(self._histories, _SIDES, strict=True):
+            chunks = (chunk for part in parts for chunk in part.tables.get(name, ()))
+            history.load(owned(chunks, self.ctx.groups))
 
     def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> None:
         """Emits those of these candidates that are pairs: row ``positions[i]`` with row ``numbers[i]`` of the other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -45,6 +46,12 @@ def owned(chunks: Iterable[Chunk], groups: range) -> Iterator[Chunk]:
     for chunk in chunks:
         if (part := owned_part(chunk, groups)) is not None:
             yield part
+
+
+def unchanged(old: Sequence[Chunk], new: Sequence[Chunk]) -> int:
+    """How many chunks at the beginning of both are the very same."""
+    same = (before is after for before, after in zip(old, new, strict=False))
+    return sum(itertools.takewhile(bool, same))
 
 
 def starts_of(chunks: Sequence[Chunk]) -> Ints:

@@ -18,7 +18,7 @@ from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.model.state import Chunk, OperatorState
-from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of
+from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of, unchanged
 
 ROWS_TABLE = "rows"
 _DEAD_ROWS = 16_384
@@ -117,35 +117,35 @@ class KeyedRows:
         return OperatorState({self._table: list(self._chunks)}, dict(values) | {self._dead_value: dead})
 
     def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
-        """Replaces all rows by those of ``parts`` that belong to ``groups``."""
-        self.clear()
+        """Replaces all rows by those of ``parts`` that belong to ``groups``. What is here of their chunks stays as it
+        is: a standby has them checkpoint by checkpoint."""
+        chunks: list[Chunk] = []
         dead: list[Bools] = []
         for part in parts:
-            chunks = part.tables.get(self._table, ())
-            count = sum(chunk.rows.num_rows for chunk in chunks)
+            table = part.tables.get(self._table, ())
+            count = sum(chunk.rows.num_rows for chunk in table)
             bits = np.unpackbits(np.frombuffer(part.values[self._dead_value], np.uint8), count=count).astype(bool)
-            for chunk in chunks:
+            for chunk in table:
                 mine, bits = bits[: chunk.rows.num_rows], bits[chunk.rows.num_rows :]
-                self._restore_chunk(chunk, mine, groups, dead)
+                if (kept := _owned(chunk, mine, groups)) is not None:
+                    chunks.append(kept[0])
+                    dead.append(kept[1])
         died = np.concatenate([np.zeros(0, bool), *dead])
+        self._replace(chunks)
         self._alive, self._dead = ~died, int(died.sum())
+
+    def _replace(self, chunks: Sequence[Chunk]) -> None:
+        same = unchanged(self._chunks, chunks)
+        self.rows = int(starts_of(chunks)[same])
+        self._index.truncate(self.rows)
+        for chunk in chunks[same:]:
+            self._index.append(hash_rows(chunk.rows, self._keys))
+            self.rows += chunk.rows.num_rows
+        self._chunks = list(chunks)
 
     @property
     def _dead_value(self) -> str:
         return f"{self._table}.dead"
-
-    def _restore_chunk(self, chunk: Chunk, dead: Bools, groups: range, all_dead: list[Bools]) -> None:
-        kept = owned_part(chunk, groups)
-        if kept is None:
-            return
-        if kept is not chunk:
-            own = owned_part(Chunk(chunk.rows.append_column("_dead", pa.array(dead))), groups)
-            assert own is not None
-            dead = own.rows.column("_dead").to_numpy(zero_copy_only=False)
-        all_dead.append(dead)
-        self._chunks.append(kept)
-        self._index.append(hash_rows(kept.rows, self._keys))
-        self.rows += kept.rows.num_rows
 
     def _append_chunk(self, chunk: Chunk) -> None:
         """Small chunks are joined with their likes; large ones stay as they are, since storage may have them."""
@@ -161,3 +161,13 @@ class KeyedRows:
     def _masks(self) -> list[Bools]:
         bounds = np.cumsum([chunk.rows.num_rows for chunk in self._chunks])[:-1]
         return np.split(self._alive[: self.rows], bounds) if self._chunks else []
+
+
+def _owned(chunk: Chunk, dead: Bools, groups: range) -> tuple[Chunk, Bools] | None:
+    """The chunk's rows in ``groups``, and which of them are dead."""
+    kept = owned_part(chunk, groups)
+    if kept is None or kept is chunk:
+        return None if kept is None else (kept, dead)
+    own = owned_part(Chunk(chunk.rows.append_column("_dead", pa.array(dead))), groups)
+    assert own is not None
+    return kept, own.rows.column("_dead").to_numpy(zero_copy_only=False)

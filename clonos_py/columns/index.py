@@ -10,6 +10,8 @@ A pair that a probe gives is a candidate: half the hash is equal. Whoever asked 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from clonos_py.columns.views import Bools, Ints, Words
@@ -20,11 +22,18 @@ _LOW = np.uint64(0xFFFFFFFF)
 _MAX_ROWS = 2**32
 
 
+class _Run(NamedTuple):
+    """Entries of the rows from ``start`` on, sorted."""
+
+    start: int
+    entries: Words
+
+
 class SortedIndex:
     """Rows are numbered from 0 in the order in which they were appended."""
 
     def __init__(self) -> None:
-        self._runs: list[Words] = []
+        self._runs: list[_Run] = []
         self.rows = 0
 
     def append(self, hashes: Words) -> None:
@@ -33,7 +42,7 @@ class SortedIndex:
             return
         assert self.rows + len(hashes) <= _MAX_ROWS, "an index holds at most 2**32 rows"
         numbers = np.arange(self.rows, self.rows + len(hashes), dtype=np.uint64)
-        self._runs.append(np.sort((hashes & ~_LOW) | numbers))
+        self._runs.append(_Run(self.rows, np.sort((hashes & ~_LOW) | numbers)))
         self.rows += len(hashes)
         self._merge_runs()
 
@@ -41,7 +50,7 @@ class SortedIndex:
         """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
         order = np.argsort((hashes >> _NEAR).astype(np.uint16), kind="stable")  # for the cache's sake only
         keys = hashes[order] & ~_LOW
-        found = [_probe_run(run, keys) for run in self._runs]
+        found = [_probe_run(run.entries, keys) for run in self._runs]
         positions = np.concatenate([np.empty(0, np.int64), *(order[p] for p, _ in found)])
         rows = np.concatenate([np.empty(0, np.int64), *(r for _, r in found)])
         return in_order(positions, rows)
@@ -49,16 +58,26 @@ class SortedIndex:
     def compact(self, keep: Bools) -> None:
         """Forgets the rows that ``keep`` (one per row) does not name and numbers the rest anew, from 0 in order."""
         numbers = np.cumsum(keep, dtype=np.int64) - 1
-        kept = [run[keep[(run & _LOW).view(np.int64)]] for run in self._runs]
-        renumbered = [(run & ~_LOW) | numbers[(run & _LOW).view(np.int64)].view(np.uint64) for run in kept]
-        self._runs = [run for run in renumbered if len(run)]
+        kept = [run.entries[keep[_rows_of(run.entries)]] for run in self._runs]
+        renumbered = [(run & ~_LOW) | numbers[_rows_of(run)].view(np.uint64) for run in kept]
+        starts = np.cumsum([0, *map(len, renumbered)]).tolist()
+        self._runs = [_Run(start, run) for start, run in zip(starts, renumbered, strict=False) if len(run)]
         self.rows = int(keep.sum())
         self._merge_runs()
 
+    def truncate(self, rows: int) -> None:
+        """Forgets all rows but the first ones, of which most runs know nothing else."""
+        runs = [run for run in self._runs if run.start < rows]
+        if runs and runs[-1].start + len(runs[-1].entries) > rows:
+            start, entries = runs[-1]
+            runs[-1] = _Run(start, entries[_rows_of(entries) < rows])
+        self._runs, self.rows = runs, min(rows, self.rows)
+
     def _merge_runs(self) -> None:
-        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+        while len(self._runs) > 1 and len(self._runs[-2].entries) < 2 * len(self._runs[-1].entries):
             last = self._runs.pop()
-            self._runs[-1] = merge_sorted(self._runs[-1], last)
+            start, entries = self._runs[-1]
+            self._runs[-1] = _Run(start, merge_sorted(entries, last.entries))
 
 
 def merge_sorted(left: Words, right: Words) -> Words:
@@ -91,6 +110,10 @@ def expand(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     ends = np.cumsum(counts)
     within = np.arange(len(positions)) - np.repeat(ends - counts, counts)
     return positions, starts[positions] + within
+
+
+def _rows_of(entries: Words) -> Ints:
+    return (entries & _LOW).view(np.int64)
 
 
 def _probe_run(run: Words, keys: Words) -> tuple[Ints, Ints]:

@@ -1,0 +1,118 @@
+"""A standby takes up one snapshot after the other: what it finds is right, and what it has is not indexed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.columns.index import SortedIndex
+from clonos_py.columns.keys import hash_rows
+from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.operators.history import History
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
+
+GROUPS = range(8)
+
+
+def rows_of(keys: list[int], first: int) -> pa.RecordBatch:
+    rows = pa.record_batch({"k": pa.array(keys, pa.int64()), "n": pa.array(range(first, first + len(keys)))})
+    return with_groups(rows, ["k"], len(GROUPS))
+
+
+def found(index: Any, take: Callable[[Any], pa.RecordBatch], keys: range) -> list[tuple[int, Any]]:
+    positions, numbers = index(rows_of(list(keys), 0))
+    if not len(numbers):
+        return []
+    taken = take(numbers)
+    asked = [(keys[position], n) for position, n in zip(positions.tolist(), taken["n"].to_pylist(), strict=True)]
+    return [pair for pair, key in zip(asked, taken["k"].to_pylist(), strict=True) if pair[0] == key]
+
+
+STEPS = st.lists(
+    st.tuples(st.lists(st.integers(0, 5), max_size=40), st.lists(st.integers(0, 5), max_size=2), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_keyed_rows_are_those_of_each_snapshot(steps: list[tuple[list[int], list[int], bool]]) -> None:
+    task, standby, count = KeyedRows(["k"]), KeyedRows(["k"]), 0
+    for keys, removed, snapshot in steps:
+        if keys:
+            task.append(rows_of(keys, count))
+            count += len(keys)
+        if removed and task.rows:
+            task.remove(task.distinct(np.sort(task.find(rows_of(sorted(set(removed)), 0))[1])))
+            task.compact()
+        if snapshot:
+            standby.restore([task.snapshot({})], GROUPS)
+            assert standby.living_rows == task.living_rows
+            assert found(standby.find, standby.take, range(6)) == found(task.find, task.take, range(6))
+
+
+@given(STEPS)
+def test_history_is_that_of_each_snapshot(steps: list[tuple[list[int], list[int], bool]]) -> None:
+    task, standby, count = History(["k"]), History(["k"]), 0
+
+    def probe(history: History) -> Callable[[pa.RecordBatch], Any]:
+        return lambda rows: history.probe(hash_rows(rows, ["k"]))
+
+    for keys, _, snapshot in steps:
+        rows = rows_of(keys, count)
+        task.append(rows, hash_rows(rows, ["k"]))
+        count += len(keys)
+        if snapshot:
+            standby.load(task.chunks())
+            assert standby.rows == task.rows == count
+            assert found(probe(standby), standby.take, range(6)) == found(probe(task), task.take, range(6))
+
+
+@pytest.fixture
+def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each addition to an index has."""
+    counts: list[int] = []
+    append = SortedIndex.append
+
+    def counted(self: SortedIndex, hashes: Any) -> None:
+        counts.append(len(hashes))
+        append(self, hashes)
+
+    monkeypatch.setattr(SortedIndex, "append", counted)
+    return counts
+
+
+def test_only_what_is_new_is_indexed(indexed: list[int]) -> None:
+    chunks = [Chunk(rows_of(list(range(size)), 0), f"c{size}") for size in (1_000, 500, 20)]
+    history, rows = History(["k"]), KeyedRows(["k"])
+    for kept in (chunks[:2], chunks, [*chunks[:2], Chunk(rows_of([1], 0), "other")], chunks[:1]):
+        history.load(kept)
+        dead = np.packbits(np.zeros(sum(c.rows.num_rows for c in kept), bool)).tobytes()
+        rows.restore([OperatorState({"rows": kept}, {"rows.dead": dead})], GROUPS)
+        assert history.rows == rows.rows == sum(chunk.rows.num_rows for chunk in kept)
+    assert indexed == [1_000, 500] * 2 + [20] * 2 + [1] * 2
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=30), min_size=1, max_size=8), st.data())
+def test_a_truncated_index_has_the_first_rows(batches: list[list[int]], data: st.DataObject) -> None:
+    whole = [rows_of(batch, 0) for batch in batches]
+    hashes = [hash_rows(batch, ["k"]) for batch in whole]
+    index = SortedIndex()
+    for batch in hashes:
+        index.append(batch)
+    kept = data.draw(st.integers(0, index.rows))
+    index.truncate(kept)
+    index.append(hashes[0])
+    again = SortedIndex()
+    again.append(np.concatenate(hashes)[:kept])
+    again.append(hashes[0])
+    asked = hash_rows(rows_of(list(range(10)), 0), ["k"])
+    assert index.rows == again.rows
+    assert [part.tolist() for part in index.probe(asked)] == [part.tolist() for part in again.probe(asked)]
