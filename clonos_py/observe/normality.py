@@ -1,4 +1,5 @@
-"""When latency is normal again after a failure: within 10% of what it was before (CheckMate's recovery time). Pure.
+"""When latency is normal again after a failure: within 10% of what it was before, or no worse than it was at
+times without one (CheckMate's recovery time). Pure.
 
 Latency is read as totals of a histogram; what came between two readings is a window. A window's worst latency counts,
 so that one slow channel of many is not averaged away. Processes tell theirs twice a second, so that a window may have
@@ -8,7 +9,7 @@ seen only some of them: several in a row must be good.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -22,6 +23,15 @@ WINDOWS_GOOD = 4
 """So many windows in a row, a second, are within the limit: one may have seen a channel only that was never
 disturbed."""
 _WINDOWS_BEFORE = 20
+
+
+def limit_us(before: Collection[int]) -> float:
+    """The worst latency that is normal, from that of windows before (at least one).
+
+    Latency that comes and goes by more than the tolerance without any failure, with each checkpoint say, is normal as
+    well; what came only once, with the start of the job say, is not.
+    """
+    return max(median(before) * TOLERANCE + SLACK_US, sorted(before)[-2:][0])
 
 
 @dataclass
@@ -44,7 +54,7 @@ class Normality:
     def failed(self, task: TaskId) -> None:
         """What was normal until now is remembered until every failed task has recovered."""
         if not self._failed:
-            self._limit_us = median(self._before) * TOLERANCE + SLACK_US if self._before else None
+            self._limit_us = limit_us(self._before) if self._before else None
         self._failed[task] = None
 
     def effective(self, task: TaskId) -> None:

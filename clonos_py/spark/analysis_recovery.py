@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from clonos_py.observe.normality import SLACK_US, TOLERANCE, WINDOWS_GOOD
+from clonos_py.observe.normality import WINDOWS_GOOD, limit_us
 
 WINDOW_US = 250_000
 _BEFORE_US = 5_000_000
@@ -42,17 +42,16 @@ def healings(failures: Sequence[tuple[int, int | None]], windows: Sequence[Laten
             begin_us = failed_us
         before = [w.worst_us for w in windows if begin_us - _BEFORE_US <= w.at_us < begin_us - WINDOW_US]
         normal_us = median(before) if before else None
-        recovered_us = _recovered(normal_us, effect_us, windows)
+        recovered_us = _recovered(limit_us(before), effect_us, windows) if before else None
         during = [w.worst_us for w in windows if failed_us <= w.at_us and w.at_us <= (recovered_us or w.at_us)]
         yield Healing(normal_us, max(during, default=None), recovered_us)
 
 
-def _recovered(normal_us: float | None, effect_us: int | None, windows: Sequence[LatencyWindow]) -> int | None:
-    if normal_us is None or effect_us is None:
+def _recovered(most_us: float, effect_us: int | None, windows: Sequence[LatencyWindow]) -> int | None:
+    if effect_us is None:
         return None
-    limit_us = normal_us * TOLERANCE + SLACK_US
     later = [w for w in windows if w.at_us >= effect_us]
     for first in range(len(later) - WINDOWS_GOOD + 1):
-        if all(w.worst_us <= limit_us for w in later[first : first + WINDOWS_GOOD]):
+        if all(w.worst_us <= most_us for w in later[first : first + WINDOWS_GOOD]):
             return later[first].at_us
     return None

@@ -47,6 +47,16 @@ def test_a_task_has_recovered_when_the_worst_latency_is_what_it_was() -> None:
     assert sink.good(30) == []
 
 
+def test_what_was_there_at_times_before_is_normal_and_what_was_there_once_is_not() -> None:
+    sink = Sink()
+    for worst in (700, 20, 20, 60, 20, 20, 70, 20):
+        sink.window(20, worst)
+    sink.normality.failed(JOIN)
+    sink.normality.effective(JOIN)
+    assert sink.good(90) == []
+    assert sink.good(65) == [(JOIN, 12)]
+
+
 def test_a_few_good_windows_may_have_seen_only_who_was_never_disturbed() -> None:
     sink = Sink()
     sink.window(10)
