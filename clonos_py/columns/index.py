@@ -10,7 +10,7 @@ A pair that a probe gives is a candidate: half the hash is equal. Whoever asked 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 
@@ -19,14 +19,66 @@ from clonos_py.columns.views import Bools, Ints, Words
 _HALF = np.uint64(32)
 _NEAR = np.uint64(48)
 _LOW = np.uint64(0xFFFFFFFF)
+_NO_HALF = np.uint64(2**32)
 _MAX_ROWS = 2**32
+_FAN_OUT = 8
+"""Runs that are so many times as long as what follows stay as they are."""
+_CACHED = 262_144
+"""Entries among which the processor's cache finds its way without a directory."""
+_BUCKET = 4
 
 
-class _Run(NamedTuple):
+class _Run:
     """Entries of the rows from ``start`` on, sorted."""
 
-    start: int
-    entries: Words
+    def __init__(self, start: int, entries: Words) -> None:
+        self.start = start
+        self.entries = entries
+        self._first = entries[0]
+        buckets = len(entries) // _BUCKET
+        self._shift = np.uint64(max(0, int(entries[-1] - self._first).bit_length() - buckets.bit_length()))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def probe(self, keys: Words) -> tuple[Ints, Ints]:
+        """Pairs (position in ``keys``, row). Keys have no row number, and those with similar ones are neighbours."""
+        starts = self._lower_bounds(keys) if len(self) > _CACHED else np.searchsorted(self.entries, keys)
+        halves = keys >> _HALF
+        hits = np.flatnonzero(self._halves(starts) == halves)
+        starts, halves = starts[hits], halves[hits]
+        counts = np.ones(len(hits), np.int64)
+        several = np.flatnonzero(self._halves(starts + 1) == halves)
+        ends = np.searchsorted(self.entries, keys[hits[several]] | _LOW, side="right")
+        counts[several] = ends - starts[several]
+        positions, places = expand(starts, counts)
+        return hits[positions], _rows_of(self.entries[places])
+
+    def _halves(self, places: Ints) -> Words:
+        """The hash halves of entries; behind the last one, something that no hash has."""
+        found = self.entries[np.minimum(places, len(self) - 1)] >> _HALF
+        found[places >= len(self)] = _NO_HALF
+        return found
+
+    @cached_property
+    def _directory(self) -> Ints:
+        """Where each bucket begins, and behind the last one the number of entries. A bucket has the entries of one
+        stretch of those between the first and the last: those of one instance have similar hashes."""
+        return np.concatenate([[0], np.cumsum(np.bincount(self._buckets(self.entries)))])
+
+    def _buckets(self, entries: Words) -> Ints:
+        buckets: Words = (np.maximum(entries, self._first) - self._first) >> self._shift
+        return buckets.view(np.int64)
+
+    def _lower_bounds(self, keys: Words) -> Ints:
+        """What ``searchsorted`` gives, without its way through the whole run, which is not in the cache."""
+        buckets = np.minimum(self._buckets(keys), len(self._directory) - 2)
+        low, high = self._directory[buckets], self._directory[buckets + 1]
+        for _ in range(int((high - low).max(initial=0)).bit_length()):
+            middle = (low + high) >> 1
+            less = (self.entries[np.minimum(middle, len(self) - 1)] < keys) & (low < high)
+            low, high = np.where(less, middle + 1, low), np.where(less, high, middle)
+        return low
 
 
 class SortedIndex:
@@ -50,7 +102,7 @@ class SortedIndex:
         """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
         order = np.argsort((hashes >> _NEAR).astype(np.uint16), kind="stable")  # for the cache's sake only
         keys = hashes[order] & ~_LOW
-        found = [_probe_run(run.entries, keys) for run in self._runs]
+        found = [run.probe(keys) for run in self._runs]
         positions = np.concatenate([np.empty(0, np.int64), *(order[p] for p, _ in found)])
         rows = np.concatenate([np.empty(0, np.int64), *(r for _, r in found)])
         return in_order(positions, rows)
@@ -68,29 +120,20 @@ class SortedIndex:
     def truncate(self, rows: int) -> None:
         """Forgets all rows but the first ones, of which most runs know nothing else."""
         runs = [run for run in self._runs if run.start < rows]
-        if runs and runs[-1].start + len(runs[-1].entries) > rows:
-            start, entries = runs[-1]
-            runs[-1] = _Run(start, entries[_rows_of(entries) < rows])
+        if runs and runs[-1].start + len(runs[-1]) > rows:
+            last = runs[-1]
+            runs[-1] = _Run(last.start, last.entries[_rows_of(last.entries) < rows])
         self._runs, self.rows = runs, min(rows, self.rows)
 
     def _merge_runs(self) -> None:
-        while len(self._runs) > 1 and len(self._runs[-2].entries) < 2 * len(self._runs[-1].entries):
-            last = self._runs.pop()
-            start, entries = self._runs[-1]
-            self._runs[-1] = _Run(start, merge_sorted(entries, last.entries))
-
-
-def merge_sorted(left: Words, right: Words) -> Words:
-    """Two sorted arrays as one; the places of the shorter are looked up in the longer."""
-    if len(left) < len(right):
-        left, right = right, left
-    merged = np.empty(len(left) + len(right), np.uint64)
-    places = np.searchsorted(left, right) + np.arange(len(right))
-    rest = np.ones(len(merged), bool)
-    rest[places] = False
-    merged[places] = right
-    merged[rest] = left
-    return merged
+        first, rows = len(self._runs), 0
+        while first and (not rows or len(self._runs[first - 1]) < _FAN_OUT * rows):
+            first -= 1
+            rows += len(self._runs[first])
+        if first < len(self._runs) - 1:
+            merged = np.concatenate([run.entries for run in self._runs[first:]])
+            merged.sort(kind="stable")  # which merges what is sorted already
+            self._runs[first:] = [_Run(self._runs[first].start, merged)]
 
 
 def in_order(left: Ints, right: Ints) -> tuple[Ints, Ints]:
@@ -114,13 +157,3 @@ def expand(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 def _rows_of(entries: Words) -> Ints:
     return (entries & _LOW).view(np.int64)
-
-
-def _probe_run(run: Words, keys: Words) -> tuple[Ints, Ints]:
-    """Pairs (position in ``keys``, row) of one run."""
-    starts = np.searchsorted(run, keys)
-    starts_in = np.minimum(starts, len(run) - 1)
-    hits = np.flatnonzero((run[starts_in] >> _HALF) == (keys >> _HALF))
-    ends = np.searchsorted(run, keys[hits] | _LOW, side="right")
-    positions, places = expand(starts[hits], ends - starts[hits])
-    return hits[positions], (run[places] & _LOW).view(np.int64)

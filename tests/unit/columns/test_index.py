@@ -1,11 +1,24 @@
 """The index of hashes: every pair, in order, whatever the batches were."""
 
+from collections.abc import Iterator
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.index import SortedIndex, expand, in_order, merge_sorted
+from clonos_py.columns import index as module
+from clonos_py.columns.index import SortedIndex, expand, in_order
 from clonos_py.columns.views import Words
+
+
+@pytest.fixture(params=["searched", "by directory"], scope="module", autouse=True)
+def runs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """How entries are found in a run: its length decides, which here it does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CACHED", 0 if request.param == "by directory" else 1 << 40)
+        yield
+
 
 HASHES = st.lists(st.integers(0, 12), max_size=30)
 
@@ -48,17 +61,28 @@ def test_compaction_numbers_the_kept_rows_anew(
     ]
 
 
+@pytest.mark.parametrize("narrow", [0, 10, 25])
+def test_many_rows_are_found_whatever_the_range_of_hashes(narrow: int) -> None:
+    random = np.random.default_rng(narrow)
+    hashes = (random.integers(0, 1 << 64, 20_000, dtype=np.uint64) >> np.uint64(narrow)) + np.uint64(1 << 60)
+    hashes[5_000:5_100] = hashes[7]
+    index = SortedIndex()
+    for part in np.split(hashes[:15_000], range(700, 15_000, 700)):
+        index.append(part)
+    asked = hashes[4_000::3]
+    found = {(i, row) for i, row in zip(*(a.tolist() for a in index.probe(asked)), strict=True)}
+    halves = (hashes >> np.uint64(32)).tolist()
+    rows_of: dict[int, list[int]] = {}
+    for row, half in enumerate(halves[:15_000]):
+        rows_of.setdefault(half, []).append(row)
+    assert found == {(i, row) for i, half in enumerate(halves[4_000::3]) for row in rows_of.get(half, ())}
+
+
 def test_runs_stay_few() -> None:
     index = SortedIndex()
     for i in range(1_000):
         index.append(spread([i % 7]))
-    assert len(index._runs) < 12
-
-
-@given(HASHES, HASHES)
-def test_merging_sorted_arrays_sorts(left: list[int], right: list[int]) -> None:
-    merged = merge_sorted(np.sort(np.array(left, np.uint64)), np.sort(np.array(right, np.uint64)))
-    assert merged.tolist() == sorted(left + right)
+    assert len(index._runs) < 6
 
 
 def test_ranges_expand() -> None:
