@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.decimals import integers_times
 from clonos_py.columns.grouping import group_integers
 from clonos_py.columns.views import fixed, valid
 from clonos_py.model.errors import UserCodeError
@@ -177,6 +178,19 @@ def _call(function: str, *values: Values) -> Values:
     return pc.call_function(function, list(values))
 
 
+def _product(left: Values, right: Values) -> Values:
+    integers, factor = (left, right) if isinstance(right, pa.Scalar) else (right, left)
+    if isinstance(factor, pa.Decimal128Scalar) and factor.is_valid and _whole(integers):
+        found = integers_times(integers, factor)
+        if found is not None:
+            return found
+    return pc.multiply_checked(left, right)
+
+
+def _whole(values: Values) -> bool:
+    return isinstance(values, pa.Array) and pa.types.is_integer(values.type) and values.null_count == 0
+
+
 def _ratio(left: Values, right: Values) -> Values:
     if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
         return pc.divide(left.cast(pa.float64(), safe=False), _no_zero(right).cast(pa.float64(), safe=False))
@@ -315,7 +329,7 @@ def _round(values: Values, digits: int) -> Values:
 KERNELS: dict[str, Kernel] = {
     "+": Kernel(_arrow("add_checked"), fallible=True),
     "-": Kernel(_arrow("subtract_checked"), fallible=True),
-    "*": Kernel(_arrow("multiply_checked"), fallible=True),
+    "*": Kernel(_product, fallible=True),
     "/": Kernel(_ratio, fallible=True),
     "//": Kernel(_floor_divide, fallible=True),
     "%": Kernel(_modulo, fallible=True),

@@ -7,10 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clonos_py.bench.nexmark import oracle
 from clonos_py.bench.nexmark.jobs import CHAINS, QUERIES, build
 from clonos_py.bench.nexmark.queries.q7 import not_outdone
+from clonos_py.bench.nexmark.queries.q14 import count_c
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.connectors import BlackholeSink, MemorySink
@@ -101,3 +104,8 @@ def _answers(query: str, parallelism: int, seed: int = 0, kills: Kills | None = 
     table = sink.table()
     sink.clear()
     return [] if table is None else [tuple(row.values()) for row in table.to_pylist()]
+
+
+@given(st.lists(st.text("abcé", max_size=4)), st.integers(0, 3))
+def test_letters_are_counted_in_empty_texts_and_slices_too(texts: list[str], cut: int) -> None:
+    assert count_c(pa.array(texts, pa.string()).slice(cut)).to_pylist() == [text.count("c") for text in texts[cut:]]
