@@ -23,7 +23,7 @@ $(UV): Makefile
 	@touch $@
 
 $(READY): $(UV) pyproject.toml uv.lock
-	$(UV) sync --locked --quiet
+	$(UV) sync --locked --quiet --compile-bytecode
 	@$(RUN) deploy/java.sh
 	@touch $@
 
