@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clonos_py.columns.offsets import narrow_range
-from clonos_py.columns.views import Column, Ints, fixed, is_integral, plain
+from clonos_py.columns.views import Column, Ints, fixed, is_integral, is_one_text, plain
 from clonos_py.model.errors import GraphError
 
 
@@ -66,6 +66,8 @@ def _group_one(column: Column | Ints) -> Groups:
     column = plain(column)
     if is_integral(column.type) and column.null_count == 0:
         return group_integers(fixed(column).astype(np.int64, copy=False))
+    if is_one_text(column):
+        return _numbered(np.zeros(len(column), np.int64), 1)
     return _encode(column)
 
 

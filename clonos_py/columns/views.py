@@ -85,6 +85,21 @@ def offsets(array: Column) -> Ints:
     return found.astype(np.int64, copy=False)
 
 
+def is_one_text(array: Column) -> bool:
+    """Whether all values, of which there are some, are one text, as a day is in most batches. Found out without
+    looking at values of which the last is another than the first."""
+    if len(array) == 0 or not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return False
+    if array.null_count or not array[0].equals(array[len(array) - 1]):
+        return False
+    bounds = offsets(array)
+    size = int(bounds[1] - bounds[0])
+    if not size or not (np.diff(bounds) == size).all():
+        return not size and bounds[0] == bounds[-1]
+    text = np.frombuffer(memoryview(array.buffers()[2] or b""), np.uint8)[bounds[0] : bounds[-1]]
+    return bool((text[size:] == text[:-size]).all())
+
+
 def take(array: Column, rows: Ints) -> Any:
     """The values at ``rows``, in that order."""
     return array.take(pa.array(rows, pa.int64()))
