@@ -17,24 +17,42 @@ from clonos_py.task.instructions import LinkEvent, Load, Loaded, LoadFailed, Per
 DiskWork = Load | Persist | Spilling
 
 
-def work(wish: DiskWork, store: SnapshotStore, shelf: FrameShelf) -> Iterator[LinkEvent]:
+class Loader:
+    """Loads the snapshots of one process, mostly one after the other: chunks that the last one brought are not read
+    again."""
+
+    def __init__(self, store: SnapshotStore) -> None:
+        self._store = store
+        self.known: Mapping[str, Chunk] = {}
+
+    def load(self, restore: Restore) -> Loaded | LoadFailed:
+        try:
+            operators = {
+                name: [self._store.read(handle, self.known) for handle in handles]
+                for name, handles in restore.operators.items()
+            }
+        except CheckpointError as problem:
+            return LoadFailed(restore, problem)
+        states = [state for parts in operators.values() for state in parts]
+        chunks = [chunk for state in states for table in state.tables.values() for chunk in table]
+        self.known = {chunk.location: chunk for chunk in chunks if chunk.location is not None}
+        return Loaded(restore, operators)
+
+    def forget(self) -> None:
+        """Of a task, which loads nothing any more: what it does not need itself is let go."""
+        self.known = {}
+
+
+def work(wish: DiskWork, store: SnapshotStore, shelf: FrameShelf, loader: Loader) -> Iterator[LinkEvent]:
     """Carries out what a process of a world wishes, and says what came of it."""
     match wish:
         case Load(restore):
-            yield load(restore, store)
+            yield loader.load(restore)
         case Persist():
+            loader.forget()
             yield persist(wish, store)
         case _:
             yield from carry_out(wish, shelf)
-
-
-def load(restore: Restore, store: SnapshotStore, known: Mapping[str, Chunk] | None = None) -> Loaded | LoadFailed:
-    """Chunks that are ``known`` (by location) are not read again."""
-    try:
-        operators = {name: [store.read(h, known) for h in handles] for name, handles in restore.operators.items()}
-    except CheckpointError as problem:
-        return LoadFailed(restore, problem)
-    return Loaded(restore, operators)
 
 
 def persist(wish: Persist, store: SnapshotStore) -> Persisted | PersistFailed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos_py.model.ids import TaskId
+from clonos_py.runtime.disk import Loader
 from clonos_py.runtime.spill import FrameShelf
 from clonos_py.task.context import Ports
 from clonos_py.task.link import LinkMachine
@@ -15,10 +16,17 @@ class LocalProcess:
     """A process of the world: a link and a task, its outside, its disk, and the connections it takes part in."""
 
     def __init__(
-        self, number: int, task: TaskId, link: LinkMachine, machine: TaskMachine, ports: Ports, shelf: FrameShelf
+        self,
+        number: int,
+        task: TaskId,
+        link: LinkMachine,
+        machine: TaskMachine,
+        ports: Ports,
+        shelf: FrameShelf,
+        loader: Loader,
     ) -> None:
         self.number, self.task, self.link, self.machine = number, task, link, machine
-        self.ports, self.shelf = ports, shelf
+        self.ports, self.shelf, self.loader = ports, shelf, loader
         self.alive = True
         self.step_token = 0
         self.connections: set[int] = set()

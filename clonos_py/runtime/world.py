@@ -152,7 +152,8 @@ class World(Coordination):
         except ClonosError as problem:
             self.ended = EndJob(type(problem).__name__, str(problem))
             return
-        self.processes[number] = LocalProcess(number, task, link, machine, ports, world.shelf(number))
+        shelf, loader = world.shelf(number), disk.Loader(self.store)
+        self.processes[number] = LocalProcess(number, task, link, machine, ports, shelf, loader)
         self._started(number)
 
     def kill(self, number: int) -> None:
@@ -260,7 +261,7 @@ class World(Coordination):
 
     def _use_disk(self, process: LocalProcess, wish: disk.DiskWork) -> None:
         if process.alive:
-            for event in disk.work(wish, self.store, process.shelf):
+            for event in disk.work(wish, self.store, process.shelf, process.loader):
                 self._link_event(process.number, event)
 
     def _use_sinks(self, process: LocalProcess, wish: io.SinkWork) -> None:
