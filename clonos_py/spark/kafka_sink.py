@@ -7,15 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from clonos_py.model.errors import SparkError
 from clonos_py.spark.kafka import ANSWER_S
 
 _TRANSACTION_MS = 900_000
 """What brokers allow if not told otherwise."""
+_AWAY_S = 60
+"""A broker that is away for longer is given up."""
 
 
 class KafkaPartitions(DataSource):
@@ -44,17 +47,21 @@ class KafkaPartitionsWriter(DataSourceArrowWriter):
                 "bootstrap.servers": self._servers,
                 "transactional.id": f"{self._topic}.{partition}",
                 "transaction.timeout.ms": _TRANSACTION_MS,
+                "message.timeout.ms": _AWAY_S * 1_000,
                 "compression.type": "zstd",
                 "log_level": 0,
             }
         )
-        producer.init_transactions(ANSWER_S)
-        producer.begin_transaction()
-        for batch in iterator:
-            values: list[Any] = batch.column(0).to_pylist()
-            for value in values:
-                _produce(producer, self._topic, value.encode(), partition)
-        producer.commit_transaction()
+        try:
+            producer.init_transactions(ANSWER_S)
+            producer.begin_transaction()
+            for batch in iterator:
+                values: list[Any] = batch.column(0).to_pylist()
+                for value in values:
+                    _produce(producer, self._topic, value.encode(), partition)
+            producer.commit_transaction(_AWAY_S)
+        except KafkaException as error:
+            raise SparkError(f"{self._servers} takes no more: {error.args[0].str()}") from error
         return WriterCommitMessage()
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyspark
 
@@ -32,9 +33,19 @@ transaction.state.log.min.isr=1
 """
 
 
+class Broker(NamedTuple):
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """It may be dead already."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
 @contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """Gives its address."""
+def broker(folder: Path) -> Iterator[Broker]:
     port, controller = free_ports(2)
     settings = folder / "server.properties"
     settings.write_text(_SETTINGS.format(port=port, controller=controller, folder=folder))
@@ -43,15 +54,15 @@ def broker(folder: Path) -> Iterator[str]:
         subprocess.run(
             _command("kafka.tools.StorageTool", *made), stdout=log, stderr=log, env=_environment(), check=True
         )
-        running = subprocess.Popen(
+        process = subprocess.Popen(
             _command("kafka.Kafka", str(settings)), stdout=log, stderr=log, env=_environment(), start_new_session=True
         )
+        running = Broker(f"127.0.0.1:{port}", process)
         try:
-            _wait_for(port, running)
-            yield f"127.0.0.1:{port}"
+            _wait_for(port, process)
+            yield running
         finally:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
+            running.kill()
 
 
 def _command(main: str, *arguments: str) -> list[str]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from clonos_py.bench.nexmark.generator import KINDS
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.cli.main import invoke
 from clonos_py.spark.sources import NexmarkReader
-from tests.spark.broker import broker
+from tests.spark.broker import Broker, broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,11 +28,11 @@ EVENTS, SEED, PARTITIONS = 6_000, 5, 2
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with broker(tmp_path_factory.mktemp("kafka")) as found:
-        yield found
+        yield found.address
 
 
-def generate(out: str) -> int:
-    given = ["--events", str(EVENTS), "--seed", str(SEED), "--partitions", str(PARTITIONS)]
+def generate(out: str, events: int = EVENTS) -> int:
+    given = ["--events", str(events), "--seed", str(SEED), "--partitions", str(PARTITIONS)]
     return invoke(["nexmark", "generate", *given, "--out", out])
 
 
@@ -66,3 +69,33 @@ def test_a_broker_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.C
     told = capsys.readouterr().err
     assert told.startswith("error: kafka://127.0.0.1:1/nexmark: the topics cannot be made: ")
     assert told.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_a_broker_that_dies_while_events_are_written_is_named(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with broker(tmp_path) as dying:
+        killer = threading.Thread(target=kill_when_written, args=(dying, "nexmark.bid"))
+        killer.start()
+        out = f"kafka://{dying.address}/nexmark"
+        assert generate(out, 3_000_000) == 1
+        killer.join()
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: events cannot be written to {out}: ")
+    assert f"{dying.address} takes no more: " in told
+    assert told.count("\n") == 1
+
+
+def kill_when_written(dying: Broker, topic: str) -> None:
+    """As soon as the topic has a message, though an uncommitted one."""
+    consumer = Consumer({"bootstrap.servers": dying.address, "group.id": "watch"})
+    try:
+        while True:
+            with contextlib.suppress(KafkaException):
+                if consumer.get_watermark_offsets(TopicPartition(topic, 0), 1)[1] > 0:
+                    break
+            time.sleep(0.05)
+    finally:
+        consumer.close()
+    dying.kill()
