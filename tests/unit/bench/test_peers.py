@@ -143,6 +143,7 @@ def test_files_are_written_once_and_again_for_other_events(dataset: Dataset) -> 
     other.write(written.append)
     assert written[-1].endswith(": 500 events")
     assert not list(other.folder.glob("bid/*"))
+    assert other.read() == sum(path.stat().st_size for path in other.folder.glob("*/*.parquet")) > 0
     Dataset(other.folder, NexmarkSource(900, partitions=2)).write(written.append)
     assert list(other.folder.glob("bid/*"))
     assert written[-1].endswith(": 900 events")
