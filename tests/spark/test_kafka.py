@@ -76,10 +76,10 @@ def test_a_broker_that_dies_while_events_are_written_is_named(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with broker(tmp_path) as dying:
-        killer = threading.Thread(target=kill_when_written, args=(dying, "nexmark.bid"))
+        killer = threading.Thread(target=kill_when_written, args=(dying, "nexmark.auction"))
         killer.start()
         out = f"kafka://{dying.address}/nexmark"
-        assert generate(out, 3_000_000) == 1
+        assert generate(out, 10_000_000) == 1
         killer.join()
     told = capsys.readouterr().err
     assert told.startswith(f"error: events cannot be written to {out}: ")
