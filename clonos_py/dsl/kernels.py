@@ -237,6 +237,10 @@ def _concat(*parts: Values) -> Values:
 
 
 def _split(text: Values, separator: str) -> Values:
+    """Lists of parts, for ``_part`` only: by dictionary where texts repeat."""
+    if isinstance(text, pa.Array) and _repeats(text):
+        encoded: Values = text.dictionary_encode()
+        return pa.DictionaryArray.from_arrays(encoded.indices, pc.split_pattern(encoded.dictionary, separator))
     return pc.split_pattern(text, separator)
 
 
@@ -244,6 +248,8 @@ def _part(parts: Values, index: int) -> Values:
     """Element ``index`` (from 0) of each list; null where it has fewer."""
     if isinstance(parts, pa.Scalar):
         return _part(pa.array([parts.as_py()], parts.type), index)[0]
+    if isinstance(parts, pa.DictionaryArray):
+        return _part(parts.dictionary, index).take(parts.indices)
     lengths = pc.list_value_length(parts)
     starts: Values = parts.offsets.slice(0, len(parts))
     wanted: Values = pa.scalar(index, starts.type)

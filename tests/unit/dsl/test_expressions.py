@@ -239,5 +239,10 @@ def test_conditional_evaluates_a_branch_only_for_its_own_rows(rows: list[tuple[i
 def test_texts_that_repeat_are_looked_at_once_and_give_the_same() -> None:
     texts = [f"a/{number % 7}" if number % 5 else None for number in range(3_000)]
     rows = pa.record_batch({"text": pa.array(texts, pa.string())}).slice(3)
-    compiled = col("text").extract("a/([0-5])").node.compile(rows.schema, "op")
-    assert compiled(rows).to_pylist() == [None if text is None or text[-1] == "6" else text[-1] for text in texts[3:]]
+    group = col("text").extract("a/([0-5])").node.compile(rows.schema, "op")
+    assert group(rows).to_pylist() == [None if text is None or text[-1] == "6" else text[-1] for text in texts[3:]]
+    part = col("text").split_part("/", 1).node.compile(rows.schema, "op")
+    assert part(rows).to_pylist() == [None if text is None else text[-1] for text in texts[3:]]
+    assert part(rows).type == part.type
+    none = col("text").split_part("/", 2).node.compile(rows.schema, "op")
+    assert none(rows).null_count == rows.num_rows
