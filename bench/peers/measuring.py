@@ -58,8 +58,8 @@ def measured(
         about = f"{number}/{len(runs)} {run.query} {run.engine.name}"
         told(about)
         dataset = dataset_of(run.query, *sets)
-        dataset.read()
         try:
+            dataset.read()
             rate = run.engine.run(run.query, dataset, terms)
         except Exception as error:  # noqa: BLE001 - one run in hours of runs: the others are not lost with it
             made.failures.append(f"{run.query} {run.engine.name}: {type(error).__name__}: {error}")

@@ -34,9 +34,6 @@ class _Run:
     def __init__(self, start: int, entries: Words) -> None:
         self.start = start
         self.entries = entries
-        self._first = entries[0]
-        buckets = len(entries) // _BUCKET
-        self._shift = np.uint64(max(0, int(entries[-1] - self._first).bit_length() - buckets.bit_length()))
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -66,8 +63,16 @@ class _Run:
         stretch of those between the first and the last: those of one instance have similar hashes."""
         return np.concatenate([[0], np.cumsum(np.bincount(self._buckets(self.entries)))])
 
+    @cached_property
+    def _shift(self) -> np.uint64:
+        """So many lower bits of the distance to the first entry tell no buckets apart. If entries are spread evenly, a
+        bucket has about ``_BUCKET`` of them."""
+        buckets = len(self) // _BUCKET
+        return np.uint64(max(0, int(self.entries[-1] - self.entries[0]).bit_length() - buckets.bit_length()))
+
     def _buckets(self, entries: Words) -> Ints:
-        buckets: Words = (np.maximum(entries, self._first) - self._first) >> self._shift
+        first = self.entries[0]
+        buckets: Words = (np.maximum(entries, first) - first) >> self._shift
         return buckets.view(np.int64)
 
     def _lower_bounds(self, keys: Words) -> Ints:

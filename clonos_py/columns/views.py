@@ -85,6 +85,14 @@ def offsets(array: Column) -> Ints:
     return found.astype(np.int64, copy=False)
 
 
+def texts(array: Column) -> tuple[Ints, Bytes]:
+    """The bytes of all values of a string or binary array, one behind the other, and where among them each begins and
+    the last one ends. What stands in nulls is there, too."""
+    bounds = offsets(array)
+    found = np.frombuffer(memoryview(array.buffers()[2] or b""), np.uint8)[bounds[0] : bounds[-1]]
+    return bounds - bounds[0], found
+
+
 def is_one_text(array: Column) -> bool:
     """Whether all values, of which there are some, are one text, as a day is in most batches. Found out without
     looking at values of which the last is another than the first."""
@@ -92,12 +100,11 @@ def is_one_text(array: Column) -> bool:
         return False
     if array.null_count or not array[0].equals(array[len(array) - 1]):
         return False
-    bounds = offsets(array)
-    size = int(bounds[1] - bounds[0])
-    if not size or not (np.diff(bounds) == size).all():
-        return not size and bounds[0] == bounds[-1]
-    text = np.frombuffer(memoryview(array.buffers()[2] or b""), np.uint8)[bounds[0] : bounds[-1]]
-    return bool((text[size:] == text[:-size]).all())
+    bounds, text = texts(array)
+    size = int(bounds[1])
+    if not size:
+        return not len(text)
+    return bool((np.diff(bounds) == size).all() and (text[size:] == text[:-size]).all())
 
 
 def take(array: Column, rows: Ints) -> Any:

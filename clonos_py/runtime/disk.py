@@ -17,9 +17,9 @@ from clonos_py.task.instructions import LinkEvent, Load, Loaded, LoadFailed, Per
 DiskWork = Load | Persist | Spilling
 
 
-class Loader:
-    """Loads the snapshots of one process, mostly one after the other: chunks that the last one brought are not read
-    again."""
+class Snapshots:
+    """Those of one process in storage. A standby loads one after the other: chunks that the last one brought, ``known``
+    by their location, are not read again."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
@@ -38,29 +38,25 @@ class Loader:
         self.known = {chunk.location: chunk for chunk in chunks if chunk.location is not None}
         return Loaded(restore, operators)
 
-    def forget(self) -> None:
-        """Of a task, which loads nothing any more: what it does not need itself is let go."""
+    def persist(self, wish: Persist) -> Persisted | PersistFailed:
+        """Takes no time that it knows of: whoever has a clock fills that in. A task that persists loads nothing any
+        more: what it does not need itself is let go."""
         self.known = {}
+        try:
+            return Persisted(self._store.write(wish.snapshot, wish.attempt), 0.0)
+        except CheckpointError as problem:
+            return PersistFailed(wish.snapshot.checkpoint, str(problem))
 
 
-def work(wish: DiskWork, store: SnapshotStore, shelf: FrameShelf, loader: Loader) -> Iterator[LinkEvent]:
+def work(wish: DiskWork, snapshots: Snapshots, shelf: FrameShelf) -> Iterator[LinkEvent]:
     """Carries out what a process of a world wishes, and says what came of it."""
     match wish:
         case Load(restore):
-            yield loader.load(restore)
+            yield snapshots.load(restore)
         case Persist():
-            loader.forget()
-            yield persist(wish, store)
+            yield snapshots.persist(wish)
         case _:
             yield from carry_out(wish, shelf)
-
-
-def persist(wish: Persist, store: SnapshotStore) -> Persisted | PersistFailed:
-    """Takes no time that it knows of: whoever has a clock fills that in."""
-    try:
-        return Persisted(store.write(wish.snapshot, wish.attempt), 0.0)
-    except CheckpointError as problem:
-        return PersistFailed(wish.snapshot.checkpoint, str(problem))
 
 
 def complete(manifest: Manifest, store: SnapshotStore, keep: int = 2) -> ManifestWritten | ManifestFailed:

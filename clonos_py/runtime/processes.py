@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.disk import Loader
+from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.spill import FrameShelf
 from clonos_py.task.context import Ports
 from clonos_py.task.link import LinkMachine
@@ -23,10 +23,10 @@ class LocalProcess:
         machine: TaskMachine,
         ports: Ports,
         shelf: FrameShelf,
-        loader: Loader,
+        snapshots: Snapshots,
     ) -> None:
         self.number, self.task, self.link, self.machine = number, task, link, machine
-        self.ports, self.shelf, self.loader = ports, shelf, loader
+        self.ports, self.shelf, self.snapshots = ports, shelf, snapshots
         self.alive = True
         self.step_token = 0
         self.connections: set[int] = set()

@@ -152,8 +152,8 @@ class World(Coordination):
         except ClonosError as problem:
             self.ended = EndJob(type(problem).__name__, str(problem))
             return
-        shelf, loader = world.shelf(number), disk.Loader(self.store)
-        self.processes[number] = LocalProcess(number, task, link, machine, ports, shelf, loader)
+        shelf, snapshots = world.shelf(number), disk.Snapshots(self.store)
+        self.processes[number] = LocalProcess(number, task, link, machine, ports, shelf, snapshots)
         self._started(number)
 
     def kill(self, number: int) -> None:
@@ -261,7 +261,7 @@ class World(Coordination):
 
     def _use_disk(self, process: LocalProcess, wish: disk.DiskWork) -> None:
         if process.alive:
-            for event in disk.work(wish, self.store, process.shelf, process.loader):
+            for event in disk.work(wish, process.snapshots, process.shelf):
                 self._link_event(process.number, event)
 
     def _use_sinks(self, process: LocalProcess, wish: io.SinkWork) -> None:

@@ -90,8 +90,9 @@ def test_a_broker_that_dies_while_events_are_written_is_named(
 def kill_when_written(dying: Broker, topic: str) -> None:
     """As soon as the topic has a message, though an uncommitted one."""
     consumer = Consumer({"bootstrap.servers": dying.address, "group.id": "watch"})
+    deadline = time.monotonic() + 60
     try:
-        while True:
+        while time.monotonic() < deadline:
             with contextlib.suppress(KafkaException):
                 if consumer.get_watermark_offsets(TopicPartition(topic, 0), 1)[1] > 0:
                     break

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from clonos_py import Instant, Record, Stream, apply, col, deterministic, when
 from clonos_py.bench.nexmark.streams import Streams
-from clonos_py.columns.views import offsets
+from clonos_py.columns.views import texts
 
 
 class TimedBid(Record):
@@ -33,13 +33,12 @@ class TimedBid(Record):
 
 
 @deterministic
-def count_c(texts: Any) -> Any:
+def count_c(column: Any) -> Any:
     """How often the letter c is in each text, counted in the bytes of all of them at once."""
-    bounds = offsets(texts)
-    found = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]] == ord("c")
-    if not found.size:
-        return pa.array(np.zeros(len(texts), np.int64))
-    starts = np.minimum(bounds[:-1] - bounds[0], len(found) - 1)
+    bounds, letters = texts(column)
+    if not letters.size:
+        return pa.array(np.zeros(len(column), np.int64))
+    found, starts = letters == ord("c"), np.minimum(bounds[:-1], len(letters) - 1)
     return pa.array(np.where(np.diff(bounds) > 0, np.add.reduceat(found, starts, dtype=np.int64), 0))
 
 

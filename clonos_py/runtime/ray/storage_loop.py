@@ -9,7 +9,7 @@ from dataclasses import replace
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.operators import Sink
 from clonos_py.runtime import outputs
-from clonos_py.runtime.disk import Loader, persist
+from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.ray.request_loop import RequestLoop
 from clonos_py.task.instructions import LinkEvent, Load, Persist, Persisted, SinkWork
 
@@ -26,21 +26,19 @@ class StorageLoop(RequestLoop[Request]):
     ) -> None:
         """``sinks`` are those of the task."""
         super().__init__(answer, fail)
-        self._store, self._sinks = store, sinks
-        self._loader = Loader(store)
+        self._snapshots, self._sinks = Snapshots(store), sinks
 
     def _serve(self, request: Request) -> Iterable[LinkEvent]:
         match request:
             case Load(restore):
-                yield self._loader.load(restore)
+                yield self._snapshots.load(restore)
             case Persist():
                 yield self._persist(request)
             case _:
                 yield outputs.work(request, self._sinks)
 
     def _persist(self, request: Persist) -> LinkEvent:
-        self._loader.forget()
         started = time.monotonic()
-        event = persist(request, self._store)
+        event = self._snapshots.persist(request)
         took_ms = (time.monotonic() - started) * 1_000
         return replace(event, persist_ms=took_ms) if isinstance(event, Persisted) else event

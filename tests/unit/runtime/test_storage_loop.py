@@ -93,7 +93,7 @@ def test_a_standby_reads_of_a_growing_state_no_more_than_was_written_since(tmp_p
 
 def count_reads(standby: StorageLoop) -> list[int]:
     """The sizes of all that is read from now on."""
-    store = standby._store
+    store = standby._snapshots._store
     assert isinstance(store, CheckpointStore)
     folder = store._folder
     sizes: list[int] = []
@@ -114,7 +114,7 @@ def test_a_task_lets_go_of_what_it_once_loaded(tmp_path: Path) -> None:
     load(standby, restore(store, 1, chunk(1, 2)))
     standby.put(Persist(TaskSnapshot(TASK, 2, {}, b""), Attempt(1, 2)))
     load(standby)
-    assert standby._loader.known == {}
+    assert standby._snapshots.known == {}
 
 
 def test_what_a_checkpoint_does_not_need_any_more_is_let_go(tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_what_a_checkpoint_does_not_need_any_more_is_let_go(tmp_path: Path) -> N
     kept, dropped = chunk(1, 2), chunk(3)
     standby, _ = loop(tmp_path)
     load(standby, restore(store, 1, kept, dropped), restore(store, 2, kept))
-    assert set(standby._loader.known) == {kept.location}
+    assert set(standby._snapshots.known) == {kept.location}
