@@ -115,29 +115,37 @@ def report(
 
 def throughput(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> dict[str, Any]:
     """Events per second: in steady state, and in each second after deployment. Steady state is everything from the
-    warm-up to the last sample that still saw the sources read; a run too short for that counts as a whole."""
-    read = [sample for sample in samples if sample.at_us >= deployed_us]
-    measured = _steady(read, deployed_us + warm_up_us)
+    warm-up to the last sample that still saw the sources read; a run too short for that counts as a whole, from its
+    deployment, or from its start if everything was read by then."""
+    measured = _steady(samples, deployed_us, warm_up_us)
     return {
         "events": samples[-1].events if samples else 0,
         "steady_events_per_s": _rate(measured),
         "steady_seconds": round((measured[-1].at_us - measured[0].at_us) / 1e6, 3) if measured else 0.0,
-        "per_second": [round(rate) for rate in _per_second(read)],
+        "per_second": [round(rate) for rate in _per_second(_since(samples, deployed_us))],
     }
 
 
 def cpu_us_per_event(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> float | None:
-    """CPU time of all task processes in steady state; None where tasks have no processes of their own."""
-    measured = _steady([sample for sample in samples if sample.at_us >= deployed_us], deployed_us + warm_up_us)
-    if len(measured) < 2 or measured[-1].cpu_us == measured[0].cpu_us:
+    """CPU time of all task processes in steady state; None where tasks have no processes of their own, or nothing was
+    seen read."""
+    measured = _steady(samples, deployed_us, warm_up_us)
+    if not measured or measured[-1].cpu_us == measured[0].cpu_us or measured[-1].events == measured[0].events:
         return None
     return (measured[-1].cpu_us - measured[0].cpu_us) / (measured[-1].events - measured[0].events)
 
 
-def _steady(read: Sequence[Sample], warm_us: int) -> Sequence[Sample]:
+def _steady(samples: Sequence[Sample], deployed_us: int, warm_up_us: int) -> Sequence[Sample]:
+    read = _since(samples, deployed_us)
     reading = [a for a, b in itertools.pairwise(read) if b.events > a.events]
-    steady = [sample for sample in reading if sample.at_us >= warm_us]
-    return steady if len(steady) > 1 else read
+    steady = [sample for sample in reading if sample.at_us >= deployed_us + warm_up_us]
+    if len(steady) > 1:
+        return steady
+    return read if reading else samples
+
+
+def _since(samples: Sequence[Sample], deployed_us: int) -> Sequence[Sample]:
+    return [sample for sample in samples if sample.at_us >= deployed_us]
 
 
 def latencies(histogram: LatencyHistogram | None) -> dict[str, float | None]:

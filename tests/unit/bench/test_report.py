@@ -48,6 +48,19 @@ def test_a_short_run_counts_as_a_whole() -> None:
     assert found["steady_events_per_s"] == 600
 
 
+def test_a_run_that_read_everything_before_it_was_deployed_counts_from_its_start() -> None:
+    samples = [Sample(0, 0, 5_000), Sample(1_000_000, 500, 9_000), Sample(1_500_000, 500, 9_500)]
+    found = throughput(samples, deployed_us=900_000)
+    assert (found["steady_events_per_s"], found["steady_seconds"]) == (333.3, 1.5)
+    assert cpu_us_per_event(samples, deployed_us=900_000) == 9
+
+
+def test_a_run_that_was_not_seen_to_read_has_no_cpu_time_per_event() -> None:
+    samples = [Sample(1_000_000, 500, 5_000), Sample(1_500_000, 500, 9_500)]
+    assert throughput(samples, deployed_us=900_000)["steady_events_per_s"] == 0
+    assert cpu_us_per_event(samples, deployed_us=900_000) is None
+
+
 def test_a_run_without_progress_has_no_throughput() -> None:
     assert throughput([], deployed_us=0) == {
         "events": 0, "steady_events_per_s": 0.0, "steady_seconds": 0.0, "per_second": [],
