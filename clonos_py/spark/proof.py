@@ -14,6 +14,7 @@ from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.dsl.settings import Runtime, Settings
 from clonos_py.dsl.values import Kill
+from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.spark.generate import generate
 from clonos_py.spark.session import session
 from clonos_py.spark.verify import verify
@@ -54,7 +55,8 @@ def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[
 def prove(
     wanted: Sequence[Trial], source: NexmarkSource, settings: Settings, master: str | None = None
 ) -> Iterator[tuple[Trial, Verdict]]:
-    """Runs them all over events like those of ``source``, at its rate; events of a seed are written once."""
+    """Runs them all over events like those of ``source``, at its rate; events of a seed are written once. A run that
+    fails is a wrong one; what no run could do otherwise, such as a setting that cannot be, is raised."""
     with ExitStack() as stack:
         stack.enter_context(session("nexmark prove", master))
         if settings.runtime is Runtime.RAY:
@@ -66,7 +68,16 @@ def prove(
                 events = Path(folder) / "events"
                 generate(replace(source, seed=seed), events)
                 for number, trial in enumerate(of_seed):
-                    yield trial, _tried(trial, source, events, Path(folder) / f"results-{number}", settings)
+                    yield trial, _judged(trial, source, events, Path(folder) / f"results-{number}", settings)
+
+
+def _judged(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> Verdict:
+    try:
+        return _tried(trial, source, events, out, settings)
+    except (SettingError, GraphError):
+        raise
+    except Exception as error:  # noqa: BLE001 - one run in an hour of runs: the others are not lost with it
+        return Verdict(False, (f"{trial.query}: failed: {type(error).__name__}: {' '.join(str(error).split())}",))
 
 
 def _tried(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> Verdict:

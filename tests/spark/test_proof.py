@@ -1,0 +1,48 @@
+"""Every query, with nobody killed and with a task killed, against Spark: ``clonos nexmark prove`` as one types it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clonos_py.bench.nexmark import running
+from clonos_py.bench.nexmark.jobs import QUERIES
+from clonos_py.bench.nexmark.running import Order
+from clonos_py.cli.main import invoke
+from clonos_py.dsl.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROVE = ("nexmark", "prove", "--runtime", "local", "--event-rate", "150", "--seeds", "7", "--out-of-order-group", "50")
+
+
+@pytest.mark.thorough
+def test_all_queries_answer_what_spark_answers(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    events = ("--events", "6400", "--rate", "8k", "--checkpoint-interval", "200ms")
+    assert invoke([*PROVE, *events, "--parallelisms", "2"]) == 0
+    *runs, sum_ = capsys.readouterr().out.splitlines()
+    assert len(runs) == 2 * len(QUERIES)
+    assert all("identical" in run and "all 0 rows" not in run for run in runs), runs
+    assert sum_ == f"{len(runs)} of {len(runs)} runs are right"
+
+
+def test_a_run_that_fails_or_answers_otherwise_is_told_and_the_others_go_on(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_query(order: Order, settings: Settings) -> dict[str, Any]:
+        if order.query == "q2":
+            raise OSError("no space left\non the disk")
+        return running.run_query(replace(order, query="q1", rate=None), replace(settings, kills=()))
+
+    monkeypatch.setattr("clonos_py.spark.proof.run_query", run_query)
+    assert invoke([*PROVE, "q2", "q0", "q1", "--events", "2k", "--parallelisms", "1"]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(("first", "  "))]
+    assert told[0].endswith("q2: failed: OSError: no space left on the disk")
+    assert "killed q2: failed" in told[1]
+    assert "q0: DIFFERENT" in told[2]
+    assert "q1: identical" in told[4]
+    assert told[5].endswith("nobody could be killed: proves nothing")
+    assert told[6] == "1 of 6 runs are right"
