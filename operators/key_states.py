@@ -147,7 +147,8 @@ def encoded_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> list[bytes]:
 
 
 def _key_values(column: pa.Array[Any]) -> list[Any]:
-    values = plain(column).to_pylist()
+    column = plain(column)
+    values = column.to_pylist()
     if pa.types.is_floating(column.type):
         return [None if value is None else _NAN if value != value else value + 0.0 for value in values]
     return values

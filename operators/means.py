@@ -19,7 +19,7 @@ def means(total: Any, counts: Any) -> Any:
     if not pa.types.is_decimal(total.type):
         return pa.array(fixed(total) / np.maximum(counted, 1), mask=counted == 0)
     words = raw(total, np.int64, 2).reshape(-1, 2)
-    if total.null_count == 0 and (words[:, 1] == words[:, 0] >> 63).all() and (np.abs(words[:, 0]) < 2**61).all():
+    if total.null_count == 0 and (words[:, 1] == words[:, 0] >> 63).all() and _are_short(words[:, 0]):
         return _divide_short(words[:, 0], counted, total.type)
     return _divide_exactly(total, counted)
 
@@ -28,8 +28,14 @@ def whole_means(total: Any, counts: Any) -> Any:
     """The quotients of integers, rounded towards zero; null where nothing was counted."""
     counted: Ints = fixed(counts)
     sums: Ints = fixed(total)
-    quotients = np.abs(sums) // np.maximum(counted, 1)
-    return pa.array(np.where(sums < 0, -quotients, quotients), mask=counted == 0)
+    divisors = np.maximum(counted, 1)
+    quotients = sums // divisors
+    quotients += (sums < 0) & (quotients * divisors != sums)
+    return pa.array(quotients, mask=counted == 0)
+
+
+def _are_short(unscaled: Ints) -> bool:
+    return bool(((unscaled > -(2**61)) & (unscaled < 2**61)).all())
 
 
 def _divide_short(unscaled: Ints, counted: Ints, kind: pa.DataType) -> Any:

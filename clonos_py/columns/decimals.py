@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from decimal import Context
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ import pyarrow.compute as pc
 
 from clonos_py.columns.views import Column
 
+_EXACT = Context(prec=76)
+"""Whatever context user code has set for its thread."""
+
 
 def integers_times(integers: Column, factor: Any) -> Column | None:
     """What Arrow's multiplication gives for integers without nulls and a ``Decimal128Scalar``; None where a product
     needs more than 64 bits, or the factor does."""
     kind = factor.type
-    unscaled = int(factor.as_py().scaleb(kind.scale))
+    unscaled = int(factor.as_py().scaleb(kind.scale, _EXACT))
     try:
         products = pc.multiply_checked(integers.cast(pa.int64()), pa.scalar(unscaled, pa.int64()))
     except (pa.ArrowInvalid, OverflowError):

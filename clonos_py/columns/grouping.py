@@ -7,6 +7,7 @@ on the values alone: no threads, no hash seeds. Null is a value of its own, so i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -75,9 +76,15 @@ def _encode(column: Any) -> Groups:
     if pa.types.is_nested(column.type):
         raise GraphError(f"a column of type {column.type} cannot be a key: use numbers, text, bytes or times")
     if pa.types.is_floating(column.type):
-        column = pc.add(column, pa.scalar(0.0, column.type))
+        column = _canonical(column)
     encoded = column.dictionary_encode(null_encoding="encode")
     return _numbered(fixed(encoded.indices).astype(np.int64), len(encoded.dictionary))
+
+
+def _canonical(column: Any) -> Any:
+    """Floats that are equal with equal bits: dictionary encoding tells the NaN of 0/0 from others."""
+    column = pc.add(column, pa.scalar(0.0, column.type))
+    return pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), column)
 
 
 def _numbered(ids: Ints, size: int) -> Groups:

@@ -1,7 +1,8 @@
 """One value per group: counts, sums, least and greatest values.
 
-Nulls do not count; a group without a value has the result null. Integer sums wrap at 64 bits. Floats are added in the
-order of the rows, so that a sum depends on nothing else; of floats NaN is ignored by the extremes unless all are NaN.
+Nulls do not count; a group without a value has the result null. Integer sums wrap at 64 bits, decimal ones never do.
+Floats are added in the order of the rows, so that a sum depends on nothing else; of floats NaN is ignored by the
+extremes unless all are NaN.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clonos_py.columns.grouping import Groups
 from clonos_py.columns.views import Bools, Column, Ints, fixed, has_fixed_values, plain, valid
+from clonos_py.model.errors import UserCodeError
+
+_DIGITS = 38
+"""Of the widest decimal of 128 bits."""
 
 
 def count_rows(groups: Groups) -> Ints:
@@ -28,9 +34,12 @@ def count_values(column: Column, groups: Groups) -> Ints:
 
 
 def sums(column: Column, groups: Groups) -> Any:
-    """Integers as int64, floats as float64, decimals with 38 digits."""
+    """Integers as int64, floats as float64, decimals with 38 digits. Raises UserCodeError for a decimal sum that needs
+    more."""
     column = plain(column)
-    if not has_fixed_values(column.type) or pa.types.is_decimal(column.type):
+    if pa.types.is_decimal(column.type):
+        return _decimal_sums(column, groups)
+    if not has_fixed_values(column.type):
         return _by_arrow("sum", column, groups)
     dtype = np.float64 if pa.types.is_floating(column.type) else np.int64
     values, ids, empty = _present(fixed(column).astype(dtype, copy=False), column, groups)
@@ -75,6 +84,29 @@ def _present(values: npt.NDArray[Any], column: Column, groups: Groups) -> tuple[
         return values, groups.ids, None
     ids = groups.ids[mask]
     return values[mask], ids, np.bincount(ids, minlength=groups.size) == 0
+
+
+def _decimal_sums(column: Any, groups: Groups) -> Any:
+    """Arrow adds 128-bit words, whatever they overflow: where they might, 256 bits add up to what can be checked."""
+    kind = pa.decimal128(_DIGITS, column.type.scale)
+    if not _are_small(column):
+        exact = _by_arrow("sum", column.cast(pa.decimal256(2 * _DIGITS, column.type.scale)), groups)
+        try:
+            return exact.cast(kind)
+        except pa.ArrowInvalid as error:
+            raise UserCodeError(
+                f"a sum of decimals needs more than {_DIGITS} digits: cast the column to float before it is added"
+            ) from error
+    return _by_arrow("sum", column, groups).cast(kind)
+
+
+def _are_small(column: Any) -> bool:
+    """Whether the sum of any of these decimals has fewer digits than there may be."""
+    if column.type.precision + len(str(len(column))) <= _DIGITS:
+        return True
+    extremes = [extreme.as_py() for extreme in (pc.min(column), pc.max(column))]
+    digits: int = max((extreme.adjusted() + 1 for extreme in extremes if extreme is not None), default=0)
+    return digits + int(column.type.scale) + len(str(len(column))) <= _DIGITS
 
 
 def _by_arrow(function: str, column: Column, groups: Groups) -> Any:

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from clonos_py.dsl.kernels import Bound, Values
 from clonos_py.dsl.tree import Column, Compiled, Literal, Node
+
+_Identity: TypeAlias = tuple[str | int, ...]
 
 
 class Results:
@@ -56,7 +59,7 @@ def compiled(
 ) -> tuple[tuple[tuple[str, Compiled], ...], Results | None]:
     """The expressions of one operator, and what is to be cleared after each batch; None where they share nothing."""
     results = Results()
-    counts: Counter[str] = Counter()
+    counts: Counter[_Identity] = Counter()
     for _, node in columns:
         _count(node, counts)
     parts = {key: part for part, key in enumerate(key for key, count in counts.items() if count > 1)}
@@ -64,20 +67,25 @@ def compiled(
     return made, results if parts else None
 
 
-def _count(node: Node, counts: Counter[str]) -> None:
+def _identity(node: Node) -> _Identity:
+    """What equal expressions have in common. Functions may look alike and be others, such as methods of two objects."""
+    return repr(node), *map(id, node.functions())
+
+
+def _count(node: Node, counts: Counter[_Identity]) -> None:
     """How often each expression is there, outside of others that are there before."""
     if isinstance(node, Column | Literal):
         return
-    key = repr(node)
+    key = _identity(node)
     counts[key] += 1
     if counts[key] == 1:
         for child in node.children():
             _count(child, counts)
 
 
-def _sharing(node: Node, parts: Mapping[str, int], results: Results) -> Node:
+def _sharing(node: Node, parts: Mapping[_Identity, int], results: Results) -> Node:
     if isinstance(node, Column | Literal):
         return node
     made = node.rebuilt(lambda child: _sharing(child, parts, results))
-    part = parts.get(repr(node))
+    part = parts.get(_identity(node))
     return made if part is None else Shared(made, part, results)

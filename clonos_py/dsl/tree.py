@@ -60,9 +60,9 @@ class Node:
         """The columns it reads."""
         return frozenset(name for child in self.children() for name in child.inputs())
 
-    def functions(self) -> frozenset[Callable[..., Any]]:
-        """The user's functions that it calls."""
-        return frozenset(function for child in self.children() for function in child.functions())
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The user's functions that it calls, in their order."""
+        return tuple(function for child in self.children() for function in child.functions())
 
     def bind(self, schema: pa.Schema) -> Bound:
         """Gives types to the whole tree. Raises GraphError."""
@@ -190,8 +190,8 @@ class Apply(Node):
     def _name(self) -> str:
         return getattr(self.function, "__name__", type(self.function).__name__)
 
-    def functions(self) -> frozenset[Callable[..., Any]]:
-        return super().functions() | {self.function}
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return self.function, *super().functions()
 
     def bind(self, schema: pa.Schema) -> Bound:
         bound = [argument.bind(schema) for argument in self.arguments]

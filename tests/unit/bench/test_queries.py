@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clonos_py.bench.nexmark import oracle
@@ -106,6 +106,7 @@ def _answers(query: str, parallelism: int, seed: int = 0, kills: Kills | None = 
     return [] if table is None else [tuple(row.values()) for row in table.to_pylist()]
 
 
+@example(["abc", "", "ac", "", ""], 0)
 @given(st.lists(st.text("abcé", max_size=4)), st.integers(0, 3))
 def test_letters_are_counted_in_empty_texts_and_slices_too(texts: list[str], cut: int) -> None:
     assert count_c(pa.array(texts, pa.string()).slice(cut)).to_pylist() == [text.count("c") for text in texts[cut:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,3 +38,11 @@ def test_large_products_and_nulls_are_right_too(values: list[int | None], factor
 def test_a_factor_beyond_64_bits_is_left_to_arrow(factor: Decimal) -> None:
     big = abs(int(factor.scaleb(-int(factor.as_tuple().exponent)))) > 2**63
     assert (integers_times(pa.array([2, 3]), pa.scalar(factor)) is None) == big
+
+
+def test_what_context_user_code_has_set_does_not_matter() -> None:
+    scalar = pa.scalar(Decimal("0.908123"))
+    with localcontext(prec=3):
+        found = integers_times(pa.array([10]), scalar)
+    assert found is not None
+    assert found.to_pylist() == [Decimal("9.081230")]

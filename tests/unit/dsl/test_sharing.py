@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -84,3 +85,26 @@ def test_a_failure_names_the_row_and_is_not_remembered() -> None:
 
 def test_nothing_in_common_needs_nothing() -> None:
     assert compiled([("a", col("a").node), ("b", (col("a") + 1).node)], ROWS.schema, "op")[1] is None
+
+
+class Rates:
+    """Looks like any other of its kind."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+
+    def __repr__(self) -> str:
+        return "rates"
+
+    def __call__(self, values: pa.Array[Any]) -> pa.Array[Any]:
+        return pc.multiply(values, self._rate)
+
+    def look(self, values: pa.Array[Any]) -> pa.Array[Any]:
+        return self(values)
+
+
+@pytest.mark.parametrize("function", [lambda rates: rates, lambda rates: rates.look, partial])
+def test_functions_that_only_look_alike_are_not_one(function: Any) -> None:
+    first, second = (apply(function(Rates(rate)), "a", returns=int) for rate in (1, 10))
+    assert repr(first.node) == repr(second.node)
+    assert projected(first + 1, second + 1) == [[2, 3, 4], [11, 21, 31]]

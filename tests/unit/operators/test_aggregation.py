@@ -97,6 +97,27 @@ def test_means_of_decimals_round_half_away_from_zero_at_any_size() -> None:
         assert [row["mean"] for row in found] == [base + Decimal("0.01"), -base - Decimal("0.01")]
 
 
+def test_means_hold_at_the_least_integer() -> None:
+    least = -(2**63)
+    rows = [(1, least), (1, 0), (2, least), (3, least), (3, -1 - least), (3, 0)]
+    whole = results([Aggregate("mean", "v", "mean", pa.int64())], cut(pa.int64(), rows))
+    assert [row["mean"] for row in whole] == [least // 2, least, 0]
+    cents = [(key, Decimal(value).scaleb(-2)) for key, value in rows]
+    kind = pa.decimal128(21, 2)
+    found = results([Aggregate("mean", "v", "mean", kind)], cut(kind, cents))
+    assert [row["mean"] for row in found][:2] == [Decimal(least // 2).scaleb(-2), Decimal(least).scaleb(-2)]
+
+
+def test_a_sum_of_decimals_is_right_or_refused() -> None:
+    kind = pa.decimal128(38)
+    total = [Aggregate("sum", "v", "sum", kind)]
+    third = 33 * Decimal(10) ** 36
+    rows = [(1, third), (1, third), (1, third), (2, -third), (2, -third), (2, -third), (2, None)]
+    assert [row["sum"] for row in results(total, cut(kind, rows))] == [3 * third, -3 * third]
+    with pytest.raises(UserCodeError, match="needs more than 38 digits: cast the column to float"):
+        results(total, cut(kind, [*rows, (1, third)]))
+
+
 def test_floats_add_in_order_and_extremes_ignore_nan() -> None:
     rows = [(1, 0.5), (1, float("nan")), (1, -2.0), (2, float("nan")), (2, None), (3, None)]
     kinds = [Aggregate(f, "v", f, pa.float64()) for f in ("min", "max", "sum")]

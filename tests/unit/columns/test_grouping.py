@@ -1,0 +1,28 @@
+"""Which values are one: equal ones, whatever bits stand for them."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from clonos_py.columns.grouping import group
+from clonos_py.columns.keys import hash_array
+
+NANS = np.array([0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000000000001], np.uint64).view(np.float64)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_zeros_and_nans_are_one_value_each_whatever_their_bits(kind: pa.DataType) -> None:
+    column = pa.concat_arrays([pa.array(NANS).cast(kind), pa.array([0.0, -0.0, None, 1.0, None], kind)])
+    found = group([column], len(column))
+    assert found.ids.tolist() == [0, 0, 0, 1, 1, 2, 3, 2]
+    encoded = group([column.dictionary_encode()], len(column))
+    assert encoded.ids.tolist() == found.ids.tolist()
+    assert len(set(hash_array(column).tolist())) == found.size, "the hash of a key and its group are of one mind"
+
+
+def test_the_quotient_of_zeros_is_a_nan_of_its_own() -> None:
+    assert struct.pack("<d", NANS[0]) != struct.pack("<d", NANS[1]), "else the test above shows little"
