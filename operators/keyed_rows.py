@@ -1,8 +1,9 @@
 """State rows found by their key: immutable chunks, a mask of the rows that still live, and an index of key hashes.
 
-A row changes by being removed and appended anew, so what a batch costs depends on the keys that it touches. Dead rows
-are cleared out when they outnumber the living. When that happens, and in which order rows come out, depends on the
-rows alone, so that a restored task goes on exactly as its predecessor would have. A null key is a key (D17).
+A row changes by being removed and appended anew, so what a batch costs depends on the keys that it touches, and not on
+how often they have changed. Dead rows are cleared out when they outnumber the living. When that happens, and in which
+order rows come out, depends on the rows alone, so that a restored task goes on exactly as its predecessor would have. A
+null key is a key (D17).
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ class KeyedRows:
     def append(self, rows: pa.RecordBatch) -> Ints:
         """Adds rows, which carry their key group; gives their numbers."""
         numbers = np.arange(self.rows, self.rows + rows.num_rows)
-        self._index.append(hash_rows(rows, self._keys))
         self.rows += rows.num_rows
         if self.rows > len(self._alive):
             self._alive = np.append(self._alive, np.ones(self.rows, bool))
+        self._add_to_index(rows)
         self._append_chunk(Chunk(rows))
         return numbers
 
@@ -130,18 +131,21 @@ class KeyedRows:
                 if (kept := _owned(chunk, mine, groups)) is not None:
                     chunks.append(kept[0])
                     dead.append(kept[1])
-        died = np.concatenate([np.zeros(0, bool), *dead])
-        self._replace(chunks)
-        self._alive, self._dead = ~died, int(died.sum())
+        self._replace(chunks, ~np.concatenate([np.zeros(0, bool), *dead]))
 
-    def _replace(self, chunks: Sequence[Chunk]) -> None:
+    def _replace(self, chunks: Sequence[Chunk], alive: Bools) -> None:
         same = unchanged(self._chunks, chunks)
-        self.rows = int(starts_of(chunks)[same])
-        self._index.truncate(self.rows)
+        kept = int(starts_of(chunks)[same])
+        if (alive[:kept] & ~self._alive[:kept]).any():
+            same = kept = 0  # after a rollback rows live again that the index has forgotten
+        self._index.truncate(kept)
+        self._chunks, self.rows = list(chunks), len(alive)
+        self._alive, self._dead = alive, len(alive) - int(np.count_nonzero(alive))
         for chunk in chunks[same:]:
-            self._index.append(hash_rows(chunk.rows, self._keys))
-            self.rows += chunk.rows.num_rows
-        self._chunks = list(chunks)
+            self._add_to_index(chunk.rows)
+
+    def _add_to_index(self, rows: pa.RecordBatch) -> None:
+        self._index.append(hash_rows(rows, self._keys), self._alive if self._dead else None)
 
     @property
     def _dead_value(self) -> str:

@@ -2,7 +2,8 @@
 
 A log-structured merge of sorted runs. An entry packs the upper half of the hash and the row's number into one 64-bit
 word, so that a run is one sorted array, rows of equal hashes follow each other in their order, and nothing depends on
-how a sort breaks ties. Runs of similar length are merged, so each row is sorted again a logarithmic number of times.
+how a sort breaks ties. Runs of similar length are merged, so each row is sorted again a logarithmic number of times;
+rows that have died since are left out then, so that a key costs no more when it has changed a thousand times.
 
 A pair that a probe gives is a candidate: half the hash is equal. Whoever asked compares the values
 (``matching.equal_rows``). The index can always be rebuilt from the rows, so it is never part of a snapshot.
@@ -29,10 +30,11 @@ _BUCKET = 4
 
 
 class _Run:
-    """Entries of the rows from ``start`` on, sorted."""
+    """Entries of rows from ``start`` up to ``stop``, sorted."""
 
-    def __init__(self, start: int, entries: Words) -> None:
+    def __init__(self, start: int, stop: int, entries: Words) -> None:
         self.start = start
+        self.stop = stop
         self.entries = entries
 
     def __len__(self) -> int:
@@ -93,15 +95,17 @@ class SortedIndex:
         self._runs: list[_Run] = []
         self.rows = 0
 
-    def append(self, hashes: Words) -> None:
-        """Adds rows with these hashes. At most 2**32 rows."""
+    def append(self, hashes: Words, alive: Bools | None = None) -> None:
+        """Adds rows with these hashes. At most 2**32 rows. Rows that ``alive`` (of all rows, also these) does not name
+        may be forgotten, as happens when runs are merged; the others keep their numbers."""
         if len(hashes) == 0:
             return
         assert self.rows + len(hashes) <= _MAX_ROWS, "an index holds at most 2**32 rows"
         numbers = np.arange(self.rows, self.rows + len(hashes), dtype=np.uint64)
-        self._runs.append(_Run(self.rows, np.sort((hashes & ~_LOW) | numbers)))
-        self.rows += len(hashes)
-        self._merge_runs()
+        stop = self.rows + len(hashes)
+        self._runs.append(_Run(self.rows, stop, np.sort((hashes & ~_LOW) | numbers)))
+        self.rows = stop
+        self._merge_runs(alive)
 
     def probe(self, hashes: Words) -> tuple[Ints, Ints]:
         """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
@@ -114,31 +118,32 @@ class SortedIndex:
 
     def compact(self, keep: Bools) -> None:
         """Forgets the rows that ``keep`` (one per row) does not name and numbers the rest anew, from 0 in order."""
-        numbers = np.cumsum(keep, dtype=np.int64) - 1
-        kept = [run.entries[keep[_rows_of(run.entries)]] for run in self._runs]
-        renumbered = [(run & ~_LOW) | numbers[_rows_of(run)].view(np.uint64) for run in kept]
-        starts = np.cumsum([0, *map(len, renumbered)]).tolist()
-        self._runs = [_Run(start, run) for start, run in zip(starts, renumbered, strict=False) if len(run)]
-        self.rows = int(keep.sum())
-        self._merge_runs()
+        numbers = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])
+        runs = [_Run(int(numbers[run.start]), int(numbers[run.stop]), _living(run.entries, keep)) for run in self._runs]
+        for run in runs:
+            run.entries = (run.entries & ~_LOW) | numbers[_rows_of(run.entries)].view(np.uint64)
+        self._runs = [run for run in runs if len(run)]
+        self.rows = int(numbers[-1])
+        self._merge_runs(None)
 
     def truncate(self, rows: int) -> None:
         """Forgets all rows but the first ones, of which most runs know nothing else."""
         runs = [run for run in self._runs if run.start < rows]
-        if runs and runs[-1].start + len(runs[-1]) > rows:
-            last = runs[-1]
-            runs[-1] = _Run(last.start, last.entries[_rows_of(last.entries) < rows])
-        self._runs, self.rows = runs, min(rows, self.rows)
+        if runs and runs[-1].stop > rows:
+            last = runs.pop()
+            runs.append(_Run(last.start, rows, last.entries[_rows_of(last.entries) < rows]))
+        self._runs, self.rows = [run for run in runs if len(run)], min(rows, self.rows)
 
-    def _merge_runs(self) -> None:
+    def _merge_runs(self, alive: Bools | None) -> None:
         first, rows = len(self._runs), 0
         while first and (not rows or len(self._runs[first - 1]) < _FAN_OUT * rows):
             first -= 1
             rows += len(self._runs[first])
         if first < len(self._runs) - 1:
-            merged = np.concatenate([run.entries for run in self._runs[first:]])
+            merged = np.concatenate([_living(run.entries, alive) for run in self._runs[first:]])
             merged.sort(kind="stable")  # which merges what is sorted already
-            self._runs[first:] = [_Run(self._runs[first].start, merged)]
+            whole = _Run(self._runs[first].start, self._runs[-1].stop, merged)
+            self._runs[first:] = [whole] if len(whole) else []
 
 
 def in_order(left: Ints, right: Ints) -> tuple[Ints, Ints]:
@@ -158,6 +163,10 @@ def expand(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     ends = np.cumsum(counts)
     within = np.arange(len(positions)) - np.repeat(ends - counts, counts)
     return positions, starts[positions] + within
+
+
+def _living(entries: Words, alive: Bools | None) -> Words:
+    return entries if alive is None else entries[alive[_rows_of(entries)]]
 
 
 def _rows_of(entries: Words) -> Ints:

@@ -58,6 +58,33 @@ def test_keyed_rows_are_those_of_each_snapshot(steps: list[tuple[list[int], list
             assert found(standby.find, standby.take, range(6)) == found(task.find, task.take, range(6))
 
 
+def test_rows_that_died_since_a_snapshot_live_again_after_a_rollback() -> None:
+    rows = KeyedRows(["k"])
+    rows.append(rows_of(list(range(40)), 0))
+    before = rows.snapshot({})
+    for new in range(50, 53):
+        _, numbers = rows.find(rows_of([1, 2, 3], 0))
+        rows.remove(numbers)
+        rows.append(rows_of([new] * 10, 0))
+    assert len(rows._index.probe(hash_rows(rows_of([1], 0), ["k"]))[1]) == 0, "the test shows nothing"
+    rows.restore([before], GROUPS)
+    assert found(rows.find, rows.take, range(60)) == [(key, key) for key in range(40)]
+
+
+def test_a_key_costs_no_more_when_it_has_changed_often() -> None:
+    rows = KeyedRows(["k"])
+    rows.append(rows_of(list(range(100_000)), 0))
+    hot = rows_of([1, 2, 3], 0)
+    for _ in range(1_000):
+        _, numbers = rows.find(hot)
+        rows.remove(numbers)
+        rows.append(hot)
+        assert not rows.compact(), "the test shows nothing"
+    _, candidates = rows._index.probe(hash_rows(hot, ["k"]))
+    assert len(candidates) < 10
+    assert len(rows.find(hot)[1]) == 3
+
+
 @given(STEPS)
 def test_history_is_that_of_each_snapshot(steps: list[tuple[list[int], list[int], bool]]) -> None:
     task, standby, count = History(["k"]), History(["k"]), 0
@@ -81,9 +108,9 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     append = SortedIndex.append
 
-    def counted(self: SortedIndex, hashes: Any) -> None:
+    def counted(self: SortedIndex, hashes: Any, alive: Any = None) -> None:
         counts.append(len(hashes))
-        append(self, hashes)
+        append(self, hashes, alive)
 
     monkeypatch.setattr(SortedIndex, "append", counted)
     return counts
