@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Ints, concat, fixed
 from clonos_py.model.state import Chunk
 from clonos_py.model.times import MAX_TIME
@@ -16,14 +17,17 @@ from clonos_py.operators.keyed_chunks import with_groups
 
 
 class _Piece(NamedTuple):
-    """Rows in the order of arrival. ``sealed`` ones were part of a snapshot and keep their chunk."""
+    """Rows in the order of arrival or, once some of them were due, of ``ordered`` times. ``sealed`` ones were part of a
+    snapshot and keep their chunk."""
 
     chunk: Chunk
-    sealed: bool
+    least: int
+    sealed: bool = False
+    ordered: bool = False
 
 
 class EventTimeBuffer:
-    """Batches that are wholly due or not due at all are not copied."""
+    """Batches of which nothing is due are not looked at, and those that are due in part are copied once."""
 
     def __init__(self, time: str, keys: Sequence[str], groups: int) -> None:
         self._time = time
@@ -33,41 +37,50 @@ class EventTimeBuffer:
 
     def add(self, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
-            self._pieces.append(_Piece(Chunk(with_groups(rows, self._keys, self._groups)), sealed=False))
+            self._pieces.append(self._piece(Chunk(with_groups(rows, self._keys, self._groups))))
 
     def take(self, watermark: int) -> pa.RecordBatch | None:
         """Removes and returns the rows before ``watermark`` (at MAX_TIME all), sorted; None if there are none."""
         due: list[pa.RecordBatch] = []
         rest: list[_Piece] = []
         for piece in self._pieces:
-            rows = piece.chunk.rows
-            early = self._times(rows) < watermark
-            if watermark == MAX_TIME or early.all():
-                due.append(rows)
-            elif early.any():
-                due.append(rows.take(np.flatnonzero(early)))
-                rest.append(_Piece(Chunk(rows.take(np.flatnonzero(~early))), sealed=False))
-            else:
+            if piece.least >= watermark < MAX_TIME:
                 rest.append(piece)
+                continue
+            rows = piece.chunk.rows
+            if watermark == MAX_TIME or self._times(rows).max() < watermark:
+                due.append(rows)
+                continue
+            rows = rows if piece.ordered else self._ordered(rows)
+            count = int(np.searchsorted(self._times(rows), watermark))
+            due.append(rows.slice(0, count))
+            rest.append(self._piece(Chunk(rows.slice(count)), ordered=True))
         self._pieces = rest
         if not due:
             return None
-        whole = concat(due)
-        return whole.take(np.argsort(self._times(whole), kind="stable"))
+        return self._ordered(concat(due))
 
     def chunks(self) -> list[Chunk]:
         """All waiting rows. What is not sealed yet becomes so, neighbours as one chunk."""
         pieces: list[_Piece] = []
-        for sealed, run in itertools.groupby(self._pieces, key=lambda piece: piece.sealed):
-            if sealed:
-                pieces.extend(run)
+        for sealed, neighbours in itertools.groupby(self._pieces, key=lambda piece: piece.sealed):
+            run = list(neighbours)
+            if sealed or len(run) == 1:
+                pieces.extend(piece._replace(sealed=True) for piece in run)
             else:
-                pieces.append(_Piece(Chunk(concat([piece.chunk.rows for piece in run])), sealed=True))
+                pieces.append(self._piece(Chunk(concat([piece.chunk.rows for piece in run])), sealed=True))
         self._pieces = pieces
         return [piece.chunk for piece in pieces]
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        self._pieces.extend(_Piece(chunk, sealed=True) for chunk in chunks)
+        """Adds rows of a snapshot."""
+        self._pieces.extend(self._piece(chunk, sealed=True) for chunk in chunks)
+
+    def _piece(self, chunk: Chunk, sealed: bool = False, ordered: bool = False) -> _Piece:
+        return _Piece(chunk, int(self._times(chunk.rows).min()), sealed, ordered)
+
+    def _ordered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.take(stable_order(self._times(rows)))
 
     def _times(self, rows: pa.RecordBatch) -> Ints:
         times: Ints = fixed(rows.column(self._time))

@@ -38,10 +38,6 @@ class FirstRows:
             self.rows.append(rows.take(change.entering - len(numbers)))
         return change, numbers
 
-    def all(self) -> pa.RecordBatch:
-        """All rows, of which there is at least one, in the order in which they came."""
-        return concat(self.rows.all())
-
     def snapshot(self) -> OperatorState:
         return self.rows.snapshot({})
 

@@ -7,7 +7,6 @@ been merged since is only referenced.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -17,9 +16,7 @@ from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk
-from clonos_py.operators.keyed_chunks import is_large, rows_at, starts_of, unchanged
-
-_FAN_IN = 8
+from clonos_py.operators.keyed_chunks import mergeable, rows_at, starts_of, unchanged
 
 
 class History:
@@ -84,20 +81,7 @@ class History:
             self._merge()
 
     def _merge(self) -> None:
-        while (count := self._mergeable()) >= _FAN_IN:
+        while count := mergeable(self._segments):
             merged = Chunk(concat([segment.rows for segment in self._segments[-count:]]))
             self._segments[-count:] = [merged]
         self._starts = starts_of(self._segments)
-
-    def _mergeable(self) -> int:
-        """How many of the last segments are not large and no larger, by magnitude, than the very last one."""
-        if not self._segments:
-            return 0
-        limit = _size_class(self._segments[-1])
-        alike = (not is_large(segment) and _size_class(segment) <= limit for segment in reversed(self._segments))
-        return sum(itertools.takewhile(bool, alike))
-
-
-def _size_class(segment: Chunk) -> int:
-    """Each class holds eight times as many rows as the one before."""
-    return segment.rows.num_rows.bit_length() // 3

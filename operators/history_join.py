@@ -27,7 +27,7 @@ from clonos_py.model.tables import FirstOf
 from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import Bounds, JoinColumns
 from clonos_py.operators.history import History
-from clonos_py.operators.keyed_chunks import grouped, owned
+from clonos_py.operators.keyed_chunks import grouped, owned, stored
 from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable, on_time
 from clonos_py.operators.ranking import Ranking
 
@@ -121,8 +121,7 @@ class HistoryJoin(Operator):
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._expired, self._rows_kept = MIN_TIME, 0
         for history, name in zip(self._histories, _SIDES, strict=True):
-            chunks = (chunk for part in parts for chunk in part.tables.get(name, ()))
-            history.load(owned(chunks, self.ctx.groups))
+            history.load(owned(stored(parts, name), self.ctx.groups))
 
     def _emit(self, rows: pa.RecordBatch, side: int, positions: Ints, numbers: Ints) -> None:
         """Emits those of these candidates that are pairs: row ``positions[i]`` with row ``numbers[i]`` of the other

@@ -1,7 +1,8 @@
 """The cells of all keys of a process function, and their snapshots.
 
 A snapshot is a log of encoded cells: each time the keys touched since the last one are appended as a chunk, a key that
-is empty again as a tombstone. When the log holds twice as many entries as there are keys, it is written anew.
+is empty again as a tombstone. Small chunks are merged eight at a time until they are large. When the log holds twice as
+many entries as there are keys, it is written anew.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.views import plain
+from clonos_py.columns.grouping import group
+from clonos_py.columns.views import concat, plain
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.state import GROUP_COLUMN, Chunk
+from clonos_py.operators.keyed_chunks import mergeable, unchanged
 from clonos_py.operators.process_state import Cell, Process
 
 _SLACK_ROWS = 1_024
@@ -44,17 +48,20 @@ class KeyStates:
         self.cells: dict[bytes, Cell] = {}
         self._touched: dict[bytes, Cell] = {}
         self._chunks: list[Chunk] = []
+        self._as_stored = True
 
     def cell(self, key: bytes, group: int) -> Cell:
         """The cell of a key, which is about to change."""
         cell = self.cells.get(key)
         if cell is None:
             cell = self.cells[key] = Cell(key, group)
-        self._touched[key] = cell
+        self.touch(cell)
         return cell
 
     def touch(self, cell: Cell) -> None:
+        """It is about to change."""
         self._touched[cell.key] = cell
+        self._as_stored = False
 
     def expire(self, now: int) -> None:
         """Forgets values whose ttl is over."""
@@ -78,17 +85,26 @@ class KeyStates:
             changed = list(self.cells.values())
         if changed:
             self._chunks.append(self._chunk(changed))
+        while count := mergeable(self._chunks):
+            self._chunks[-count:] = [_last_of_each_key(self._chunks[-count:])]
         return list(self._chunks)
 
     def load(self, chunks: Iterable[Chunk]) -> None:
-        """Adds the keys of a snapshot, in the order in which its chunks were written."""
-        for chunk in chunks:
-            self._chunks.append(chunk)
+        """Replaces all keys by those of a snapshot, given in the order in which its chunks were written. What is here
+        of them stays as it is: a standby has them checkpoint by checkpoint."""
+        loaded = list(chunks)
+        same = unchanged(self._chunks, loaded) if self._as_stored else 0
+        if not _keys(self._chunks[same:]) <= _keys(loaded[same:]):
+            same = 0
+        if not same:
+            self.cells.clear()
+        for chunk in loaded[same:]:
             columns = (chunk.rows.column(name).to_pylist() for name in _SCHEMA.names)
-            for group, key, state in zip(*columns, strict=True):
+            for key_group, key, state in zip(*columns, strict=True):
                 self.cells.pop(key, None)
                 if state is not None:
-                    self.cells[key] = self._decoded(key, group, state)
+                    self.cells[key] = self._decoded(key, key_group, state)
+        self._chunks, self._touched, self._as_stored = loaded, {}, True
 
     def encoded(self, cell: Cell) -> bytes:
         """All of a cell. Raises UserCodeError naming an attribute whose value cannot be stored."""
@@ -138,6 +154,19 @@ class KeyStates:
         except msgspec.ValidationError as error:
             where = f"{self._process.__name__}.{name}"
             raise GraphError(f"{where} is declared as another type than the checkpoint holds: {error}") from error
+
+
+def _last_of_each_key(chunks: Sequence[Chunk]) -> Chunk:
+    """What they come to when one is read after the other."""
+    rows = concat([chunk.rows for chunk in chunks])
+    keys = group([rows.column("key")], rows.num_rows)
+    last = np.zeros(keys.size, np.int64)
+    last[keys.ids] = np.arange(rows.num_rows)  # of several assignments to one place the last holds
+    return Chunk(rows.take(np.sort(last)))
+
+
+def _keys(chunks: Iterable[Chunk]) -> set[Any]:
+    return {key for chunk in chunks for key in chunk.rows.column("key").to_pylist()}
 
 
 def encoded_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> list[bytes]:

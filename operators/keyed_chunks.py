@@ -10,15 +10,33 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import groups_of, hash_rows
 from clonos_py.columns.views import Ints, Words, concat, fixed
-from clonos_py.model.state import GROUP_COLUMN, Chunk
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 
 LARGE_BYTES = 2 << 20
+_FAN_IN = 8
+_BATCH_ROWS = 65_536
 
 
 def is_large(chunk: Chunk) -> bool:
     """Joined with others it would be no faster to read, but copied, and stored once more."""
     size_bytes: int = chunk.rows.nbytes
     return size_bytes >= LARGE_BYTES
+
+
+def mergeable(chunks: Sequence[Chunk]) -> int:
+    """How many of the last chunks should become one: those that are not large and no larger, by magnitude, than the
+    very last one, as soon as they are eight. Until then none."""
+    if not chunks:
+        return 0
+    limit = _size_class(chunks[-1])
+    alike = (not is_large(chunk) and _size_class(chunk) <= limit for chunk in reversed(chunks))
+    count = sum(itertools.takewhile(bool, alike))
+    return count if count >= _FAN_IN else 0
+
+
+def _size_class(chunk: Chunk) -> int:
+    """Each class holds eight times as many rows as the one before."""
+    return chunk.rows.num_rows.bit_length() // 3
 
 
 def with_groups(rows: pa.RecordBatch, keys: Sequence[str], groups: int) -> pa.RecordBatch:
@@ -39,6 +57,11 @@ def owned_part(chunk: Chunk, groups: range) -> Chunk | None:
     if mine.all():
         return chunk if chunk.rows.num_rows else None
     return Chunk(chunk.rows.take(np.flatnonzero(mine))) if mine.any() else None
+
+
+def stored(parts: Iterable[OperatorState], table: str) -> Iterator[Chunk]:
+    """The chunks of a table in all parts of a snapshot."""
+    return (chunk for part in parts for chunk in part.tables.get(table, ()))
 
 
 def owned(chunks: Iterable[Chunk], groups: range) -> Iterator[Chunk]:
@@ -78,6 +101,12 @@ def rows_at(
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return concat(pieces).take(back)
+
+
+def parted(numbers: Ints) -> Iterator[Ints]:
+    """Numbers of rows for one batch after the other: a text column of all of them might have more bytes than a batch
+    can hold."""
+    return (numbers[start : start + _BATCH_ROWS] for start in range(0, len(numbers), _BATCH_ROWS))
 
 
 def _columns(rows: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from clonos_py.columns.index import SortedIndex
 from clonos_py.columns.keys import hash_rows
 from clonos_py.columns.matching import equal_rows
+from clonos_py.columns.ordering import places
 from clonos_py.columns.views import Bools, Ints, concat
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators.keyed_chunks import is_large, owned_part, rows_at, starts_of, unchanged
@@ -103,6 +104,11 @@ class KeyedRows:
         """The living rows, chunk by chunk in the order of their numbers."""
         parts = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
         return [part for part in parts if part.num_rows]
+
+    def places(self, numbers: Ints, columns: Sequence[str]) -> list[Ints]:
+        """For each of these columns integers in the order of its values in these rows, nulls last."""
+        rows = self.take(numbers, columns)
+        return [places(rows.column(column), descending=False) for column in columns]
 
     @property
     def living_rows(self) -> int:

@@ -31,7 +31,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
 from clonos_py.operators.failures import RowFailures, as_text, row_text
 from clonos_py.operators.key_states import KeyStates, encoded_keys
-from clonos_py.operators.keyed_chunks import owned
+from clonos_py.operators.keyed_chunks import owned, stored
 from clonos_py.operators.pairs import matchable
 from clonos_py.operators.process_state import (
     Cell,
@@ -107,10 +107,10 @@ class ProcessOperator(Operator):
         object.__setattr__(self._process, "_scope", self)
         self._results: list[list[Any]] = [[] for _ in self._ports]
         self._failures = RowFailures(ctx, self._catch)
-        self._clear()
-
-    def _clear(self) -> None:
         self._states = KeyStates(self._type)
+        self._begin()
+
+    def _begin(self) -> None:
         self._buffer = EventTimeBuffer(self._time or "", self._keys, self.ctx.key_groups)
         self._start_timers()
         self._now: int | None = None
@@ -175,11 +175,9 @@ class ProcessOperator(Operator):
         return OperatorState({"keys": self._states.chunks(), "rows": self._buffer.chunks()})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._clear()
-        for part in parts:
-            self._states.load(owned(part.tables.get("keys", ()), self.ctx.groups))
-            self._buffer.load(owned(part.tables.get("rows", ()), self.ctx.groups))
-        self._start_timers()
+        self._states.load(owned(stored(parts, "keys"), self.ctx.groups))
+        self._begin()
+        self._buffer.load(owned(stored(parts, "rows"), self.ctx.groups))
 
     # How rows and timers reach the process.
 

@@ -9,12 +9,12 @@ than the touched cost nothing. ``TableCombine`` reduces batches before the shuff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.matching import equal_rows
+from clonos_py.columns.ordering import order_by
 from clonos_py.columns.views import Bools, concat
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
@@ -22,7 +22,7 @@ from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import TableMode, unweighted
 from clonos_py.operators.aggregation import Partials
 from clonos_py.operators.distinct_counts import DistinctCounts, counting
-from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_chunks import parted, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.weights import combined, with_weight
 
@@ -78,9 +78,12 @@ class TableAggregate(Operator):
     def on_end(self) -> None:
         if self._mode != "at_end" or self._table.rows == 0:
             return
-        results = self._finish(concat(self._table.all()))
-        order: list[Any] = [(key, "ascending") for key in self._partials.keys if key in self._schema.names]
-        self.out.emit(results.sort_by(order) if order else results)
+        numbers = self._table.all_numbers()
+        by = [key for key in self._partials.keys if key in self._schema.names]
+        if by:
+            numbers = numbers[order_by(self._table.places(numbers, by))]
+        for part in parted(numbers):
+            self.out.emit(self._finish(self._table.take(part)))
 
     def snapshot(self) -> OperatorState:
         seen = self._distinct.snapshot()

@@ -8,17 +8,18 @@ its key and, where there may be several, its rank. The modes are those of ``tabl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.columns.ordering import order_by
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey, TableMode, unweighted
 from clonos_py.operators.first_rows import FirstRows
-from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_chunks import parted, with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.ranking import Change, Ranking, with_ranks
 from clonos_py.operators.weights import with_weight
 
@@ -68,17 +69,27 @@ class TopRows(Operator):
     def on_end(self) -> None:
         if self._mode != "at_end" or self._first.rows.rows == 0:
             return
-        rows = self._first.all()
-        ranked = self._first.ranking.ranked(rows)
-        results = with_ranks(rows.take(ranked.order), self._rank, ranked.ranks, self._schema)
-        by: list[Any] = [(name, "ascending") for name in (*self._keys, self._rank) if name in self._schema.names]
-        self.out.emit(results.sort_by(by) if by else results)
+        numbers, ranks = self._sorted(self._first.rows)
+        for part in parted(np.arange(len(numbers))):
+            rows = self._first.rows.take(numbers[part])
+            self.out.emit(with_ranks(rows, self._rank, ranks[part], self._schema))
 
     def snapshot(self) -> OperatorState:
         return self._first.snapshot()
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._first.rows.restore(parts, self.ctx.groups)
+
+    def _sorted(self, rows: KeyedRows) -> tuple[Ints, Ints]:
+        """All rows and their ranks, in the order of what the schema has of keys and rank."""
+        numbers = rows.all_numbers()
+        ranked = self._first.ranking.ranked(rows.take(numbers, self._first.ranking.columns))
+        numbers, ranks = numbers[ranked.order], ranked.ranks
+        by = [key for key in self._keys if key in self._schema.names]
+        if not by and self._rank is None:
+            return numbers, ranks
+        order = order_by([*rows.places(numbers, by), ranks])
+        return numbers[order], ranks[order]
 
     def _emit(self, change: Change, numbers: Ints, rows: pa.RecordBatch) -> None:
         after = with_ranks(self._gathered(change.shown, numbers, rows), self._rank, change.shown_ranks, self._schema)

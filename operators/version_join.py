@@ -11,18 +11,19 @@ watermark and all later ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import group
-from clonos_py.columns.ordering import order_by, stable_order
-from clonos_py.columns.views import Bools, Ints, concat, fixed
-from clonos_py.model.operators import Operator
+from clonos_py.columns.ordering import order_by
+from clonos_py.columns.views import Ints, fixed, take
+from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.windows import JoinColumns
-from clonos_py.operators.keyed_chunks import owned, with_groups
+from clonos_py.operators.event_time_buffer import EventTimeBuffer
+from clonos_py.operators.keyed_chunks import owned, stored, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.pairs import Pairs, matchable, on_time
 
@@ -49,11 +50,15 @@ class VersionJoin(Operator):
         self._oldest = oldest
         self._pairs = Pairs(columns, schema)
         self._kept = tuple(self._pairs.needed(side, *self._keys[side], self._times[side]) for side in (0, 1))
-        self._clear()
-
-    def _clear(self) -> None:
-        self._waiting: list[pa.RecordBatch] = []
         self._versions = KeyedRows(self._keys[1], _RIGHT)
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._wait_for([])
+
+    def _wait_for(self, chunks: Iterable[Chunk]) -> None:
+        self._waiting = EventTimeBuffer(self._times[0], self._keys[0], self.ctx.key_groups)
+        self._waiting.load(chunks)
         self._versions_kept = 0
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
@@ -61,51 +66,41 @@ class VersionJoin(Operator):
         rows = on_time(rows, self._times[side], self.ctx)
         if not rows.num_rows:
             return
-        rows = with_groups(rows.select(self._kept[side]), self._keys[side], self.ctx.key_groups)
+        rows = rows.select(self._kept[side])
         if side:
-            self._versions.append(rows)
+            self._versions.append(with_groups(rows, self._keys[side], self.ctx.key_groups))
         else:
-            self._waiting.append(rows)
+            self._waiting.add(rows)
 
     def on_watermark(self, watermark: int) -> int:
-        if self._waiting:
-            rows = concat(self._waiting)
-            due = fixed(rows.column(self._times[0])) < watermark
-            self._waiting = [] if due.all() else [rows.filter(pa.array(~due))]
-            self._join(self._in_order(rows, due))
+        due = self._waiting.take(watermark)
+        if due is not None and self._versions.rows:
+            self._join(due)
         if self._versions.living_rows > 2 * self._versions_kept + _FEW_ROWS:
             self._forget(watermark)
         return watermark
 
     def snapshot(self) -> OperatorState:
-        self._waiting = [concat(self._waiting)] if self._waiting else []
         state = self._versions.snapshot({})
-        return OperatorState({_LEFT: [Chunk(rows) for rows in self._waiting], **state.tables}, state.values)
+        return OperatorState({_LEFT: self._waiting.chunks(), **state.tables}, state.values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._clear()
-        for part in parts:
-            self._waiting += [chunk.rows for chunk in owned(part.tables.get(_LEFT, ()), self.ctx.groups)]
+        self._wait_for(owned(stored(parts, _LEFT), self.ctx.groups))
         self._versions.restore(parts, self.ctx.groups)
 
-    def _in_order(self, rows: pa.RecordBatch, due: Bools) -> pa.RecordBatch:
-        places = np.flatnonzero(due)
-        return rows.take(places[stable_order(fixed(rows.column(self._times[0]))[places])])
-
     def _join(self, rows: pa.RecordBatch) -> None:
-        if not rows.num_rows or not self._versions.rows:
-            return
-        asked = pa.RecordBatch.from_arrays([rows.column(key) for key in self._keys[0]], names=self._keys[1])
-        positions, numbers = self._versions.find(asked)
+        keys = group([rows.column(key) for key in self._keys[0]], rows.num_rows)
+        asked = [take(rows.column(key), keys.first) for key in self._keys[0]]
+        owners, numbers = self._versions.find(pa.RecordBatch.from_arrays(asked, names=self._keys[1]))
         since = self._since(self._versions.take(numbers, [self._times[1]]))
-        times = fixed(rows.column(self._times[0]))[positions]
-        holds = since <= times
-        if self._oldest is not None:
-            holds &= since >= times - self._oldest
-        positions, numbers, since = positions[holds], numbers[holds], since[holds]
-        latest = _last_of_each(positions, since)
-        found = self._versions.take(numbers[latest], self._kept[1])
-        for batch in self._pairs.batches((rows, found), (positions[latest], np.arange(len(latest)))):
+        times = fixed(rows.column(self._times[0]))
+        latest = _latest(owners, since, keys.ids, times)
+        holds = latest >= 0
+        if self._oldest is not None and len(since):
+            holds &= since[latest] >= times - self._oldest
+        left = np.flatnonzero(holds)
+        found = self._versions.take(numbers[latest[left]], self._kept[1])
+        for batch in self._pairs.batches((rows, found), (left, np.arange(len(left)))):
             self.out.emit(batch)
 
     def _forget(self, watermark: int) -> None:
@@ -126,6 +121,22 @@ class VersionJoin(Operator):
     def _since(self, versions: pa.RecordBatch) -> Ints:
         since: Ints = fixed(versions.column(self._times[1]))
         return since
+
+
+def _latest(owners: Ints, since: Ints, keys: Ints, times: Ints) -> Ints:
+    """For each row the place of its key's latest version that is not later; -1 where there is none. In one pass over
+    versions and rows in the order of time: a key may have many of both."""
+    all_keys = np.concatenate([owners, keys])
+    order = order_by([all_keys, np.concatenate([since, times])])  # where times are equal versions come first
+    is_version = order < len(owners)
+    before = np.maximum.accumulate(np.where(is_version, np.arange(len(order)), -1))
+    asking = np.flatnonzero(~is_version)
+    candidates = order[np.maximum(before[asking], 0)]
+    rows = order[asking] - len(owners)
+    found = np.full(len(keys), -1, np.int64)
+    right = (before[asking] >= 0) & (all_keys[candidates] == keys[rows])
+    found[rows[right]] = candidates[right]
+    return found
 
 
 def _last_of_each(groups: Ints, times: Ints) -> Ints:

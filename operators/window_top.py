@@ -18,6 +18,7 @@ from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.tables import SortKey
+from clonos_py.model.times import MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.first_rows import FirstRows
 from clonos_py.operators.keyed_chunks import with_groups
@@ -76,6 +77,7 @@ class WindowTop(Operator):
         own = (rank, "window_start", "window_end")
         self._first = FirstRows((_WINDOW, *keys), n, order, [name for name in schema.names if name not in own])
         self._progress = Progress()
+        self._next_end: int | None = None
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, times = with_times(rows, self._time_column, self.ctx)
@@ -85,6 +87,8 @@ class WindowTop(Operator):
             return
         rows = rows.take(positions).append_column(_WINDOW, pa.array(windows))
         self._first.put(rows.select([*self._first.columns, GROUP_COLUMN]))
+        end = int(windows.min()) + self._clock.size
+        self._next_end = end if self._next_end is None else min(end, self._next_end)
         self._first.rows.compact()
 
     def on_watermark(self, watermark: int) -> int:
@@ -100,6 +104,7 @@ class WindowTop(Operator):
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._first.rows.restore(parts, self.ctx.groups)
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
+        self._next_end = MIN_TIME  # to be found out
 
     def _windows(self, times: Ints) -> tuple[Ints, Ints]:
         """Each row, by its position, with each window that it belongs to, in the order of the rows."""
@@ -126,18 +131,25 @@ class WindowTop(Operator):
 
     def _fire(self, reached: int) -> None:
         """Lets out the windows that end by now."""
+        if self._next_end is None or reached < self._next_end:
+            return
         numbers = self._first.rows.all_numbers()
-        if not len(numbers):
+        ends = self._ends(numbers)
+        due = ends <= reached
+        self._next_end = int(ends[~due].min()) if not due.all() else None
+        if not due.any():
             return
-        rows = self._first.all()
-        due = np.flatnonzero(fixed(rows.column(_WINDOW)) + self._clock.size <= reached)
-        if not len(due):
-            return
-        rows = rows.take(due)
+        rows = self._first.rows.take(numbers[due])
         ranked = self._first.ranking.ranked(rows)
         self._emit(rows.take(ranked.order), ranked.ranks)
         self._first.rows.remove(numbers[due])
         self._first.rows.compact()
+
+    def _ends(self, numbers: Ints) -> Ints:
+        if not len(numbers):
+            return numbers
+        starts: Ints = fixed(self._first.rows.take(numbers, [_WINDOW]).column(_WINDOW))
+        return starts + self._clock.size
 
     def _emit(self, rows: pa.RecordBatch, ranks: Ints) -> None:
         starts = fixed(rows.column(_WINDOW))

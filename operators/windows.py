@@ -26,7 +26,7 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, Session, Tumbling
 from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.intervals import SESSION_COLUMNS
-from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_chunks import stored, with_groups
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
 from clonos_py.operators.progress import Progress
 from clonos_py.operators.sliding import SlidingMerges
@@ -89,8 +89,7 @@ class WindowAggregate(WindowOperator):
         return OperatorState({"panes": self._panes.snapshot()}, values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        chunks = [chunk for part in parts for chunk in part.tables.get("panes", ())]
-        self._panes.restore(chunks, self.ctx.groups)
+        self._panes.restore(stored(parts, "panes"), self.ctx.groups)
         self._merges.restore(min((part.values["window_rows"] for part in parts), default=0))
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
         self._next_end = MAX_TIME

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from clonos_py.columns.views import plain
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.shapes import filled, listed
@@ -116,7 +118,20 @@ def _pairs(on: Keys, left: pa.Schema, right: pa.Schema) -> list[tuple[str, str]]
         types = [_type(schema, key, side) for schema, key, side in ((left, first, "left"), (right, second, "right"))]
         if types[0] != types[1] and not all(map(pa.types.is_integer, types)):
             raise GraphError(f"the key {first!r} is {types[0]} on the left, {second!r} is {types[1]} on the right")
+        if not _comparable(types[0]):
+            raise GraphError(
+                f"the key {first!r} is {types[0]}, which cannot be compared: use numbers, text, bytes or times"
+            )
     return pairs
+
+
+def _comparable(kind: pa.DataType) -> bool:
+    values: Any = pa.array([], kind)
+    try:
+        pc.equal(plain(values), plain(values))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def _type(schema: pa.Schema, key: str, side: str, asked: str = "on") -> pa.DataType:

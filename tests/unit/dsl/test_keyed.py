@@ -30,6 +30,7 @@ from clonos_py import (
     state,
     tumbling,
 )  # fmt: skip
+from clonos_py.connectors import MemorySource
 from clonos_py.dsl.windows import Between
 from clonos_py.plan.logical import AggregateWindows, ProjectColumns
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
@@ -254,6 +255,14 @@ def test_a_join_that_cannot_be_is_refused(write: Callable[[Any, Any], Any], mess
         write(*people_and_bids())
     assert message in str(caught.value)
     assert ": join: " in str(caught.value)
+
+
+@pytest.mark.parametrize("key", [[1], {"a": 1}])
+def test_a_key_that_cannot_be_compared_is_refused(key: Any) -> None:
+    job, rows = Job("nested"), pa.table({"k": [key], "n": [1]})
+    left, right = (job.source(MemorySource(rows)).named(side) for side in ("left", "right"))
+    with pytest.raises(GraphError, match=r"the key 'k' is (list|struct).*, which cannot be compared: use numbers"):
+        left.join(right, on="k", within=forever(), into=pa.schema([("k", pa.int64())]))
 
 
 class Alert(Record):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.columns.views import Ints
 from clonos_py.operators import version_join
 from clonos_py.operators.joins import VersionJoin
+from clonos_py.operators.keyed_rows import KeyedRows
 from tests.unit.operators.scripted import advance, opened
 from tests.unit.operators.test_joins import COLUMNS, PAIR, Row, Step, batch, histories, pairs, run
 
@@ -59,6 +62,25 @@ def test_rows_without_key_or_time_and_late_ones_match_nothing_and_are_counted() 
     advance(operator, ctx, 10)
     assert pairs(out) == [("a", "a")]
     assert ctx.counted == {"null_key_rows": 2, "null_time_rows": 2, "late_rows": 2}
+
+
+def test_many_rows_and_versions_of_one_key_cost_their_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates: list[int] = []
+    find = KeyedRows.find
+
+    def counted(self: KeyedRows, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
+        found = find(self, rows)
+        candidates.append(len(found[1]))
+        return found
+
+    monkeypatch.setattr(KeyedRows, "find", counted)
+    operator = as_of()
+    ctx, out = opened(operator)
+    operator.on_rows(batch([(1, at, f"r{at}") for at in range(0, 2_000, 2)]), 1)
+    operator.on_rows(batch([(1, at, f"a{at}") for at in range(2_000)]), 0)
+    advance(operator, ctx, 3_000)
+    assert pairs(out) == [(f"a{at}", f"r{at // 2 * 2}") for at in range(2_000)]
+    assert candidates == [1_000]
 
 
 @pytest.mark.parametrize(("oldest", "kept"), [(None, 5 + 1 + 1 + 1), (5, 5 + 1 + 1)])

@@ -16,7 +16,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import weighted_schema
-from clonos_py.operators import keyed_rows
+from clonos_py.operators import keyed_chunks, keyed_rows
 from clonos_py.operators.tables import TableAggregate, TableCombine
 from tests.unit.operators.scripted import Collected, ScriptedContext, opened, stored
 
@@ -40,9 +40,10 @@ BATCHES: st.SearchStrategy[list[list[Row]]] = st.lists(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _state_is_compacted_early() -> Iterator[None]:
+def _batches_are_small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8)):
+        settings = ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8), (keyed_chunks, "_BATCH_ROWS", 3))
+        for module, name, value in settings:
             patch.setattr(module, name, value)
         yield
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey, TableMode, weighted_schema
-from clonos_py.operators import keyed_rows
+from clonos_py.operators import keyed_chunks, keyed_rows
 from clonos_py.operators.top import TopCombine, TopRows
 from tests.unit.operators.scripted import Collected, ScriptedContext, opened, schema, stored
 
@@ -35,7 +35,11 @@ BATCHES: st.SearchStrategy[list[list[Row]]] = st.lists(
 @pytest.fixture(autouse=True, scope="module")
 def _state_is_compacted_early() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8)):
+        for module, name, value in (
+            (keyed_rows, "_DEAD_ROWS", 2),
+            (keyed_rows, "_CHUNK_ROWS", 8),
+            (keyed_chunks, "_BATCH_ROWS", 3),
+        ):
             patch.setattr(module, name, value)
         yield
 

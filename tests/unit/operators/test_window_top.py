@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.columns.keys import key_groups
+from clonos_py.columns.views import Ints
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.operators.keyed_rows import KeyedRows
 from clonos_py.operators.window_top import WindowTop, WindowTopCombine
 from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
 
@@ -63,6 +66,31 @@ def test_of_equal_rows_the_one_that_came_first_is_first_in_each_of_its_windows()
     operator.on_rows(batch([("a", 19, 5, "first"), ("a", 9, 5, "second")]), 0)
     advance(operator, ctx, MAX_TIME)
     assert sorted(found(out)) == [("a", "first", 0, 20, 1), ("a", "first", 10, 30, 1), ("a", "second", -10, 10, 1)]
+
+
+def test_a_watermark_that_closes_no_window_does_not_look_at_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    all_numbers = KeyedRows.all_numbers
+
+    def noted(self: KeyedRows) -> Ints:
+        looked.append(self.rows)
+        return all_numbers(self)
+
+    monkeypatch.setattr(KeyedRows, "all_numbers", noted)
+    operator, successor = window_top(Tumbling(10), 1), window_top(Tumbling(10), 1)
+    ctx, _ = opened(operator)
+    operator.on_rows(batch([("a", 13, 5, "x"), ("a", 23, 5, "y")]), 0)
+    for watermark in range(9, 20):
+        advance(operator, ctx, watermark)
+    assert not looked
+    ctx, out = opened(successor)
+    successor.restore([operator.snapshot()])
+    for watermark in range(20, 30):
+        advance(successor, ctx, watermark)
+    assert found(out) == [("a", "x", 10, 20, 1)]
+    assert len(looked) == 1
+    advance(successor, ctx, 30)
+    assert found(out)[1:] == [("a", "y", 20, 30, 1)]
 
 
 def test_state_holds_no_more_than_n_rows_of_a_key_and_window() -> None:

@@ -1,0 +1,64 @@
+"""Rows come out in the order of time, each once, whatever was asked in between; what is not due is left alone."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.model.times import MAX_TIME
+from clonos_py.operators.event_time_buffer import EventTimeBuffer
+
+
+def rows_of(times: list[int], first: int = 0) -> pa.RecordBatch:
+    return pa.record_batch({"t": pa.array(times, pa.int64()), "n": range(first, first + len(times))})
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "take", "snapshot", "restore"]), st.lists(st.integers(0, 20), max_size=6)),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_rows_come_in_the_order_of_time_then_of_arrival(steps: list[tuple[str, list[int]]]) -> None:
+    buffer, waiting, count = EventTimeBuffer("t", ["n"], 8), [], 0
+    for step, times in [*steps, ("end", [])]:
+        if step == "add":
+            buffer.add(rows_of(times, count))
+            waiting += [(time, count + place) for place, time in enumerate(times)]
+            count += len(times)
+        elif step == "snapshot":
+            buffer.chunks()
+        elif step == "restore":
+            chunks, buffer = buffer.chunks(), EventTimeBuffer("t", ["n"], 8)
+            buffer.load(chunks)
+        else:
+            watermark = MAX_TIME if step == "end" else max(times, default=0)
+            due = sorted(row for row in waiting if row[0] < watermark)
+            waiting = [row for row in waiting if row[0] >= watermark]
+            taken = buffer.take(watermark)
+            assert (taken is None) == (not due)
+            if taken is not None:
+                assert [(row["t"], row["n"]) for row in taken.to_pylist()] == due
+
+
+def test_what_is_not_due_keeps_its_place_and_its_chunk() -> None:
+    buffer = EventTimeBuffer("t", ["n"], 8)
+    buffer.add(rows_of([1, 9, 5, 7]))
+    (before,) = buffer.chunks()
+    assert buffer.take(1) is None
+    assert buffer.chunks()[0] is before
+    taken = buffer.take(6)
+    assert taken is not None
+    assert taken["t"].to_pylist() == [1, 5]
+    (rest,) = buffer.chunks()
+    assert buffer.take(7) is None
+    assert buffer.chunks()[0] is rest
+    taken = buffer.take(8)
+    assert taken is not None
+    (last,) = buffer.chunks()
+    kept, before_kept = last.rows["t"].buffers()[1], rest.rows["t"].buffers()[1]
+    assert kept is not None
+    assert before_kept is not None
+    assert kept.address == before_kept.address, "copied again"

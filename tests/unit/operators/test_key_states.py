@@ -1,0 +1,88 @@
+"""Snapshots of a process function's keys: few chunks, read once by a standby, and exact after a rollback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clonos_py.operators import key_states
+from clonos_py.operators.key_states import KeyStates
+from clonos_py.operators.process import Process, state
+from clonos_py.operators.process_state import Cell
+
+
+class Counting(Process[Any, Any]):
+    count: int = state(0)
+
+
+def put(states: KeyStates, key: int, count: int) -> None:
+    states.cell(b"%d" % key, 0).values["count"] = count
+
+
+def counts(states: KeyStates) -> dict[bytes, int]:
+    return {key: cell.values["count"] for key, cell in states.cells.items() if not cell.empty}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "snapshot", "standby", "roll back"]), st.integers(0, 9), st.integers(0, 3)
+    ),
+    min_size=8,
+    max_size=60,
+)
+
+
+@settings(max_examples=300)
+@given(STEPS)
+def test_standbys_and_rollbacks_have_what_each_snapshot_had(steps: list[tuple[str, int, int]]) -> None:
+    task, standby = KeyStates(Counting), KeyStates(Counting)
+    taken = [(task.chunks(), counts(task))]
+    for step, key, count in steps:
+        if step == "put":
+            put(task, key, count)
+        elif step == "roll back":
+            chunks, known = taken[key % len(taken)]
+            task.load(chunks)
+            assert counts(task) == known
+        else:
+            taken.append((task.chunks(), counts(task)))
+            if step == "standby":
+                standby.load(taken[-1][0])
+                assert counts(standby) == taken[-1][1]
+
+
+def test_keys_that_change_seldom_leave_few_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_states, "_SLACK_ROWS", 1 << 40)
+    task, standby = KeyStates(Counting), KeyStates(Counting)
+    for key in range(5_000):
+        put(task, key, 1)
+    longest = 0
+    for time in range(2_000):
+        put(task, time % 700, time)
+        longest = max(longest, len(task.chunks()))
+    assert longest <= 8 * 5
+    assert sum(chunk.rows.num_rows for chunk in task.chunks()) < 5_000 + 2_000, "the later entry of a key is enough"
+    standby.load(task.chunks())
+    assert counts(standby) == counts(task)
+
+
+def test_a_standby_decodes_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, standby = KeyStates(Counting), KeyStates(Counting)
+    for key in range(2_000):
+        put(task, key, 1)
+    standby.load(task.chunks())
+    decoded: list[bytes] = []
+    decode = KeyStates._decoded
+
+    def noted(self: KeyStates, key: bytes, group: int, state: bytes) -> Cell:
+        decoded.append(key)
+        return decode(self, key, group, state)
+
+    monkeypatch.setattr(KeyStates, "_decoded", noted)
+    for key in (3, 5):
+        put(task, key, 7)
+        standby.load(task.chunks())
+    assert decoded == [b"3", b"5"]
