@@ -17,17 +17,17 @@ from clonos_py.operators.keyed_chunks import with_groups
 
 
 class _Piece(NamedTuple):
-    """Rows in the order of arrival or, once some of them were due, of ``ordered`` times. ``sealed`` ones were part of a
-    snapshot and keep their chunk."""
+    """Rows in the order of arrival or, once some of them were due, of their times, as the last ones of ``ordered`` rows
+    that stay in memory. ``sealed`` ones were part of a snapshot and keep their chunk."""
 
     chunk: Chunk
     least: int
     sealed: bool = False
-    ordered: bool = False
+    ordered: int = 0
 
 
 class EventTimeBuffer:
-    """Batches of which nothing is due are not looked at, and those that are due in part are copied once."""
+    """Batches of which nothing is due are not looked at, and those that are due in part are sorted once."""
 
     def __init__(self, time: str, keys: Sequence[str], groups: int) -> None:
         self._time = time
@@ -54,7 +54,7 @@ class EventTimeBuffer:
             rows = rows if piece.ordered else self._ordered(rows)
             count = int(np.searchsorted(self._times(rows), watermark))
             due.append(rows.slice(0, count))
-            rest.append(self._piece(Chunk(rows.slice(count)), ordered=True))
+            rest.append(self._late_part(rows, count, piece.ordered or rows.num_rows))
         self._pieces = rest
         if not due:
             return None
@@ -76,7 +76,14 @@ class EventTimeBuffer:
         """Adds rows of a snapshot."""
         self._pieces.extend(self._piece(chunk, sealed=True) for chunk in chunks)
 
-    def _piece(self, chunk: Chunk, sealed: bool = False, ordered: bool = False) -> _Piece:
+    def _late_part(self, rows: pa.RecordBatch, start: int, held: int) -> _Piece:
+        """What is left of sorted rows; copied when it is less than half of the rows that are held for it."""
+        late = rows.slice(start)
+        if 2 * late.num_rows < held:
+            late, held = late.take(np.arange(late.num_rows)), late.num_rows
+        return self._piece(Chunk(late), ordered=held)
+
+    def _piece(self, chunk: Chunk, sealed: bool = False, ordered: int = 0) -> _Piece:
         return _Piece(chunk, int(self._times(chunk.rows).min()), sealed, ordered)
 
     def _ordered(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,16 +51,20 @@ def test_what_is_not_due_keeps_its_place_and_its_chunk() -> None:
     (before,) = buffer.chunks()
     assert buffer.take(1) is None
     assert buffer.chunks()[0] is before
-    taken = buffer.take(6)
+    taken = buffer.take(2)
     assert taken is not None
-    assert taken["t"].to_pylist() == [1, 5]
-    (rest,) = buffer.chunks()
-    assert buffer.take(7) is None
+    assert taken["t"].to_pylist() == [1]
+    (rest,), start = buffer.chunks(), address(buffer)
+    assert buffer.take(5) is None
     assert buffer.chunks()[0] is rest
-    taken = buffer.take(8)
-    assert taken is not None
-    (last,) = buffer.chunks()
-    kept, before_kept = last.rows["t"].buffers()[1], rest.rows["t"].buffers()[1]
-    assert kept is not None
-    assert before_kept is not None
-    assert kept.address == before_kept.address, "copied again"
+    assert buffer.take(6) is not None
+    assert address(buffer) == start, "sorted rows are cut, not copied"
+    assert buffer.take(8) is not None
+    assert address(buffer) != start, "the last row holds all others in memory"
+    assert [chunk.rows["t"].to_pylist() for chunk in buffer.chunks()] == [[9]]
+
+
+def address(buffer: EventTimeBuffer) -> int:
+    (chunk,) = buffer.chunks()
+    data: Any = chunk.rows["t"].buffers()[1]
+    return int(data.address)
