@@ -27,6 +27,7 @@ from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.failures import RowFailures
+from clonos_py.operators.keyed_chunks import stored
 from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind
 from clonos_py.services.async_context import SLEEP, AsyncContext, Awaited, History
 
@@ -291,9 +292,8 @@ class MapAsyncRows(Operator):
         known = [part.values["marks"] for part in parts] if self.ctx.watermark != MIN_TIME else []
         self._marks.extend((number, at) for marks in known for number, at in marks)
         self._next = max((int(part.values["next"]) for part in parts), default=0)
-        for part in parts:
-            for chunk in part.tables.get("rows", ()):
-                self._take_back(chunk.rows, renumber=len(parts) > 1)
+        for chunk in stored(parts, "rows"):
+            self._take_back(chunk.rows, renumber=len(parts) > 1)
         self._queue = deque(sorted(self._queue, key=lambda row: not row.note.began))
         while self._queue and self._queue[0].note.began:
             self._begin_again(self._queue.popleft())

@@ -94,8 +94,8 @@ class KeyStates:
         of them stays as it is: a standby has them checkpoint by checkpoint."""
         loaded = list(chunks)
         same = unchanged(self._chunks, loaded) if self._as_stored else 0
-        if not _keys(self._chunks[same:]) <= _keys(loaded[same:]):
-            same = 0
+        if 0 < same < len(self._chunks) and not _keys(self._chunks[same:]) <= _keys(loaded[same:]):
+            same = 0  # what is left out must have been written anew
         if not same:
             self.cells.clear()
         for chunk in loaded[same:]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.views import Ints, fixed, raw
-
-_EXACT = Context(prec=76)
+from clonos_py.model.decimals import EXACT
 
 
 def means(total: Any, counts: Any) -> Any:
@@ -49,7 +48,7 @@ def _divide_short(unscaled: Ints, counted: Ints, kind: pa.DataType) -> Any:
 def _divide_exactly(total: Any, counted: Ints) -> Any:
     unit = Decimal(1).scaleb(-total.type.scale)
     quotients = [
-        None if value is None else _EXACT.divide(value, Decimal(count)).quantize(unit, ROUND_HALF_UP, _EXACT)
+        None if value is None else EXACT.divide(value, Decimal(count)).quantize(unit, ROUND_HALF_UP, EXACT)
         for value, count in zip(total.to_pylist(), counted.tolist(), strict=True)
     ]
     return pa.array(quotients, total.type)

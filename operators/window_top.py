@@ -18,7 +18,7 @@ from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.tables import SortKey
-from clonos_py.model.times import MIN_TIME
+from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.first_rows import FirstRows
 from clonos_py.operators.keyed_chunks import with_groups
@@ -77,7 +77,7 @@ class WindowTop(Operator):
         own = (rank, "window_start", "window_end")
         self._first = FirstRows((_WINDOW, *keys), n, order, [name for name in schema.names if name not in own])
         self._progress = Progress()
-        self._next_end: int | None = None
+        self._next_end = MAX_TIME
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         rows, times = with_times(rows, self._time_column, self.ctx)
@@ -87,8 +87,7 @@ class WindowTop(Operator):
             return
         rows = rows.take(positions).append_column(_WINDOW, pa.array(windows))
         self._first.put(rows.select([*self._first.columns, GROUP_COLUMN]))
-        end = int(windows.min()) + self._clock.size
-        self._next_end = end if self._next_end is None else min(end, self._next_end)
+        self._next_end = min(self._next_end, int(windows.min()) + self._clock.size)
         self._first.rows.compact()
 
     def on_watermark(self, watermark: int) -> int:
@@ -131,12 +130,12 @@ class WindowTop(Operator):
 
     def _fire(self, reached: int) -> None:
         """Lets out the windows that end by now."""
-        if self._next_end is None or reached < self._next_end:
+        if reached < self._next_end:
             return
         numbers = self._first.rows.all_numbers()
         ends = self._ends(numbers)
         due = ends <= reached
-        self._next_end = int(ends[~due].min()) if not due.all() else None
+        self._next_end = int(ends[~due].min(initial=MAX_TIME))
         if not due.any():
             return
         rows = self._first.rows.take(numbers[due])

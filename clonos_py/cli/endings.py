@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import click
 
-from clonos_py.model.errors import ClonosError, Remedy
+from clonos_py.model.errors import ClonosError, Remedy, one_line
 
 
 def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
@@ -27,9 +27,9 @@ def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _told("interrupted", 130)
     except ClonosError as error:
-        return _told(f"error: {_one_line(error)}{_remedy(error)}", 1)
+        return _told(f"error: {one_line(error)}{_remedy(error)}", 1)
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets one line
-        return _told(f"error: {type(error).__name__}: {_one_line(error)} ({_traceback_place(error)})", 1)
+        return _told(f"error: {type(error).__name__}: {one_line(error)} ({_traceback_place(error)})", 1)
     return code if isinstance(code, int) else 0
 
 
@@ -41,11 +41,7 @@ def _told(line: str, code: int) -> int:
 def _usage_error(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     hint = f" (see {context.command_path} --help)" if context else ""
-    return f"error: {_one_line(error.format_message())}{hint}"
-
-
-def _one_line(error: Exception | str) -> str:
-    return " ".join(str(error).split())
+    return f"error: {one_line(error.format_message())}{hint}"
 
 
 def _remedy(error: ClonosError) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from decimal import Context
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clonos_py.columns.views import Column
-
-_EXACT = Context(prec=76)
-"""Whatever context user code has set for its thread."""
+from clonos_py.model.decimals import EXACT
 
 
 def integers_times(integers: Column, factor: Any) -> Column | None:
     """What Arrow's multiplication gives for integers without nulls and a ``Decimal128Scalar``; None where a product
     needs more than 64 bits, or the factor does."""
     kind = factor.type
-    unscaled = int(factor.as_py().scaleb(kind.scale, _EXACT))
+    unscaled = int(factor.as_py().scaleb(kind.scale, EXACT))
     try:
         products = pc.multiply_checked(integers.cast(pa.int64()), pa.scalar(unscaled, pa.int64()))
     except (pa.ArrowInvalid, OverflowError):

@@ -119,9 +119,11 @@ class SortedIndex:
     def compact(self, keep: Bools) -> None:
         """Forgets the rows that ``keep`` (one per row) does not name and numbers the rest anew, from 0 in order."""
         numbers = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])
-        runs = [_Run(int(numbers[run.start]), int(numbers[run.stop]), _living(run.entries, keep)) for run in self._runs]
-        for run in runs:
-            run.entries = (run.entries & ~_LOW) | numbers[_rows_of(run.entries)].view(np.uint64)
+        runs: list[_Run] = []
+        for run in self._runs:
+            entries = _living(run.entries, keep)
+            renumbered = (entries & ~_LOW) | numbers[_rows_of(entries)].view(np.uint64)
+            runs.append(_Run(int(numbers[run.start]), int(numbers[run.stop]), renumbered))
         self._runs = [run for run in runs if len(run)]
         self.rows = int(numbers[-1])
         self._merge_runs(None)

@@ -88,16 +88,16 @@ def _present(values: npt.NDArray[Any], column: Column, groups: Groups) -> tuple[
 
 def _decimal_sums(column: Any, groups: Groups) -> Any:
     """Arrow adds 128-bit words, whatever they overflow: where they might, 256 bits add up to what can be checked."""
-    kind = pa.decimal128(_DIGITS, column.type.scale)
-    if not _are_small(column):
-        exact = _by_arrow("sum", column.cast(pa.decimal256(2 * _DIGITS, column.type.scale)), groups)
-        try:
-            return exact.cast(kind)
-        except pa.ArrowInvalid as error:
-            raise UserCodeError(
-                f"a sum of decimals needs more than {_DIGITS} digits: cast the column to float before it is added"
-            ) from error
-    return _by_arrow("sum", column, groups).cast(kind)
+    if _are_small(column):
+        return _by_arrow("sum", column, groups)
+    scale = column.type.scale
+    exact = _by_arrow("sum", column.cast(pa.decimal256(2 * _DIGITS, scale)), groups)
+    try:
+        return exact.cast(pa.decimal128(_DIGITS, scale))
+    except pa.ArrowInvalid as error:
+        raise UserCodeError(
+            f"a sum of decimals needs more than {_DIGITS} digits: cast the column to float before it is added"
+        ) from error
 
 
 def _are_small(column: Any) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from clonos_py.model.errors import SourceError
+from clonos_py.model.errors import SourceError, one_line
 
 UNCHANGED = "input files must stay as they are until the job has ended"
 
@@ -20,4 +20,4 @@ def named_errors(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise SourceError(f"{path} is missing; {UNCHANGED}") from error
     except (OSError, pa.ArrowException, StopIteration) as error:
-        raise SourceError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+        raise SourceError(f"{path}: cannot be read ({one_line(error)})") from error

@@ -11,7 +11,7 @@ import xxhash
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
 from clonos_py.connectors.line_formats import LineFormat, Positions, first_malformed, line_ends
 from clonos_py.connectors.partitions import Piece
-from clonos_py.model.errors import SourceError
+from clonos_py.model.errors import SourceError, one_line
 
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 64 << 20
@@ -95,8 +95,7 @@ class LinePartition:
         offset, complaint = first_malformed(records, ends, self._format.parse)
         before = self._pread(0, start + offset)
         line = len(line_ends(before)) + 1
-        reason = " ".join(complaint.split())
-        return SourceError(f"{self.name}, line {line} (byte {start + offset}): malformed record: {reason}")
+        return SourceError(f"{self.name}, line {line} (byte {start + offset}): malformed record: {one_line(complaint)}")
 
     def _pread(self, start: int, size_bytes: int) -> bytes:
         with named_errors(self.name), open(self.name, "rb", buffering=0) as file:

@@ -8,6 +8,11 @@ from __future__ import annotations
 from enum import Enum
 
 
+def one_line(error: object) -> str:
+    """The text of an error without its line breaks."""
+    return " ".join(str(error).split())
+
+
 class Remedy(Enum):
     """What the engine does about an error."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.model.decimals import EXACT
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.record import Record, field_types
 
@@ -26,7 +27,6 @@ SLICE_ROWS = 8_192
 """Rows that are decoded at once: about 3 ms for seven columns."""
 
 _NONE = type(None)
-_EXACT = Context(prec=76)
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] = (
     (pa.types.is_integer, (int,), "an int"),
     (pa.types.is_floating, (float, int), "a float"),
@@ -178,7 +178,7 @@ def _converted(value: Any, type_: pa.DataType) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if pa.types.is_decimal(type_) and isinstance(value, Decimal):
-        return value.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_EVEN, _EXACT)
+        return value.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_EVEN, EXACT)
     if pa.types.is_floating(type_) and isinstance(value, Decimal):
         return float(value)
     kinds, _ = _kinds(type_)

@@ -14,7 +14,7 @@ from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.dsl.settings import Runtime, Settings
 from clonos_py.dsl.values import Kill
-from clonos_py.model.errors import GraphError, SettingError
+from clonos_py.model.errors import GraphError, SettingError, one_line
 from clonos_py.spark.generate import generate
 from clonos_py.spark.session import session
 from clonos_py.spark.verify import verify
@@ -77,7 +77,7 @@ def _judged(trial: Trial, source: NexmarkSource, events: Path, out: Path, settin
     except (SettingError, GraphError):
         raise
     except Exception as error:  # noqa: BLE001 - one run in an hour of runs: the others are not lost with it
-        return Verdict(False, (f"{trial.query}: failed: {type(error).__name__}: {' '.join(str(error).split())}",))
+        return Verdict(False, (f"{trial.query}: failed: {type(error).__name__}: {one_line(error)}",))
 
 
 def _tried(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> Verdict:
