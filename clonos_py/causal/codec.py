@@ -25,13 +25,14 @@ from clonos_py.causal.determinants import (
     SourceRead,
     Time,
     TimerFired,
+    Together,
 )
 from clonos_py.model.errors import CodecError
 from clonos_py.model.segments import Segment
 
-_COPY, _TIME, _TIMER, _LINGER, _READ, _ANSWER, _MERGED, _OTHER, _CACHED = range(9)
-_ORDER = 9
-"""From here on: an arrival. One of channel c is 9 + 2c, and 10 + 2c is followed by how many."""
+_COPY, _TIME, _TIMER, _LINGER, _READ, _ANSWER, _MERGED, _OTHER, _CACHED, _TOGETHER = range(10)
+_ORDER = 10
+"""From here on: an arrival. One of channel c is 10 + 2c, and 11 + 2c is followed by how many."""
 _COPY_AT_LEAST = 4
 _COPIED_MAX = 1 << 16
 """So many determinants at most come out of the copies of one segment."""
@@ -85,6 +86,8 @@ class LogCodec:
                 flat += (_ORDER + 2 * channel + 1, count)
             case Merged(channel, count):
                 flat += (_MERGED, channel, count)
+            case Together(count):
+                flat += (_TOGETHER, count)
             case Linger():
                 flat.append(_LINGER)
             case Time(now_us, cached) if abs(now_us - self._time_us) < _FAR:
@@ -184,9 +187,12 @@ class LogCodec:
     def _read_merged(self, fields: Any) -> Determinant:
         return Merged(_number(next(fields)), _count(next(fields)))
 
+    def _read_together(self, fields: Any) -> Determinant:
+        return Together(_count(next(fields)))
+
     def _read_other(self, fields: Any) -> Determinant:
         determinant: Determinant = msgspec.convert(next(fields), Determinant)
-        if isinstance(determinant, Order | Merged):
+        if isinstance(determinant, Order | Merged | Together):
             _count(determinant.count)
         self._remember(determinant)
         return determinant
@@ -200,6 +206,7 @@ class LogCodec:
         _MERGED: _read_merged,
         _OTHER: _read_other,
         _CACHED: _read_cached,
+        _TOGETHER: _read_together,
     }
 
 

@@ -107,6 +107,12 @@ class Merged(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
     count: int
 
 
+class Together(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """The next ``count`` determinants, all of them SourceRead, were one event: their rows entered as one batch."""
+
+    count: int
+
+
 class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
     """Pending output was cut here, and ``state`` is all there is to know of the task: whoever has it can go on here.
 
@@ -132,6 +138,7 @@ Determinant = (
     | Refusal
     | Completion
     | Merged
+    | Together
     | Landmark
 )
 

@@ -125,6 +125,12 @@ class Gate:
         self._replay.popleft()
         return self._whole(determinant) if isinstance(determinant, Completion) else determinant
 
+    def take_next(self, count: int) -> list[Determinant]:
+        """Consumes the next ``count`` events, which are one together. Raises DivergenceError if there are fewer."""
+        if len(self._replay) < count:
+            raise DivergenceError(f"the log says that {count} events were one, and ends after {len(self._replay)}")
+        return [self.take() for _ in range(count)]
+
     def record(self, determinant: Determinant) -> None:
         """Logs a choice made live. Replaying tasks make none."""
         if self._replay:

@@ -260,6 +260,14 @@ class Read(NamedTuple):
     due_us: int = 0
     """When a paced source should have read this (processing time); latency counts from there. 0: unpaced."""
 
+    @property
+    def row_count(self) -> int:
+        return sum(rows.num_rows for rows in self.rows if rows is not None)
+
+    @property
+    def event_count(self) -> int:
+        return self.events if self.events >= 0 else self.row_count
+
 
 class Wait(NamedTuple):
     """Nothing to read before processing time ``until`` (microseconds)."""

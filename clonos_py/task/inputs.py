@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
+from clonos_py.causal.determinants import Merged, Order
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.times import MAX_TIME, MIN_TIME
@@ -28,8 +29,10 @@ class _Channel:
 class Inputs:
     """The input channels of one task, by input index."""
 
-    def __init__(self, count: int) -> None:
-        self._channels = [_Channel() for _ in range(count)]
+    def __init__(self, merge_rows: Sequence[int], frames_merged: int) -> None:
+        """At most ``frames_merged`` waiting frames, with no more than so many rows, are taken together."""
+        self._merge_rows, self._frames_merged = merge_rows, frames_merged
+        self._channels = [_Channel() for _ in merge_rows]
         self._next = 0
         self.aligning = 0
         """The checkpoint whose barriers are being collected; 0: none."""
@@ -67,26 +70,28 @@ class Inputs:
         channel = self._channels[index]
         return len(channel.queue) >= count and not channel.aligned
 
-    def mergeable(self, index: int, frames_max: int, rows_max: int) -> int:
-        """How many of the waiting frames can be taken together: data only, so many frames and rows at most; at
-        least 1."""
-        count = rows = 0
-        for frame in islice(self._channels[index].queue, frames_max):
-            rows += frame.rows.num_rows if frame.rows is not None else 0
-            if frame.kind is not FrameKind.DATA or rows > rows_max:
-                break
-            count += 1
-        return max(1, count)
-
-    def choose(self) -> int | None:
-        """The next channel that has something, in turn: the nondeterministic choice of a running task."""
+    def choose(self) -> Order | Merged | None:
+        """The next channel that has something, in turn, and how many frames of it: the nondeterministic choice of a
+        running task. None if there is nothing."""
         count = len(self._channels)
         for step in range(count):
             index = (self._next + step) % count
             if self.ready(index):
                 self._next = (index + 1) % count
-                return index
+                frames = self._mergeable(index)
+                return Order(index, 1) if frames == 1 else Merged(index, frames)
         return None
+
+    def _mergeable(self, index: int) -> int:
+        """How many of the waiting frames can be taken together: data only, so many frames and rows at most; at
+        least 1."""
+        count = rows = 0
+        for frame in islice(self._channels[index].queue, self._frames_merged):
+            rows += frame.rows.num_rows if frame.rows is not None else 0
+            if frame.kind is not FrameKind.DATA or rows > self._merge_rows[index]:
+                break
+            count += 1
+        return max(1, count)
 
     def take(self, index: int) -> Frame:
         channel = self._channels[index]

@@ -15,6 +15,7 @@ Invariants, asserted:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from clonos_py.causal.determinants import (
@@ -29,6 +30,7 @@ from clonos_py.causal.determinants import (
     SourceIdle,
     SourceRead,
     TimerFired,
+    Together,
     Trigger,
 )
 from clonos_py.causal.gate import Gate
@@ -38,7 +40,7 @@ from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import End, Read, Wait
+from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
 from clonos_py.task.chain import NOT_ENDED, Chain
@@ -65,7 +67,7 @@ from clonos_py.task.inputs import Inputs
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.outputs import Outputs
-from clonos_py.task.reader import Reader
+from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.sightings import Sightings
 from clonos_py.task.snapshotting import Snapshotting
@@ -80,7 +82,7 @@ class TaskMachine:
         """``frames_merged``: at most so many waiting frames are taken together."""
         self.task, self.state = task, TaskState.STANDBY
         self._events: list[FromTask] = []
-        self._ports, self._frames_merged = ports, frames_merged
+        self._ports = ports
         vertex = plan.by_name[task.vertex]
         self._gaps = plan.gaps
         self._writer = LogWriter(plan.tasks.index(task), keeps=plan.logged(task))
@@ -91,7 +93,7 @@ class TaskMachine:
         self._chain = Chain(plan, task, self._shared, self._outputs)
         self.sinks = self._chain.sinks
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
-        self._inputs = Inputs(len(self._input_edges))
+        self._inputs = Inputs([edge.merge_rows for edge in self._input_edges], frames_merged)
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
         parts = (self._inputs, self._chain, self._outputs, self._reader)
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts)
@@ -102,7 +104,7 @@ class TaskMachine:
         self._sightings = Sightings(self._shared, self._outputs, sinks, self._events.append)
         self._control = Control()
         self._lingering = Lingering(self._outputs, linger_us)
-        self._may_produce, self._read_at_us = True, 0
+        self._may_produce = True
         self._take_state(TakeState(0, {}, None))
 
     # ---- what the link says
@@ -196,9 +198,9 @@ class TaskMachine:
         self._sightings.counters()
 
     def _wake_us(self, now_us: int) -> int:
-        times = [self._lingering.until_us, self._shared.timers.next_us, self._read_at_us if self._may_read() else None]
+        times = [self._lingering.until_us, self._shared.timers.next_us]
         if self._reader:
-            times.append(self._reader.next_idle_us)
+            times += (self._reader.next_idle_us, self._reader.wake_us if self._may_read() else None)
         return min((t for t in times if t is not None), default=MAX_TIME)
 
     def _may_read(self) -> bool:
@@ -218,9 +220,10 @@ class TaskMachine:
         match expected := self._gate.take():
             case Order(channel=channel) | Merged(channel=channel):
                 self._take_frames(channel, count)
-            case SourceRead(partition=partition, start=start, stop=stop, checksum=checksum):
+            case SourceRead() | Together():
+                logged = [expected] if isinstance(expected, SourceRead) else self._gate.take_next(expected.count)
                 assert self._reader is not None
-                self._admit(self._reader.reread(partition, start, stop, checksum), self._ports.now_us())
+                self._admit(self._reader.reread(logged), self._ports.now_us())
             case Landmark() if self._landmarks:
                 self._landmarks.compare(expected, self._others, self._ended, self._ports.now_us())
             case _:
@@ -243,10 +246,9 @@ class TaskMachine:
             return self._decide(SourceIdle(partition))
         if (answer := self._shared.calls.next()) is not None:
             return self._decide(answer)
-        if self._may_take and (channel := self._inputs.choose()) is not None:
-            count = self._inputs.mergeable(channel, self._frames_merged, self._input_edges[channel].merge_rows)
-            self._gate.record(Order(channel, 1) if count == 1 else Merged(channel, count))
-            self._take_frames(channel, count)
+        if self._may_take and (arrival := self._inputs.choose()) is not None:
+            self._gate.record(arrival)
+            self._take_frames(arrival.channel, arrival.count)
             return True
         return self._may_read() and self._poll(now_us)
 
@@ -257,16 +259,15 @@ class TaskMachine:
 
     def _poll(self, now_us: int) -> bool:
         assert self._reader is not None
-        match self._reader.poll(now_us):
-            case Read() as read:
-                self._gate.record(SourceRead(read.partition, read.start, read.stop, read.checksum))
-                self._admit(read, now_us)
-                return True
-            case Wait(until):
-                self._read_at_us = until
-                return False
-            case End():
-                return self._decide(SourceEnd())
+        reads = self._reader.poll(now_us)
+        if reads is None:
+            return False
+        if not reads:
+            return self._decide(SourceEnd())
+        for determinant in determinants_of(reads):
+            self._gate.record(determinant)
+        self._admit(reads, now_us)
+        return True
 
     # ---- what events do, live and replayed alike
 
@@ -345,20 +346,21 @@ class TaskMachine:
         elif not self._ended:
             self._finish()
 
-    def _admit(self, read: Read, now_us: int) -> None:
+    def _admit(self, reads: Sequence[Read], now_us: int) -> None:
+        """Several reads are one event, their rows one batch."""
         assert self._reader is not None
         self._others += 1
         self._shared.frame = (-1, self._others)
-        rows = sum(r.num_rows for r in read.rows if r is not None)
-        events = read.events if read.events >= 0 else rows
+        events = sum(read.event_count for read in reads)
         self._sightings.took(events, self._chain.watermark, self.state is TaskState.REPLAYING)
         self._outputs.idle = False
-        for port, batch in enumerate(read.rows):
-            if batch is not None:
-                self._chain.source_port.emit(batch, port)
-        self._reader.accept(read, now_us)
+        for port, pieces in enumerate(zip(*(read.rows for read in reads), strict=True)):
+            if batches := [rows for rows in pieces if rows is not None]:
+                self._chain.source_port.emit(concat(batches), port)
+        for read in reads:
+            self._reader.accept(read, now_us)
+            self._sightings.source_marker(now_us, read.due_us)
         self._chain.advance(self._reader.watermark)
-        self._sightings.source_marker(now_us, read.due_us)
         if self._landmarks:
             self._landmarks.read()
 

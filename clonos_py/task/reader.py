@@ -7,12 +7,23 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clonos_py.causal.determinants import Determinant, SourceRead
-from clonos_py.model.errors import SourceError
+from clonos_py.causal.determinants import Determinant, SourceRead, Together
+from clonos_py.model.errors import DivergenceError, SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
+
+_READS_TOGETHER = 8
+_ROWS_TOGETHER = 4_096
+_EVENTS_TOGETHER = 32_768
+"""Whoever has read so much, of which there may be fewer rows, reads no more at once."""
+
+
+def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
+    """What is logged of reads that are one event."""
+    logged = [SourceRead(read.partition, read.start, read.stop, read.checksum) for read in reads]
+    return [Together(len(logged)), *logged] if len(logged) > 1 else [*logged]
 
 
 class Reader:
@@ -29,7 +40,7 @@ class Reader:
         self._idle: set[int] = set()
         self._active_us: dict[int, int] = {}
         self._opened_us: int | None = None
-        self.ended = False
+        self.ended, self.wake_us = False, 0
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool]] | None) -> None:
         """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known.
@@ -66,16 +77,38 @@ class Reader:
     def partitions(self) -> dict[int, tuple[int, bool]]:
         return {p: (self._highest[p], p in self._idle) for p in self._own}
 
-    def poll(self, now_us: int) -> Read | Wait | End:
-        return self._source.poll(now_us)
+    def poll(self, now_us: int) -> list[Read] | None:
+        """The next reads, several if there are several partitions and they give little: it costs less together. An empty
+        list at the end, None if there is nothing before ``wake_us``."""
+        reads: list[Read] = []
+        rows = events = 0
+        most = min(len(self._own), _READS_TOGETHER)
+        while len(reads) < most and rows < _ROWS_TOGETHER and events < _EVENTS_TOGETHER:
+            match self._source.poll(now_us):
+                case Read() as read:
+                    reads.append(read)
+                    rows += read.row_count
+                    events += read.event_count
+                case Wait(until):
+                    self.wake_us = until
+                    return reads or None
+                case End():
+                    break
+        return reads
 
-    def reread(self, partition: int, start: int, stop: int, checksum: int) -> Read:
+    def reread(self, logged: Sequence[Determinant]) -> list[Read]:
         """What was read before. Raises SourceError if it is something else now."""
-        read = self._source.reread(partition, start, stop)
-        if read.checksum != checksum:
+        return [self._reread(read) for read in logged]
+
+    def _reread(self, logged: Determinant) -> Read:
+        if not isinstance(logged, SourceRead):
+            raise DivergenceError(f"source {self.name!r} is to replay {logged} as a read, which it is not")
+        read = self._source.reread(logged.partition, logged.start, logged.stop)
+        if read.checksum != logged.checksum:
             raise SourceError(
-                f"source {self.name!r} gave other content for partition {partition} [{start}, {stop}) than "
-                "before the failure; it must be replayable, or be read by a source that logs its content"
+                f"source {self.name!r} gave other content for partition {logged.partition} "
+                f"[{logged.start}, {logged.stop}) than before the failure; "
+                "it must be replayable, or be read by a source that logs its content"
             )
         return read
 

@@ -161,6 +161,7 @@ def _volume(random_: random.Random) -> Volume:
         batch=random_.choice([1, 2, 4]),
         pause_us=random_.choice([500, 2_000, 5_000]),
         idle_us=random_.choice([None, 3_000]),
+        burst=random_.choice([1, 1, 3]),
     )
 
 

@@ -97,6 +97,8 @@ def _still(partitioning: Partitioning, source: int, before: int) -> Partitioning
 def _simpler(node: Node) -> Iterator[Node]:
     if node.volume is not None and node.volume.rows > 2:
         yield replace(node, volume=replace(node.volume, rows=node.volume.rows // 2))
+    if node.volume is not None and node.volume.burst > 1:
+        yield replace(node, volume=replace(node.volume, burst=1))
     if len(node.steps) > 1:
         yield replace(node, steps=node.steps[:1])
     if node.causal:

@@ -39,13 +39,15 @@ def key_of(id_: int) -> int:
 
 @dataclass(frozen=True)
 class Volume:
-    """How much a source gives, how fast, and when a silent partition counts as idle."""
+    """How much a source gives, how fast, and when a silent partition counts as idle. It pauses after ``burst``
+    reads."""
 
     rows: int
     partitions: int
     batch: int
     pause_us: int
     idle_us: int | None
+    burst: int = 1
 
 
 class Origin(Source):
@@ -53,7 +55,7 @@ class Origin(Source):
 
     def __init__(self, number: int, volume: Volume, ledger: Ledger) -> None:
         self._first_id, self._volume, self._ledger = number * IDS_PER_SOURCE, volume, ledger
-        self._next_us = 0
+        self._next_us = self._reads = 0
 
     def partitions(self) -> int:
         return self._volume.partitions
@@ -72,7 +74,9 @@ class Origin(Source):
     def poll(self, now: int) -> Read | Wait | End:
         if now < self._next_us:
             return Wait(self._next_us)
-        self._next_us = now + self._volume.pause_us
+        self._reads += 1
+        if self._reads % self._volume.burst == 0:
+            self._next_us = now + self._volume.pause_us
         left = [p for p in self._own if self._positions[p] < self._count(p)]
         if not left:
             return End()

@@ -7,7 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from clonos_py.causal.determinants import Abort, Linger, Merged, Order, SourceRead, TimerFired, Trigger, length
+from clonos_py.causal.determinants import (
+    Abort,
+    Linger,
+    Merged,
+    Order,
+    SourceRead,
+    TimerFired,
+    Together,
+    Trigger,
+    length,
+)
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore, LogWriter
 from clonos_py.model.segments import Segment
@@ -56,6 +66,11 @@ def frames_taken_together_are_logged_one_by_one(patch: pytest.MonkeyPatch) -> No
         record(self, Order(determinant.channel, determinant.count) if isinstance(determinant, Merged) else determinant)
 
     patch.setattr(Gate, "record", one_by_one)
+
+
+@BUGS.planted()
+def reads_taken_together_are_logged_one_by_one(patch: pytest.MonkeyPatch) -> None:
+    unlogged(Together)(patch)
 
 
 @BUGS.planted()

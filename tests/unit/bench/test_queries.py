@@ -33,7 +33,7 @@ class Kills:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._at = sorted(self._random.sample(range(100, 190), 2))
+        self._at = sorted(self._random.sample(range(50, 90), 2))
         self.done = 0
 
     def __call__(self, world: World) -> None:

@@ -24,6 +24,7 @@ from clonos_py.causal.determinants import (
     SourceRead,
     Time,
     TimerFired,
+    Together,
     Trigger,
     length,
 )
@@ -49,6 +50,7 @@ determinants: st.SearchStrategy[Determinant] = st.one_of(
     st.builds(Answer, st.text(), plain),
     st.builds(Refusal, st.text(), st.text()),
     st.builds(Merged, st.integers(0, 2**31), st.integers(1, 2**31)),
+    st.builds(Together, st.integers(1, 2**31)),
     st.builds(Completion, st.integers(0, 100), int64, plain, st.none() | st.text()),
 )
 
@@ -125,7 +127,14 @@ def test_a_hostile_nesting_raises_the_codecs_own_error() -> None:
 
 
 def test_a_hostile_copy_raises_the_codecs_own_error() -> None:
-    for codes in ([0, 1, 4], [8, 0, 2, 4], [8, 0, 0, 4], [8, 0, 1, 1 << 40], [3, 0, 1, 4], [8, *[0, 1, 1 << 15] * 3]):
+    for codes in (
+        [0, 1, 4],
+        [10, 0, 2, 4],
+        [10, 0, 0, 4],
+        [10, 0, 1, 1 << 40],
+        [3, 0, 1, 4],
+        [10, *[0, 1, 1 << 15] * 3],
+    ):
         with pytest.raises(CodecError):
             decode(msgspec.msgpack.encode(codes))
 
@@ -174,6 +183,8 @@ def test_an_empty_run_of_arrivals_is_refused() -> None:
         decode(encode([Order(0, 0)]))
     with pytest.raises(CodecError, match="shorter than one"):
         decode(encode([Merged(0, 0)]))
+    with pytest.raises(CodecError, match="shorter than one"):
+        decode(encode([Together(0)]))
 
 
 def test_an_answer_that_is_not_plain_data_is_refused() -> None:

@@ -12,7 +12,7 @@ from tests.unit.task.plans import data
 
 
 def filled(*counts: int) -> Inputs:
-    inputs = Inputs(len(counts))
+    inputs = Inputs([0] * len(counts), 1)
     for index, count in enumerate(counts):
         for seq in range(count):
             inputs.offer(index, data(seq, seq))
@@ -22,9 +22,9 @@ def filled(*counts: int) -> Inputs:
 def taken(inputs: Inputs) -> list[int]:
     """The channels chosen, in order, until nothing is ready."""
     order = []
-    while (index := inputs.choose()) is not None:
-        inputs.take(index)
-        order.append(index)
+    while (arrival := inputs.choose()) is not None:
+        inputs.take(arrival.channel)
+        order.append(arrival.channel)
     return order
 
 
@@ -86,7 +86,7 @@ def watermarked(seq: int, watermark: int, idle: bool = False) -> Frame:
 
 
 def test_the_watermark_is_the_least_of_the_channels_that_are_not_idle() -> None:
-    inputs = Inputs(2)
+    inputs = Inputs([0, 0], 1)
     inputs.observe(0, watermarked(0, 50))
     assert inputs.watermark == MIN_TIME
     inputs.observe(1, watermarked(0, 30))
@@ -97,7 +97,7 @@ def test_the_watermark_is_the_least_of_the_channels_that_are_not_idle() -> None:
 
 
 def test_a_channel_that_has_ended_holds_no_watermark_back() -> None:
-    inputs = Inputs(2)
+    inputs = Inputs([0, 0], 1)
     inputs.observe(0, watermarked(0, 50))
     assert not inputs.end(1)
     assert inputs.watermark == 50

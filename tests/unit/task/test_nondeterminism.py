@@ -26,9 +26,11 @@ from clonos_py.causal.determinants import (
     SourceRead,
     Time,
     TimerFired,
+    Together,
     Trigger,
 )
-from clonos_py.model.errors import ServiceError
+from clonos_py.causal.log import LogWriter
+from clonos_py.model.errors import DivergenceError, ServiceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
@@ -205,10 +207,14 @@ def test_checkpoints_are_triggered_and_aborted_between_the_events_where_they_wer
 
 
 class Trickle(Source):
-    """One partition; how much of it is there depends on who looks."""
+    """Of its partitions the first has all there is; how much of it is there depends on who looks."""
 
-    def __init__(self, *lengths: int, total: int = 6) -> None:
+    def __init__(self, *lengths: int, total: int = 6, pause_us: int = 0, partitions: int = 1) -> None:
         self._lengths, self._total, self._at = list(lengths), total, 0
+        self._pause_us, self._next_us, self._partitions = pause_us, 0, partitions
+
+    def partitions(self) -> int:
+        return self._partitions
 
     def seek(self, positions: Mapping[int, int]) -> None:
         self._at = positions.get(0, 0)
@@ -218,6 +224,9 @@ class Trickle(Source):
             return End()
         if not self._lengths:
             return Wait(now + 1_000_000)
+        if now < self._next_us:
+            return Wait(self._next_us)
+        self._next_us = now + self._pause_us
         return self.reread(0, self._at, self._at + self._lengths.pop(0))
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
@@ -225,8 +234,12 @@ class Trickle(Source):
         return Read(0, start, stop, (rows(*range(start, stop)),), checksum=stop, last=False)
 
 
-def reading(source: Source, event_time: EventTime = EventTime((None,))) -> PhysicalPlan:  # noqa: B008 - frozen
-    plan = three(source=source, frame_rows=1_000)
+def reading(
+    source: Source,
+    event_time: EventTime = EventTime((None,)),  # noqa: B008 - frozen
+    frame_rows: int = 1_000,
+) -> PhysicalPlan:
+    plan = three(source=source, frame_rows=frame_rows)
     up = plan.vertices[0]
     assert up.source is not None
     return replace(plan, vertices=(replace(up, source=replace(up.source, event_time=event_time)), *plan.vertices[1:]))
@@ -238,6 +251,43 @@ def test_reads_of_a_source_are_as_long_as_they_were() -> None:
     assert again(reading(Trickle(3, 3)), UP, first, Outside(), []).sent == first.sent
     assert first.determinants[:3] == [SourceRead(0, 0, 1, 1), SourceRead(0, 1, 5, 5), SourceRead(0, 5, 6, 6)]
     assert SourceEnd() in first.determinants
+
+
+def test_reads_whose_rows_were_one_batch_are_one_batch_again() -> None:
+    together = live(reading(Trickle(1, 4, 1, partitions=3), frame_rows=4), UP, Outside(), [(0, [])])
+    assert together.determinants[:2] == [Together(3), SourceRead(0, 0, 1, 1)]
+    apart: Script = [(0, []), (100, []), (200, []), (300, [])]
+    slowly = live(reading(Trickle(1, 4, 1, pause_us=50, partitions=3), frame_rows=4), UP, Outside(), apart)
+    assert slowly.sent != together.sent, "batches show in what is sent"
+    replayed = live(
+        reading(Trickle(1, 4, 1, pause_us=50, partitions=3), frame_rows=4), UP, Outside(), apart, together.log
+    )
+    assert replayed.sent == together.sent
+
+
+def test_large_reads_are_not_put_together() -> None:
+    first = live(reading(Trickle(1, 8_000, 1, total=8_002, partitions=3)), UP, Outside(), [(0, [])])
+    assert [d for d in first.determinants if isinstance(d, Together)] == [Together(2)]
+
+
+def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:
+    log = LogWriter(0)
+    for determinant in (Together(3), SourceRead(0, 0, 1, 1), SourceRead(0, 1, 5, 5)):
+        log.append(determinant)
+    segment = log.cut()
+    assert segment is not None
+    with pytest.raises(DivergenceError, match="3 events were one, and ends after 2"):
+        live(reading(Trickle(1, 4, 1)), UP, Outside(), [(0, [])], [segment])
+
+
+def test_what_was_no_read_is_not_replayed_as_one() -> None:
+    log = LogWriter(0)
+    for determinant in (Together(2), SourceRead(0, 0, 1, 1), Linger()):
+        log.append(determinant)
+    segment = log.cut()
+    assert segment is not None
+    with pytest.raises(DivergenceError, match="as a read, which it is not"):
+        live(reading(Trickle(1, 4, 1)), UP, Outside(), [(0, [])], [segment])
 
 
 @pytest.mark.parametrize("silent_us", [50, 5_000])
