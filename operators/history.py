@@ -1,8 +1,8 @@
 """All rows that one side of a join has seen, by key: immutable segments plus an index that can be rebuilt (D15).
 
 Rows are numbered in the order in which they came. Small segments are merged eight at a time until they are large, so
-that a row is copied a few times at most and a snapshot writes little more than what is new; what is stored and has not
-been merged since is only referenced.
+that a row is copied a few times and a snapshot writes little more than what is new; what is stored and has not been
+merged since is only referenced.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from clonos_py.columns.views import Ints, Words, concat, fixed
 from clonos_py.model.state import Chunk
 from clonos_py.operators.keyed_chunks import mergeable, rows_at, starts_of, unchanged
 
+_SMALL_ROWS = 1_024
+"""A segment of fewer rows takes in those that come next: to copy it costs less than to look into one more."""
+
 
 class History:
     """Rows of one schema, looked up by the hash of ``keys``."""
@@ -27,6 +30,8 @@ class History:
         self._segments: list[Chunk] = []
         self._starts: Ints = np.zeros(1, np.int64)
         self._index = SortedIndex()
+        self._open = False
+        """Whether the last segment is in no snapshot yet, so that it may grow."""
 
     @property
     def rows(self) -> int:
@@ -34,10 +39,15 @@ class History:
 
     def append(self, rows: pa.RecordBatch, hashes: Words) -> None:
         """Adds rows, whose keys have these hashes."""
-        if rows.num_rows:
-            self._index.append(hashes)
-            self._segments.append(Chunk(rows))
-            self._merge()
+        if not rows.num_rows:
+            return
+        self._index.append(hashes)
+        if self._open and self._segments[-1].rows.num_rows < _SMALL_ROWS:
+            rows = concat([self._segments.pop().rows, rows])
+        self._segments.append(Chunk(rows))
+        self._starts = np.append(self._starts[: len(self._segments)], self._index.rows)
+        self._open = True
+        self._merge()
 
     def load(self, chunks: Iterable[Chunk]) -> None:
         """Replaces all rows by stored ones. What is here of them stays as it is: a standby has them checkpoint by
@@ -49,10 +59,13 @@ class History:
         for chunk in stored[same:]:
             self._index.append(hash_rows(chunk.rows, self._keys))
             self._segments.append(chunk)
+        self._starts = starts_of(self._segments)
+        self._open = False
         self._merge()
 
     def chunks(self) -> list[Chunk]:
         """All rows. Chunks are immutable; what is stored of them stays so."""
+        self._open = False
         return list(self._segments)
 
     def probe(self, hashes: Words) -> tuple[Ints, Ints]:
@@ -77,11 +90,13 @@ class History:
                 segments.append(Chunk(segment.rows.take(np.flatnonzero(alive))))
         if not keep.all():
             self._segments = segments
+            self._starts = starts_of(segments)
             self._index.compact(keep)
+            self._open = False
             self._merge()
 
     def _merge(self) -> None:
         while count := mergeable(self._segments):
             merged = Chunk(concat([segment.rows for segment in self._segments[-count:]]))
             self._segments[-count:] = [merged]
-        self._starts = starts_of(self._segments)
+            self._starts = starts_of(self._segments)

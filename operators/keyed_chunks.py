@@ -29,8 +29,10 @@ def mergeable(chunks: Sequence[Chunk]) -> int:
     if not chunks:
         return 0
     limit = _size_class(chunks[-1])
-    alike = (not is_large(chunk) and _size_class(chunk) <= limit for chunk in reversed(chunks))
-    count = sum(itertools.takewhile(bool, alike))
+    alike = list(itertools.takewhile(lambda chunk: _size_class(chunk) <= limit, reversed(chunks)))
+    if len(alike) < _FAN_IN:
+        return 0
+    count = sum(1 for _ in itertools.takewhile(lambda chunk: not is_large(chunk), alike))
     return count if count >= _FAN_IN else 0
 
 
@@ -89,15 +91,17 @@ def rows_at(
     """The rows of these numbers, in this order, from chunks that begin at ``starts``; there is at least one chunk."""
     if not len(numbers):
         return _columns(chunks[0].rows, columns).slice(0, 0)
-    owners = np.searchsorted(starts, numbers, side="right") - 1
-    order = np.argsort(owners, kind="stable")
-    held, cuts = np.unique(owners[order], return_index=True)
-    pieces: list[pa.RecordBatch] = [
-        _columns(chunks[chunk].rows, columns).take(numbers[part] - starts[chunk])
-        for chunk, part in zip(held.tolist(), np.split(order, cuts[1:]), strict=True)
-    ]
-    if len(pieces) < 2:
-        return pieces[0]
+    owners = starts.searchsorted(numbers, side="right") - 1
+    first = int(owners[0])
+    if (owners == first).all():
+        return _columns(chunks[first].rows, columns).take(numbers - starts[first])
+    order = owners.argsort(kind="stable")
+    owners, numbers = owners[order], numbers[order]
+    cuts = [0, *((owners[1:] != owners[:-1]).nonzero()[0] + 1).tolist(), len(numbers)]
+    pieces: list[pa.RecordBatch] = []
+    for low, high in itertools.pairwise(cuts):
+        chunk = int(owners[low])
+        pieces.append(_columns(chunks[chunk].rows, columns).take(numbers[low:high] - starts[chunk]))
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return concat(pieces).take(back)

@@ -24,8 +24,12 @@ _NO_HALF = np.uint64(2**32)
 _MAX_ROWS = 2**32
 _FAN_OUT = 8
 """Runs that are so many times as long as what follows stay as they are."""
+_SMALL = 4_096
+"""Entries that cost less to sort again than to search apart from the rest."""
 _CACHED = 262_144
 """Entries among which the processor's cache finds its way without a directory."""
+_FEW = 256
+"""So few keys are looked up faster one by one than all at once."""
 _BUCKET = 4
 
 
@@ -42,20 +46,22 @@ class _Run:
 
     def probe(self, keys: Words) -> tuple[Ints, Ints]:
         """Pairs (position in ``keys``, row). Keys have no row number, and those with similar ones are neighbours."""
-        starts = self._lower_bounds(keys) if len(self) > _CACHED else np.searchsorted(self.entries, keys)
+        large = len(self) > _CACHED and len(keys) > _FEW
+        starts = self._lower_bounds(keys) if large else self.entries.searchsorted(keys)
         halves = keys >> _HALF
-        hits = np.flatnonzero(self._halves(starts) == halves)
+        hits = (self._halves(starts) == halves).nonzero()[0]
         starts, halves = starts[hits], halves[hits]
+        several = (self._halves(starts + 1) == halves).nonzero()[0]
+        if not len(several):
+            return hits, _rows_of(self.entries[starts])
         counts = np.ones(len(hits), np.int64)
-        several = np.flatnonzero(self._halves(starts + 1) == halves)
-        ends = np.searchsorted(self.entries, keys[hits[several]] | _LOW, side="right")
-        counts[several] = ends - starts[several]
+        counts[several] = self.entries.searchsorted(keys[hits[several]] | _LOW, side="right") - starts[several]
         positions, places = expand(starts, counts)
         return hits[positions], _rows_of(self.entries[places])
 
     def _halves(self, places: Ints) -> Words:
         """The hash halves of entries; behind the last one, something that no hash has."""
-        found = self.entries[np.minimum(places, len(self) - 1)] >> _HALF
+        found: Words = self.entries.take(places, mode="clip") >> _HALF
         found[places >= len(self)] = _NO_HALF
         return found
 
@@ -109,12 +115,17 @@ class SortedIndex:
 
     def probe(self, hashes: Words) -> tuple[Ints, Ints]:
         """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
-        order = np.argsort((hashes >> _NEAR).astype(np.uint16), kind="stable")  # for the cache's sake only
-        keys = hashes[order] & ~_LOW
+        order = None
+        if len(hashes) > _FEW:  # for the cache's sake only
+            order = np.argsort((hashes >> _NEAR).astype(np.uint16), kind="stable")
+            hashes = hashes[order]
+        keys = hashes & ~_LOW
         found = [run.probe(keys) for run in self._runs]
-        positions = np.concatenate([np.empty(0, np.int64), *(order[p] for p, _ in found)])
-        rows = np.concatenate([np.empty(0, np.int64), *(r for _, r in found)])
-        return in_order(positions, rows)
+        if not any(len(rows) for _, rows in found):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        positions = np.concatenate([positions for positions, _ in found])
+        rows = np.concatenate([rows for _, rows in found])
+        return in_order(positions if order is None else order[positions], rows)
 
     def compact(self, keep: Bools) -> None:
         """Forgets the rows that ``keep`` (one per row) does not name and numbers the rest anew, from 0 in order."""
@@ -138,7 +149,7 @@ class SortedIndex:
 
     def _merge_runs(self, alive: Bools | None) -> None:
         first, rows = len(self._runs), 0
-        while first and (not rows or len(self._runs[first - 1]) < _FAN_OUT * rows):
+        while first and (not rows or len(self._runs[first - 1]) < max(_FAN_OUT * rows, _SMALL)):
             first -= 1
             rows += len(self._runs[first])
         if first < len(self._runs) - 1:
