@@ -25,6 +25,9 @@ from clonos_py.model.record import Record
 
 EVENT_TIME = "date_time"
 RECORDS: tuple[type[Record] | None, ...] = (Person, Auction, Bid)
+_GOLDEN = 0.618
+"""Multiples of it lie far from each other in [0, 1)."""
+_KEPT_EACH = 2
 
 Columns = tuple[tuple[str, ...] | None, ...]
 
@@ -85,7 +88,8 @@ class NexmarkSource(MultiSourceDefinition):
 
 
 class GeneratedEvents:
-    """Makes blocks when they are read."""
+    """Makes blocks when they are read; where they are read bit by bit the next one some time before, each partition at
+    another place of its block: all partitions at once would hold up whoever waits for a few events."""
 
     def __init__(self, generator: Generator, layout: Layout, columns: Columns) -> None:
         self._generator = generator
@@ -106,6 +110,8 @@ class GeneratedEvents:
         block, first = divmod(self._layout.event(partition, start), size)
         after = first + stop - start
         events = self._generator.part(self._block(block, last=after == size), first, after)
+        if after % size > _GOLDEN * partition % 1 * size:
+            self._make_ahead(partition, start)
         rows = tuple(_projected(rows, columns) for rows, columns in zip(events, self._columns, strict=True))
         return Stripe(rows, _checksum(events))
 
@@ -115,10 +121,22 @@ class GeneratedEvents:
             return _shared_block(self._generator, number)
         block = self._blocks.pop(number, None) or self._generator.block(number)
         if not last:
-            self._blocks[number] = block
-            while len(self._blocks) > self._kept:
-                self._blocks.popitem(last=False)
+            self._keep(number, block)
         return block
+
+    def _keep(self, number: int, block: Events) -> None:
+        self._blocks[number] = block
+        while len(self._blocks) > _KEPT_EACH * self._kept:
+            self._blocks.popitem(last=False)
+
+    def _make_ahead(self, partition: int, offset: int) -> None:
+        size = self._layout.stripe_events
+        after = (offset // size + 1) * size
+        if size < self._generator.model.block_events or after >= self._layout.size(partition):
+            return
+        number = self._layout.event(partition, after) // size
+        if number not in self._blocks:
+            self._keep(number, self._generator.block(number))
 
 
 @functools.lru_cache(maxsize=4)
