@@ -88,7 +88,7 @@ class Generator:
         """The same of one kind's rows of a block."""
         if (start, stop) == (0, self.model.block_events):
             return rows
-        low, high = self._places.counts(start)[kind], self._places.counts(stop)[kind]
+        low, high = self._places.before(kind, start), self._places.before(kind, stop)
         return rows.slice(low, high - low)
 
     def counts(self, events: int) -> tuple[int, ...]:

@@ -32,7 +32,11 @@ class Places(NamedTuple):
 
     def counts(self, events: int) -> tuple[int, ...]:
         """How many people, auctions and bids are among the first ``events`` of a block."""
-        return tuple(int(np.searchsorted(turns, events)) for turns in self.turns)
+        return tuple(self.before(kind, events) for kind in range(len(self.turns)))
+
+    def before(self, kind: int, events: int) -> int:
+        """The same of one kind."""
+        return int(self.turns[kind].searchsorted(events))
 
 
 @functools.cache

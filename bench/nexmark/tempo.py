@@ -43,11 +43,15 @@ class Tempo:
 
     def due_us(self, events: float) -> float:
         """When event number ``events`` happens, also between two."""
+        if len(self.rates) == 1:
+            return events * _SECOND_US / self.rates[0]
         rounds, rest = divmod(events, float(self._events[-1]))
         return float(rounds * self._times[-1] + np.interp(rest, self._events, self._times))
 
     def events_until(self, time_us: float) -> float:
         """The reverse: how many events happen before a time."""
+        if len(self.rates) == 1:
+            return time_us * self.rates[0] / _SECOND_US
         rounds, rest = divmod(time_us, float(self._times[-1]))
         return float(rounds * self._events[-1] + np.interp(rest, self._times, self._events))
 

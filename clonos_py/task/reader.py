@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from clonos_py.causal.determinants import Determinant, SourceRead, Together
+from clonos_py.columns.views import Column, fixed
 from clonos_py.model.errors import DivergenceError, SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
@@ -24,6 +22,12 @@ def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
     """What is logged of reads that are one event."""
     logged = [SourceRead(read.partition, read.start, read.stop, read.checksum) for read in reads]
     return [Together(len(logged)), *logged] if len(logged) > 1 else [*logged]
+
+
+def _latest(times: Column) -> int:
+    """The highest of some times, MIN_TIME if all are null."""
+    times = times.drop_null() if times.null_count else times
+    return int(fixed(times).max()) if len(times) else MIN_TIME
 
 
 class Reader:
@@ -78,8 +82,8 @@ class Reader:
         return {p: (self._highest[p], p in self._idle) for p in self._own}
 
     def poll(self, now_us: int) -> list[Read] | None:
-        """The next reads, several if there are several partitions and they give little: it costs less together. An empty
-        list at the end, None if there is nothing before ``wake_us``."""
+        """The next reads, several if there are several partitions and they give little: it costs less together. None
+        if there is nothing before ``wake_us``, an empty list at the end."""
         reads: list[Read] = []
         rows = events = 0
         most = min(len(self._own), _READS_TOGETHER)
@@ -121,9 +125,8 @@ class Reader:
             self._highest[read.partition] = MAX_TIME
         for column, rows in zip(self._event_time.columns, read.rows, strict=True):
             if column is not None and rows is not None and rows.num_rows:
-                latest = pc.max(rows.column(column).cast(pa.int64())).as_py()
-                if latest is not None:
-                    self._highest[read.partition] = max(self._highest[read.partition], latest)
+                latest = _latest(rows.column(column))
+                self._highest[read.partition] = max(self._highest[read.partition], latest)
 
     def fall_idle(self, partition: int) -> None:
         self._idle.add(partition)
