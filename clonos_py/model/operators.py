@@ -268,6 +268,10 @@ class Read(NamedTuple):
     def event_count(self) -> int:
         return self.events if self.events >= 0 else self.row_count
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(rows.nbytes for rows in self.rows if rows is not None)
+
 
 class Wait(NamedTuple):
     """Nothing to read before processing time ``until`` (microseconds)."""

@@ -33,12 +33,15 @@ class Partitioning(Enum):
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """The source at the head of a vertex. ``schemas[port]`` is what it emits (after projection)."""
+    """The source at the head of a vertex. ``schemas[port]`` is what it emits (after projection).
+
+    ``merge_rows``: reads of several partitions are taken together until there are so many rows."""
 
     name: str
     factory: Callable[[], Source]
     schemas: tuple[pa.Schema, ...]
     event_time: EventTime
+    merge_rows: int = 0
 
 
 @dataclass(frozen=True)

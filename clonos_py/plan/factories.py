@@ -50,12 +50,13 @@ from clonos_py.plan.logical import (
 Factory = Callable[[], Operator]
 
 
-def source_plan(node: Node, read_rows: int | None) -> SourcePlan:
-    """The source of a vertex; ``read_rows``: how many rows a read may cover at most."""
+def source_plan(node: Node, read_rows: int | None, merge_rows: int) -> SourcePlan:
+    """The source of a vertex; ``read_rows``: how many rows a read may cover at most, ``merge_rows``: up to how many
+    reads are taken together."""
     work = node.work
     assert isinstance(work, ReadSource)
     factory = partial(work.definition.create, work.columns, read_rows=read_rows)
-    return SourcePlan(node.name, factory, node.schemas, work.event_time)
+    return SourcePlan(node.name, factory, node.schemas, work.event_time, merge_rows)
 
 
 def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:

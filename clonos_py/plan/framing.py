@@ -14,6 +14,8 @@ ROW_FUNCTION_ROWS = 1_024
 WAITING_FUNCTION_ROWS = 64
 MERGED_ROWS = 16_384
 """A vectorised operator's cost per call no longer counts beside so many rows."""
+MERGED_READ_ROWS = 4_096
+"""The same of what lies in larger batches, which would have to be copied."""
 
 
 def rows_into(chain: Chain, consumer: int) -> int | None:
@@ -32,10 +34,12 @@ def rows_per_frame(chain: Chain, consumer: int, most: int) -> tuple[int, int]:
     return (most, min(most, MERGED_ROWS)) if limit is None else (min(most, limit), 0)
 
 
-def rows_read(chain: Chain) -> int | None:
-    """The most rows that one read of the chain's source should cover."""
+def rows_per_read(chain: Chain) -> tuple[int | None, int]:
+    """The most rows that one read of the chain's source should cover, None if it does not matter, and how many those
+    that are taken together, 0 where they are not."""
     limits = [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == SOURCE]
-    return min((limit for limit in limits if limit is not None), default=None)
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    return limit, MERGED_READ_ROWS if limit is None else 0
 
 
 def _own_limit(node: Node) -> int | None:

@@ -14,7 +14,7 @@ from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan,
 from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import Chain, Chains, edge, most_telling
 from clonos_py.plan.factories import source_plan
-from clonos_py.plan.framing import rows_per_frame, rows_read
+from clonos_py.plan.framing import rows_per_frame, rows_per_read
 from clonos_py.plan.logical import FilterRows, LogicalGraph, ProjectColumns, ReadSource, Spread, Unite, WriteSink
 from clonos_py.plan.pickling import check_portable
 from clonos_py.plan.regeneration import obstacles
@@ -87,7 +87,7 @@ def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
 def _vertex(chain: Chain, name: str, settings: Settings) -> Vertex:
     source: SourcePlan | None = None
     if chain.source is not None:
-        source = source_plan(chain.source, rows_read(chain))
+        source = source_plan(chain.source, *rows_per_read(chain))
         check_portable(source.factory, chain.source.name, chain.source.where)
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None:

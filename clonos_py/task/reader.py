@@ -13,9 +13,9 @@ from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 
 _READS_TOGETHER = 8
-_ROWS_TOGETHER = 4_096
 _EVENTS_TOGETHER = 32_768
-"""Whoever has read so much, of which there may be fewer rows, reads no more at once."""
+_BYTES_TOGETHER = 4 << 20
+"""Few rows may be what is left of many events, and may be large; whoever has read so much reads no more at once."""
 
 
 def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
@@ -36,6 +36,7 @@ class Reader:
     def __init__(self, plan: SourcePlan, index: int, parallelism: int) -> None:
         self.name = plan.name
         self._event_time: EventTime = plan.event_time
+        self._merge_rows = plan.merge_rows
         self._source: Source = plan.factory()
         self._source.open(index, parallelism)
         self._own = [p for p in range(self._source.partitions()) if p % parallelism == index]
@@ -85,14 +86,15 @@ class Reader:
         """The next reads, several if there are several partitions and they give little: it costs less together. None
         if there is nothing before ``wake_us``, an empty list at the end."""
         reads: list[Read] = []
-        rows = events = 0
         most = min(len(self._own), _READS_TOGETHER)
-        while len(reads) < most and rows < _ROWS_TOGETHER and events < _EVENTS_TOGETHER:
+        rows, events, size = self._merge_rows, _EVENTS_TOGETHER, _BYTES_TOGETHER
+        while not reads or (len(reads) < most and rows > 0 and events > 0 and size > 0):
             match self._source.poll(now_us):
                 case Read() as read:
                     reads.append(read)
-                    rows += read.row_count
-                    events += read.event_count
+                    rows -= read.row_count
+                    events -= read.event_count
+                    size -= read.size_bytes if rows > 0 else 0
                 case Wait(until):
                     self.wake_us = until
                     return reads or None

@@ -98,7 +98,8 @@ class Topology:
         source = None
         if node.volume is not None:
             times = EventTime(("id",), out_of_order_us=0, idle_us=node.volume.idle_us)
-            source = SourcePlan(name, partial(Origin, number, node.volume, ledger), (TRAILED,), times)
+            merge_rows = node.volume.rows if node.volume.burst > 1 else 0
+            source = SourcePlan(name, partial(Origin, number, node.volume, ledger), (TRAILED,), times, merge_rows)
         operators = [
             OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), (TRAILED,))
             for letter, kind in zip(self.letters(number), node.steps, strict=True)

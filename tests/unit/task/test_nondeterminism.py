@@ -238,11 +238,13 @@ def reading(
     source: Source,
     event_time: EventTime = EventTime((None,)),  # noqa: B008 - frozen
     frame_rows: int = 1_000,
+    merge_rows: int = 0,
 ) -> PhysicalPlan:
     plan = three(source=source, frame_rows=frame_rows)
     up = plan.vertices[0]
     assert up.source is not None
-    return replace(plan, vertices=(replace(up, source=replace(up.source, event_time=event_time)), *plan.vertices[1:]))
+    made = replace(up.source, event_time=event_time, merge_rows=merge_rows)
+    return replace(plan, vertices=(replace(up, source=made), *plan.vertices[1:]))
 
 
 def test_reads_of_a_source_are_as_long_as_they_were() -> None:
@@ -254,20 +256,14 @@ def test_reads_of_a_source_are_as_long_as_they_were() -> None:
 
 
 def test_reads_whose_rows_were_one_batch_are_one_batch_again() -> None:
-    together = live(reading(Trickle(1, 4, 1, partitions=3), frame_rows=4), UP, Outside(), [(0, [])])
+    def plan(pause_us: int) -> PhysicalPlan:
+        return reading(Trickle(1, 4, 1, pause_us=pause_us, partitions=3), frame_rows=4, merge_rows=100)
+
+    together = live(plan(0), UP, Outside(), [(0, [])])
     assert together.determinants[:2] == [Together(3), SourceRead(0, 0, 1, 1)]
     apart: Script = [(0, []), (100, []), (200, []), (300, [])]
-    slowly = live(reading(Trickle(1, 4, 1, pause_us=50, partitions=3), frame_rows=4), UP, Outside(), apart)
-    assert slowly.sent != together.sent, "batches show in what is sent"
-    replayed = live(
-        reading(Trickle(1, 4, 1, pause_us=50, partitions=3), frame_rows=4), UP, Outside(), apart, together.log
-    )
-    assert replayed.sent == together.sent
-
-
-def test_large_reads_are_not_put_together() -> None:
-    first = live(reading(Trickle(1, 8_000, 1, total=8_002, partitions=3)), UP, Outside(), [(0, [])])
-    assert [d for d in first.determinants if isinstance(d, Together)] == [Together(2)]
+    assert live(plan(50), UP, Outside(), apart).sent != together.sent, "batches show in what is sent"
+    assert live(plan(50), UP, Outside(), apart, together.log).sent == together.sent
 
 
 def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:

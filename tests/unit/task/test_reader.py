@@ -1,5 +1,8 @@
+"""What a task reads, how much of it at once, and where it goes on."""
+
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import pyarrow as pa
@@ -7,10 +10,63 @@ import pytest
 
 from clonos_py.connectors.memory import MemorySource
 from clonos_py.model.errors import SourceError
-from clonos_py.model.operators import EventTime
+from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
 from clonos_py.task.reader import Reader
+
+SCHEMA = pa.schema([("text", pa.string())])
+READS = 6
+
+
+class Texts(Source):
+    """Three partitions that give one text at a time, which stands for so many events."""
+
+    def __init__(self, size: int, events: int) -> None:
+        self._size, self._events, self._given = size, events, 0
+
+    def partitions(self) -> int:
+        return 3
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._given = 0
+
+    def poll(self, now: int) -> Read | Wait | End:
+        if self._given == READS:
+            return End()
+        self._given += 1
+        return self.reread(self._given % 3, self._given // 3, self._given // 3 + 1)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        rows = pa.record_batch([["x" * self._size]], schema=SCHEMA)
+        return Read(partition, start, stop, (rows,), events=self._events)
+
+
+def sizes(size: int = 1, events: int = 1, merge_rows: int = 100, parallelism: int = 1) -> list[int]:
+    """How many reads each poll gives, until the end."""
+    plan = SourcePlan("texts", lambda: Texts(size, events), (SCHEMA,), EventTime((None,)), merge_rows)
+    reader = Reader(plan, 0, parallelism)
+    reader.restore([], None)
+    found = []
+    while reads := reader.poll(0):
+        found.append(len(reads))
+    assert reads == []
+    return found
+
+
+def test_every_partition_has_its_turn_in_one_poll() -> None:
+    assert sizes() == [3, 3]
+    assert sizes(parallelism=3) == [1] * READS
+
+
+@pytest.mark.parametrize("most", [{"merge_rows": 2}, {"events": 20_000}, {"size": 3 << 20}])
+def test_what_is_enough_is_not_more(most: dict[str, int]) -> None:
+    assert sizes(**most) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("alone", [{"merge_rows": 0}, {"merge_rows": 1}, {"events": 40_000}, {"size": 5 << 20}])
+def test_what_is_enough_alone_is_read_alone(alone: dict[str, int]) -> None:
+    assert sizes(**alone) == [1] * READS
 
 
 def reader(partitions: int) -> Reader:
