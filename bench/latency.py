@@ -54,7 +54,13 @@ command = click.Command(
     callback=run,
     params=[
         click.Argument(["queries"], nargs=-1),
-        click.Option(["--seconds"], type=float, default=40.0, show_default=True, help="How long to measure each."),
+        click.Option(
+            ["--seconds"],
+            type=click.FloatRange(min=5.0),
+            default=40.0,
+            show_default=True,
+            help="How long to measure each.",
+        ),
         *setting_options("parallelism", "runtime", "sharing_depth", "guarantee", "checkpoint_interval", "linger"),
     ],
     help=f"Latency of QUERIES at half of what they process unpaced; without any: {', '.join(_ALL)}.",
