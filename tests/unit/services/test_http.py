@@ -37,6 +37,7 @@ class Counting(BaseHTTPRequestHandler):
         if self.path == "/large":
             self.send_response(200)
             self.send_header("Content-Length", str(5 << 20))
+            self.send_header("Connection", "close")  # or the client might ask again on what is being closed
             self.end_headers()
             with contextlib.suppress(ConnectionError):  # its client has enough
                 self.wfile.write(bytes(5 << 20))
