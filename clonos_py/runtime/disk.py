@@ -51,7 +51,7 @@ class Snapshots:
 def work(wish: DiskWork, snapshots: Snapshots, shelf: FrameShelf) -> Iterator[LinkEvent]:
     """Carries out what a process of a world wishes, and says what came of it."""
     match wish:
-        case Load(restore):
+        case Load(restore, _):
             yield snapshots.load(restore)
         case Persist():
             yield snapshots.persist(wish)

@@ -91,11 +91,13 @@ class Progress(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class TakeState:
-    """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism."""
+    """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism. ``ahead``:
+    the process stands by, nobody waits for it."""
 
     checkpoint: int
     operators: Mapping[str, Sequence[OperatorState]]
     progress: Progress | None
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,9 +254,10 @@ class Hand:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read this state from storage."""
+    """Read this state from storage. ``ahead``: the process stands by, nobody waits for it."""
 
     restore: Restore
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class LinkMachine:
 
     def _on_prepare(self, message: control.Prepare) -> None:
         if self.state is TaskState.STANDBY:
-            self._restoring.ask(message.restore)
+            self._restoring.ask(message.restore, ahead=True)
 
     def _on_promote(self, message: control.Promote) -> None:
         if self.state is not TaskState.STANDBY:
@@ -130,9 +130,10 @@ class LinkMachine:
         if self.state not in BEFORE_BEGIN or not self._restoring.loaded(restore):
             return
         progress = msgspec.msgpack.decode(restore.progress, type=Progress) if restore.progress is not None else None
-        self._out.append(io.Hand(task.TakeState(restore.checkpoint, event.operators, progress)))
+        ahead = self.state is TaskState.STANDBY
+        self._out.append(io.Hand(task.TakeState(restore.checkpoint, event.operators, progress, ahead)))
         self._restore_channels(progress)
-        if self.state is TaskState.STANDBY:
+        if ahead:
             self._out.append(io.Tell(control.Prepared(self.process, restore.checkpoint)))
         else:
             self._start()

@@ -14,10 +14,11 @@ class Restoring:
         self._loaded = 0
         self.wanted: Restore | None = None
 
-    def ask(self, restore: Restore) -> None:
-        """Asks for state, unless just this is on its way already: loading it twice would undo what came after."""
+    def ask(self, restore: Restore, ahead: bool = False) -> None:
+        """Asks for state, unless just this is on its way already: loading it twice would undo what came after.
+        ``ahead``: nobody waits for it."""
         if self.wanted is None or self.wanted.checkpoint != restore.checkpoint:
-            self._out.append(io.Load(restore))
+            self._out.append(io.Load(restore, ahead))
         self.wanted = restore
 
     def start_from(self, restore: Restore) -> bool:

@@ -25,6 +25,7 @@ from clonos_py.model.messages import Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.ray.background import Background
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
 from clonos_py.runtime.ray.spill_loop import SpillLoop
@@ -103,7 +104,7 @@ class LivePorts:
 
 
 class Process:
-    """Assembles the four threads. ``deliver`` and ``wait`` may be called by any thread."""
+    """Assembles the threads. ``deliver`` and ``wait`` may be called by any thread."""
 
     def __init__(
         self,
@@ -131,10 +132,18 @@ class Process:
         doors = Doors(tell, self._hand, self._store, self._spill_frames, self._shut_down)
         self._link = LinkLoop(link, channels, doors, Counters())
         self._callers = Callers(_http_client)
+        self._background = Background(f"background of {task}")
         self._task = TaskLoop(
-            self._machine, self._link.put_step, self._raised, self._close_services, self._callers.start
+            self._machine,
+            self._link.put_step,
+            self._raised,
+            self._close_services,
+            self._callers.start,
+            self._background,
         )
-        self._storage = StorageLoop(deployment.open_store(), self._machine.sinks, self._link.put, self._raised)
+        self._storage = StorageLoop(
+            deployment.open_store(), self._machine.sinks, self._link.put, self._raised, self._background
+        )
         self._spill = SpillLoop(FileShelf(self._spilled), self._link.put, self._raised)
         loops: list[tuple[str, Callable[[], None]]] = [
             ("link", self._link.run),
@@ -177,6 +186,7 @@ class Process:
     def _join(self) -> None:
         for thread in self._threads:
             thread.join(_JOIN_S_MAX)
+        self._background.stop()
 
     def _hand(self, item: Any) -> None:
         self._task.put(item)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.operators import Sink
 from clonos_py.runtime import outputs
 from clonos_py.runtime.disk import Snapshots
+from clonos_py.runtime.ray.background import Background
 from clonos_py.runtime.ray.request_loop import RequestLoop
 from clonos_py.task.instructions import LinkEvent, Load, Persist, Persisted, SinkWork
 
@@ -23,15 +25,18 @@ class StorageLoop(RequestLoop[Request]):
         sinks: Mapping[str, Sink],
         answer: Callable[[LinkEvent], None],
         fail: Callable[[BaseException], None],
+        background: Background,
     ) -> None:
-        """``sinks`` are those of the task."""
+        """``sinks`` are those of the task; ``background`` loads what nobody waits for."""
         super().__init__(answer, fail)
+        self._background = background
         self._snapshots, self._sinks = Snapshots(store), sinks
 
     def _serve(self, request: Request) -> Iterable[LinkEvent]:
         match request:
-            case Load(restore):
-                yield self._snapshots.load(restore)
+            case Load(restore, ahead):
+                load = partial(self._snapshots.load, restore)
+                yield self._background.do(load) if ahead else load()
             case Persist():
                 yield self._persist(request)
             case _:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from clonos_py.model.calls import Call
-from clonos_py.task.events import FromTask, ToTask
+from clonos_py.runtime.ray.background import Background
+from clonos_py.task.events import FromTask, TakeState, ToTask
 from clonos_py.task.machine import TaskMachine
 
 _WAIT_S_MAX = 1.0
@@ -23,12 +25,13 @@ class TaskLoop:
         fail: Callable[[BaseException], None],
         close_services: Callable[[], None],
         call: Callable[[Call, Callable[[ToTask], None]], None],
+        background: Background,
     ) -> None:
         """``produce`` takes what each step gave and may wait; ``fail`` takes what ended the task; ``call`` starts one
-        whose answer is to be ``put``. Services are closed where they were opened, in this thread: some clients insist
-        on it."""
+        whose answer is to be ``put``; ``background`` takes in state that nobody waits for. Services are closed where
+        they were opened, in this thread: some clients insist on it."""
         self._machine, self._produce, self._fail, self._close_services = machine, produce, fail, close_services
-        self._call = call
+        self._call, self._background = call, background
         self._inbox: SimpleQueue[ToTask | None] = SimpleQueue()
         self._abandoned = False
 
@@ -61,11 +64,18 @@ class TaskLoop:
         try:
             item = self._inbox.get(block=wait_s != 0, timeout=wait_s)
             while item is not None:
-                self._machine.offer(item)
+                self._offer(item)
                 item = self._inbox.get_nowait()
         except Empty:
             return True
         return False
+
+    def _offer(self, item: ToTask) -> None:
+        offer = partial(self._machine.offer, item)
+        if isinstance(item, TakeState) and item.ahead:
+            self._background.do(offer)
+        else:
+            offer()
 
     def _step(self) -> float | None:
         """One event. How long to wait before the next: 0 not at all, None until something comes."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.columns.keys import hash_rows
@@ -16,6 +17,7 @@ from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators.history import History
+from clonos_py.runtime.ray.background import Background
 from clonos_py.runtime.ray.storage_loop import StorageLoop
 from clonos_py.task.instructions import Load, Loaded, LoadFailed, Persist
 
@@ -42,7 +44,7 @@ def values(event: object) -> list[Any]:
 def loop(folder: Path) -> tuple[StorageLoop, list[object]]:
     answers: list[object] = []
     store = CheckpointStore(str(folder), "job")
-    return StorageLoop(store, {}, answers.append, lambda problem: None), answers
+    return StorageLoop(store, {}, answers.append, lambda problem: None, Background("loads")), answers
 
 
 def load(standby: StorageLoop, *restores: Restore) -> None:
@@ -106,6 +108,24 @@ def count_reads(standby: StorageLoop) -> list[int]:
 
     folder.read_ranges = counting  # type: ignore[method-assign]
     return sizes
+
+
+def test_what_nobody_waits_for_is_loaded_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CheckpointStore(str(tmp_path), "job")
+    standby, answers = loop(tmp_path)
+    given: list[object] = []
+    original = Background.do
+
+    def do(self: Background, work: Any) -> Any:
+        given.append(work)
+        return original(self, work)
+
+    monkeypatch.setattr(Background, "do", do)
+    first, second = restore(store, 1, chunk(1)), restore(store, 2, chunk(2))
+    standby.put(Load(first, ahead=True))
+    load(standby, second)
+    assert [values(answer) for answer in answers] == [[1], [2]]
+    assert len(given) == 1
 
 
 def test_a_task_lets_go_of_what_it_once_loaded(tmp_path: Path) -> None:

@@ -77,6 +77,24 @@ def test_a_standby_that_is_prepared_does_not_load_again() -> None:
     assert link.state is TaskState.CONNECTING
 
 
+def test_nobody_waits_for_state_before_the_promotion_and_everybody_after() -> None:
+    link = standby()
+    (ahead,) = of(link.handle(control.Prepare(Restore(3))), io.Load)
+    (taken,) = handed(link.handle(io.Loaded(ahead.restore, {})))
+    assert (ahead.ahead, taken.ahead) == (True, True)
+    (wanted,) = of(link.handle(promote(restore=Restore(4))), io.Load)
+    (taken,) = handed(link.handle(io.Loaded(wanted.restore, {})))
+    assert (wanted.ahead, taken.ahead) == (False, False)
+
+
+def test_state_that_comes_after_the_promotion_is_waited_for_though_it_was_asked_for_before() -> None:
+    link = standby()
+    link.handle(control.Prepare(Restore(3)))
+    assert of(link.handle(promote(restore=Restore(3))), io.Load) == []
+    (taken,) = handed(link.handle(io.Loaded(Restore(3), {})))
+    assert not taken.ahead
+
+
 def test_state_that_is_not_wanted_any_more_is_dropped() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(3)))

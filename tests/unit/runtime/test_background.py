@@ -1,0 +1,87 @@
+"""Work at a lower priority: its results, its errors, its order, and whom it lets go first."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from unittest.mock import Mock
+
+import pytest
+
+from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime.ray.background import NICENESS, Background
+from clonos_py.runtime.ray.task_loop import TaskLoop
+from clonos_py.task.events import MayProduce, Outcome, TakeState
+
+
+@pytest.fixture
+def background() -> Iterator[Background]:
+    made = Background("tested")
+    yield made
+    made.stop()
+
+
+def niceness() -> int:
+    """Of the thread that asks."""
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
+def test_only_its_own_thread_lets_others_go_first(background: Background) -> None:
+    before = niceness()
+    assert background.do(niceness) == min(before + NICENESS, 19)
+    assert niceness() == before
+
+
+def test_where_priorities_are_forbidden_the_work_is_done_all_the_same(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(which: int, who: int, priority: int) -> None:
+        raise PermissionError("not in here")
+
+    monkeypatch.setattr(os, "setpriority", forbidden)
+    assert background.do(lambda: 3) == 3
+
+
+def test_an_error_is_raised_where_the_result_is_waited_for_and_ends_nothing(background: Background) -> None:
+    with pytest.raises(ZeroDivisionError):
+        background.do(lambda: 1 // 0)
+    assert background.do(lambda: 4) == 4
+
+
+def test_one_thread_does_the_work_of_all(background: Background) -> None:
+    found: set[int] = set()
+    askers = [threading.Thread(target=lambda: found.add(background.do(threading.get_ident))) for _ in range(8)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(found) == 1
+    assert threading.get_ident() not in found
+
+
+def test_a_task_takes_in_in_the_background_only_the_state_that_nobody_waits_for(background: Background) -> None:
+    machine = Mock()
+    own: list[bool] = []
+    machine.offer.side_effect = lambda item: own.append(threading.current_thread().name == "the task")
+    machine.step.return_value = Outcome([], MAX_TIME, [])
+    problems: list[BaseException] = []
+    task = TaskLoop(machine, Mock(), problems.append, Mock(), Mock(), background)
+    task.put(TakeState(1, {}, None, ahead=True))
+    task.put(TakeState(2, {}, None))
+    task.put(MayProduce(True))
+    task.stop()
+    asker = threading.Thread(target=task.run, name="the task")
+    asker.start()
+    asker.join()
+    assert problems == []
+    assert own == [False, True, True]
+
+
+def test_it_has_no_thread_before_there_is_work() -> None:
+    before = threading.active_count()
+    idle = Background("idle")
+    idle.stop()
+    assert threading.active_count() == before
