@@ -11,20 +11,38 @@ import sys
 
 import click
 
-from clonos_py.bench import determinants, digests, latency, memory, overhead, recovery, sinks, soak, speed, state
+from clonos_py.bench import (
+    determinants,
+    digests,
+    generation,
+    latency,
+    memory,
+    overhead,
+    recovery,
+    sinks,
+    soak,
+    speed,
+    state,
+)
 from clonos_py.bench.peers import command as peers
 from clonos_py.cli.endings import ended
 
-_SCRIPTS = (speed.command, latency.command, overhead.command, determinants.command, recovery.command, sinks.command)
-
-
+_SCRIPTS = (
+    generation.command,
+    speed.command,
+    latency.command,
+    overhead.command,
+    determinants.command,
+    recovery.command,
+    sinks.command,
+)
 _BY_NAME = (digests.command, memory.command, peers.command, soak.command, state.command)
 
 
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, *_BY_NAME))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
-    """Throughput, latency, overhead, determinants and recovery of the Nexmark queries, and the latency of sinks."""
+    """Throughput, latency, overhead, determinants and recovery of the Nexmark queries, the generator, and sinks."""
     if ctx.invoked_subcommand is None:
         for script in _SCRIPTS:
             click.echo(f"{script.name}: {script.help}")

@@ -8,6 +8,8 @@ import click
 import pytest
 
 from clonos_py.bench.__main__ import bench
+from clonos_py.bench.generation import made
+from clonos_py.bench.nexmark.generator import Generator
 from clonos_py.cli.counts import Count
 from clonos_py.cli.endings import ended
 from clonos_py.cli.main import invoke
@@ -69,3 +71,18 @@ def test_scripts_tell_what_is_wrong_in_one_line_too(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert said in line
+
+
+def test_each_model_of_the_generator_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(bench, ["generation", "--events", "120k", "--turns", "1"], "python -m clonos_py.bench") == 0
+    *_, official, _, _, _ = capsys.readouterr().out.splitlines()
+    name, median, slowest, fastest, size = official.split()
+    assert name == "official"
+    assert 0 < float(slowest) == float(median) == float(fastest)
+    assert int(size) > 100
+
+
+def test_only_the_events_asked_for_are_counted() -> None:
+    generator = Generator()
+    assert made(generator, 7, 60_000).events == 60_000
+    assert made(generator, 60_007, 1).events == 1
