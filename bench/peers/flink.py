@@ -9,6 +9,7 @@ write everything.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -31,6 +32,8 @@ from clonos_py.model.errors import SettingError
 LATE = "'0.001' SECOND"
 """A watermark says that nothing as early as itself will come: events of one millisecond stay together."""
 _JOB = Path(__file__).parent / "flink_job.py"
+_WORKERS = "_python_worker_execution_mode"
+"""Left alone, PyFlink may call Python functions in the process that has submitted the job, which ends at once."""
 _POLL_S = 0.5
 _COUNTER = re.compile(r"Source__(\w+?)(?:\[\d+\]|_\d+_)?\.numRecords(?:In|Out)")
 _ENDED = ("FINISHED", "CANCELED", "FAILED")
@@ -137,7 +140,8 @@ class Flink:
         path = folder / "order.json"
         path.write_text(json.dumps(order))
         command = [str(self.environment.python), str(_JOB), str(path)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        environment = {**os.environ, _WORKERS: "process"}
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if ended.returncode:
             said = [line for line in ended.stderr.splitlines() if "Exception" in line or "Error" in line]
             at = ended.stdout.split()[-1:]

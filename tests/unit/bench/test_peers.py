@@ -22,7 +22,8 @@ from clonos_py.bench.peers.command import about, command
 from clonos_py.bench.peers.dataflows import merged
 from clonos_py.bench.peers.datasets import CYCLE_ROWS, Dataset
 from clonos_py.bench.peers.engines import Terms
-from clonos_py.bench.peers.flink import cluster_settings, counted_kind, table_settings
+from clonos_py.bench.peers.environment import Environment
+from clonos_py.bench.peers.flink import Flink, cluster_settings, counted_kind, table_settings
 from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, schedule
 from clonos_py.bench.peers.rates import Comparison, Rate, geometric_mean, median, steady
 from clonos_py.bench.peers.verifying import flink_rows, verdict
@@ -224,6 +225,16 @@ def test_results_of_flink_are_compared_with_the_oracle(dataset: Dataset, tmp_pat
     found = flink_rows(tmp_path / "q8.parquet")
     assert verdict("q8", found, dataset) == (f"q8: {len(rows)} rows, as the oracle has them", True)
     assert verdict("q8", found[1:], dataset).same is False
+
+
+def test_python_functions_are_not_called_in_the_process_that_submits_the_job(dataset: Dataset, tmp_path: Path) -> None:
+    """A stand-in for the interpreter tells in which mode PyFlink would be."""
+    environment = Environment(tmp_path, ())
+    environment.python.parent.mkdir()
+    environment.python.write_text(f"#!/bin/sh\necho $_python_worker_execution_mode > {tmp_path}/mode\n")
+    environment.python.chmod(0o700)
+    Flink(environment, python_functions=True).collect(("q1",), dataset, "'0.001' SECOND", 2, tmp_path)
+    assert (tmp_path / "mode").read_text() == "process\n"
 
 
 def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
