@@ -35,13 +35,13 @@ class Made(NamedTuple):
 
 
 def made(generator: Generator, start: int, events: int) -> Made:
-    """Makes events ``start`` and following, each kind a column at a time."""
+    """Makes ``events`` events from the one numbered ``start``. They are counted, not assumed."""
     column_bytes = count = 0
     began = time.thread_time()
     for block in generator.events(start, start + events):
-        for rows in block:
-            count += rows.num_rows
-            column_bytes += rows.get_total_buffer_size()
+        for batch in block:
+            count += batch.num_rows
+            column_bytes += batch.get_total_buffer_size()
     return Made(count, time.thread_time() - began, column_bytes)
 
 

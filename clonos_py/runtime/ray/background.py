@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 class Background:
     """A thread that lets others go first, where the system knows priorities of threads (Linux). It starts with the
-    first work. ``do`` and ``stop`` may be called by any thread."""
+    first work. ``do`` and ``stop`` may be called by any thread. An executor's thread would keep the process from ending
+    while storage does not answer; this one is a daemon, as the process's others are."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -71,11 +71,10 @@ class TaskLoop:
         return False
 
     def _offer(self, item: ToTask) -> None:
-        offer = partial(self._machine.offer, item)
         if isinstance(item, TakeState) and item.ahead:
-            self._background.do(offer)
+            self._background.do(partial(self._machine.offer, item))
         else:
-            offer()
+            self._machine.offer(item)
 
     def _step(self) -> float | None:
         """One event. How long to wait before the next: 0 not at all, None until something comes."""
