@@ -35,8 +35,8 @@ _JOB = Path(__file__).parent / "flink_job.py"
 _WORKERS = "_python_worker_execution_mode"
 """Left alone, PyFlink may call Python functions in the process that has submitted the job, which ends at once."""
 _POLL_S = 0.5
-_COUNTER = re.compile(r"Source__(\w+?)(?:\[\d+\]|_\d+_)?\.numRecords(?:In|Out)")
 _ENDED = ("FINISHED", "CANCELED", "FAILED")
+_COUNTER = re.compile(r"Source__(\w+?)(?:\[\d+\]|_\d+_)?\.numRecords(?:In|Out)")
 
 
 def table_settings(dataset: Dataset, parallelism: int) -> dict[str, str]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +29,7 @@ from clonos_py.bench.peers.datasets import CYCLE_ROWS, Dataset
 from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.flink import Flink, cluster_settings, counted_kind, table_settings
+from clonos_py.bench.peers.flink_cluster import Cluster
 from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, schedule
 from clonos_py.bench.peers.rates import Comparison, Rate, geometric_mean, median, steady
 from clonos_py.bench.peers.verifying import flink_rows, verdict
@@ -31,6 +37,46 @@ from clonos_py.connectors import MemorySink
 from clonos_py.model.errors import SettingError
 
 SECOND_US = 1_000_000
+
+
+@contextmanager
+def flink_that_answers(status: int, said: list[str]) -> Iterator[Cluster]:
+    """A server in Flink's place."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PATCH(self) -> None:
+            said.append(f"{self.command} {self.path}")
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b'{"errors": ["because"]}' if status != 202 else b"{}")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    with HTTPServer(("localhost", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield Cluster(server.server_address[1], Path())
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("status", [202, 409])
+def test_a_flink_job_that_ended_by_itself_need_not_be_cancelled(status: int) -> None:
+    """Between the question for its state and the order to cancel it, or as the state that Flink tells is old."""
+    said: list[str] = []
+    with flink_that_answers(status, said) as running:
+        running.cancel("abc")
+    assert said == ["PATCH /jobs/abc?mode=cancel"]
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_flink_says_why_it_does_not_cancel(status: int) -> None:
+    refused = pytest.raises(SettingError, match=f"did not cancel job abc: status {status}, .*because")
+    with flink_that_answers(status, []) as running, refused:
+        running.cancel("abc")
 
 
 def _samples(*events: int, begin_s: int = 100) -> list[Sample]:
