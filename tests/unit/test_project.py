@@ -9,6 +9,7 @@ import importlib
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -114,14 +115,46 @@ def test_seeded_randomness_is_allowed_everywhere(project: Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_the_wheel_holds_the_linked_folders_inside_the_package_only(tmp_path: Path) -> None:
-    build = f"from hatchling.build import build_wheel; print(build_wheel({str(tmp_path)!r}))"
-    result = run(sys.executable, "-c", build, cwd=ROOT)
+def built(what: str, source: Path, out: Path) -> Path:
+    """The wheel or the sdist of a source tree, as the build backend makes it."""
+    build = f"from hatchling.build import build_{what}; print(build_{what}({str(out)!r}))"
+    result = run(sys.executable, "-c", build, cwd=source)
     assert result.returncode == 0, result.stderr
-    with zipfile.ZipFile(tmp_path / result.stdout.strip().splitlines()[-1]) as wheel:
-        names = wheel.namelist()
+    return out / result.stdout.strip().splitlines()[-1]
+
+
+def held(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_holds_the_linked_folders_inside_the_package_only(tmp_path: Path) -> None:
+    names = held(built("wheel", ROOT, tmp_path))
     assert "clonos_py/spark/nexmark/q22.sql" in names
     tops = {name.split("/")[0] for name in names}
-    assert {f"clonos_py/{folder}/__init__.py" for folder in TOP_FOLDERS} <= set(names)
+    assert {f"clonos_py/{folder}/__init__.py" for folder in TOP_FOLDERS} <= names
     assert len(tops) == 2
     assert {top.split("-")[0] for top in tops} == {"clonos_py"}
+
+
+def test_a_wheel_made_from_the_sdist_is_the_same_and_runs(tmp_path: Path) -> None:
+    """``uv build`` makes it so. An archive has no links: what they point to must lie in the package."""
+    with tarfile.open(built("sdist", ROOT, tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert {path.name for path in source.iterdir()} == {
+        *("clonos_py", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore")
+    }
+    wheel = built("wheel", source, tmp_path)
+    assert held(wheel) == held(built("wheel", ROOT, tmp_path / "direct"))
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    code = (
+        "import clonos_py.bench.nexmark.queries as found; print(found.__file__); from clonos_py.cli.main import main; "
+    )
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(installed)!r}); {code} main()"]
+    result = run(*command, "nexmark", "--help", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(str(installed))
+    assert "Usage" in result.stdout
