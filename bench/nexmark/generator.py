@@ -5,7 +5,13 @@ of the official generator: three of four auctions are by the hot seller (the fir
 the bids are for the hot auction (the first of the last hundred) and three of four by the hot bidder (the second of the
 last hundred people); the rest goes to one of the last 100 auctions or 1000 people, or to one of the next ten that are
 not there yet. Prices are 10 ** (6 u) * 100 for uniform u. Event n happens n / event_rate seconds after the base time.
-Another ``Model`` has other numbers.
+Another ``Model`` has other numbers. As there, bidders are numbered from 2,000, though people are from 1,000: no query
+joins the two.
+
+What differs on purpose: the official event ids begin at 2, so that person 1000 and auction 1000, the hot ones at first,
+are referred to and never made; here they are, since blocks begin with whole cycles. Names of items and descriptions may
+begin or end with a blank, which the official generator cuts off: pieces of a pool are not looked at. Times are in
+microseconds, the official ones in milliseconds. And the random numbers are others, drawn by block instead of by event.
 
 Events are made in blocks of 50,000, column by column, without a Python step per event; a part of a block is a slice.
 """
@@ -32,6 +38,8 @@ BLOCK_EVENTS = OFFICIAL.block_events
 BASE_TIME_US = 1_700_000_000_000_000
 """The time of event 0: a full 10 seconds, on which windows begin."""
 FIRST_ID = 1_000
+FIRST_BIDDER = 2 * FIRST_ID
+"""The official generator adds the first id twice."""
 FIRST_CATEGORY = 10
 
 _LEAD = 10
@@ -121,7 +129,7 @@ class Generator:
         email = strings.email_addresses(random[3])
         card = strings.credit_cards((random[4], random[5], random[6], random[7]))
         size = 8 + strings.text_lengths(name, email, card, city, state)
-        extra = strings.letters(key(10), strings.fill_up(random[8], self.model.person_bytes - size))
+        extra = strings.filling(key(10), strings.fill_up(random[8], self.model.person_bytes - size))
         ids = np.arange(block * people, (block + 1) * people) + FIRST_ID
         return _batch(PERSON, ids, name, email, card, city, state, self._times(block, self._places.person), extra)
 
@@ -138,7 +146,7 @@ class Generator:
         times = self._times(block, places.auction)
         expires = times + 1 + below(random[5], 2 * self._open_us(block, times))
         size = 8 + strings.text_lengths(item, description) + 5 * 8
-        extra = strings.letters(key(12), strings.fill_up(random[7], model.auction_bytes - size))
+        extra = strings.filling(key(12), strings.fill_up(random[7], model.auction_bytes - size))
         ids = np.arange(block * auctions, (block + 1) * auctions) + FIRST_ID
         reserve, category = initial_bid + _prices(random[4]), below(random[6], 5) + FIRST_CATEGORY
         return _batch(AUCTION, ids, item, description, initial_bid, reserve, times, expires, seller, category, extra)
@@ -152,9 +160,9 @@ class Generator:
         any_person = _active_person(places.bid_person + first_person, random[1], model.active_people)
         bidder = np.where(_hot(random[1], model.cold_bidder), places.bid_hot_person + first_person, any_person)
         channel, url = strings.channels_and_urls(random[3])
-        extra = strings.letters(key(10), strings.lengths_about(random[4], model.bid_bytes - 4 * 8))
+        extra = strings.filling(key(10), strings.lengths_about(random[4], model.bid_bytes - 4 * 8))
         times = self._times(block, places.bid)
-        return _batch(BID, auction + FIRST_ID, bidder + FIRST_ID, _prices(random[2]), channel, url, times, extra)
+        return _batch(BID, auction + FIRST_ID, bidder + FIRST_BIDDER, _prices(random[2]), channel, url, times, extra)
 
     def _key(self, block: int, kind: int, field: int) -> int:
         return splitmix64(splitmix64(splitmix64(self.seed) + block) + kind * 64 + field)

@@ -35,6 +35,12 @@ def letters(key: int, lengths: npt.NDArray[np.int32]) -> Strings:
     return _window(_letter_pool(), key, lengths)
 
 
+def filling(key: int, lengths: npt.NDArray[np.int32]) -> Strings:
+    """Texts of these lengths for ``extra``. The official generator draws six characters from one signed number: half of
+    the sixes count up from ``a`` to ``z``, half down from ``a`` to ``H``."""
+    return _window(_filling_pool(), key, lengths)
+
+
 def prose(key: int, lengths: npt.NDArray[np.int32]) -> Strings:
     """Texts of these lengths, of small letters with a blank now and then."""
     return _window(_prose_pool(), key, lengths)
@@ -46,7 +52,8 @@ def pick(dictionary: Strings, random: Uint32s) -> Strings:
 
 
 def email_addresses(random: Uint32s) -> Strings:
-    """``name@domain.com`` with names of 3 to 6 letters and domains of 3 or 4; one of 16,384."""
+    """``name@domain.com`` with names of up to 6 letters and domains of up to 4, now and then with a blank within; one
+    of 16,384."""
     return pick(_email_addresses(), random)
 
 
@@ -116,6 +123,15 @@ def _letter_pool() -> pa.Buffer:
 
 
 @functools.cache
+def _filling_pool() -> pa.Buffer:
+    text = np.frombuffer(_letter_pool().to_pybytes(), dtype=np.uint8).copy()
+    sixes = words(splitmix64(8), len(text) // 6 + 1)
+    down = np.repeat((sixes & np.uint32(1)).astype(np.bool_), 6)[: len(text)]
+    np.subtract(2 * ord("a"), text, out=text, where=down)
+    return _buffer(text)
+
+
+@functools.cache
 def _prose_pool() -> pa.Buffer:
     text = np.frombuffer(_letter_pool().slice(0, _PROSE_BYTES).to_pybytes(), dtype=np.uint8).copy()
     text[below(words(splitmix64(2), _PROSE_BYTES), 13) == 0] = ord(" ")
@@ -130,7 +146,7 @@ def _four_digits() -> npt.NDArray[np.uint8]:
 
 @functools.cache
 def _email_addresses() -> Strings:
-    names, domains = _short_texts(6, 1 << 14, 3, 7), _short_texts(7, 1 << 14, 3, 5)
+    names, domains = _short_texts(6, 1 << 14, 3, 7, " "), _short_texts(7, 1 << 14, 3, 5, " ")
     return pa.array([f"{name}@{domain}.com" for name, domain in zip(names, domains, strict=True)])
 
 
@@ -142,21 +158,32 @@ def _channel_names() -> Strings:
 @functools.cache
 def _channel_urls() -> Strings:
     total = len(_HOT_CHANNELS) + _CHANNELS
-    paths = zip(*(_short_texts(key, total, 3, 5) for key in (3, 4, 5)), strict=True)
+    paths = zip(*(_short_texts(key, total, 3, 5, "_") for key in (3, 4, 5)), strict=True)
     numbers = range(-len(_HOT_CHANNELS), _CHANNELS)
     return pa.array([_channel_url("/".join(path), number) for path, number in zip(paths, numbers, strict=True)])
 
 
 def _channel_url(path: str, number: int) -> str:
     """Nine in ten pages of a channel name it; those of the hot ones (below 0) do not."""
-    random = splitmix64(number + 1000)
-    suffix = f"&channel_id={random >> 33}" if number >= 0 and random % 10 else ""
-    return f"https://www.nexmark.com/{path}/item.htm?query=1{suffix}"
+    named = number >= 0 and splitmix64(number + 1000) % 10
+    return f"https://www.nexmark.com/{path}/item.htm?query=1{f'&channel_id={_channel_id(number)}' if named else ''}"
 
 
-def _short_texts(key: int, count: int, low: int, high: int) -> list[str]:
-    texts = letters(splitmix64(key), lengths_between(words(splitmix64(key + 100), count), low, high))
-    return [str(text) for text in texts]
+def _channel_id(number: int) -> int:
+    """Java's ``Math.abs(Integer.reverse(number))``, which is negative for 1."""
+    reverse = int(f"{number:032b}"[::-1], 2)
+    return reverse if reverse < 1 << 31 else -(1 << 31) if reverse == 1 << 31 else (1 << 32) - reverse
+
+
+def _short_texts(key: int, count: int, low: int, high: int, special: str) -> list[str]:
+    """Letters, with ``special`` in the place of one of 13; blanks at the ends are cut off."""
+    lengths = lengths_between(words(splitmix64(key + 100), count), low, high)
+    total = int(lengths.sum())
+    marks = (below(words(splitmix64(key + 200), total), 13) == 0).tolist()
+    plain = "".join(map(str, letters(splitmix64(key), lengths)))
+    text = "".join(special if marked else letter for letter, marked in zip(plain, marks, strict=True))
+    ends = np.cumsum(lengths).tolist()
+    return [text[end - length : end].strip() for end, length in zip(ends, lengths.tolist(), strict=True)]
 
 
 def _buffer(values: npt.NDArray[Any]) -> pa.Buffer:

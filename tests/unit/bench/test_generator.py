@@ -94,13 +94,13 @@ def test_bids_are_for_recent_auctions_by_recent_people() -> None:
         block = GENERATOR.block(number)
         cycle = number * 1_000 + np.arange(46_000) // 46
         above_auction = _ints(block.bid, "auction") - (1_000 + cycle * 3 + 2)
-        above_bidder = _ints(block.bid, "bidder") - (1_000 + cycle)
+        above_bidder = _ints(block.bid, "bidder") - (2_000 + cycle)
         assert above_auction.min() >= -100
         assert above_auction.max() == 10
         assert above_bidder.min() >= -999
         assert above_bidder.max() == 10
         assert _ints(block.bid, "auction").min() >= 1_000
-        assert _ints(block.bid, "bidder").min() >= 1_000
+        assert _ints(block.bid, "bidder").min() >= 2_000
 
 
 def test_prices_spread_evenly_over_six_orders_of_magnitude() -> None:
@@ -126,6 +126,40 @@ def test_half_of_the_bids_come_through_four_hot_channels_and_each_channel_has_on
         assert url.startswith("https://www.nexmark.com/")
     hot = Counter(bid["channel"].to_pylist())
     assert sum(hot[name] for name in ("Google", "Facebook", "Baidu", "Apple")) / 46_000 == pytest.approx(0.5, abs=0.01)
+
+
+def test_folders_of_pages_have_underscores_and_pages_name_their_channel_by_its_reversed_bits() -> None:
+    bid = GENERATOR.block(1).bid
+    pages = dict(zip(map(str, bid["channel"]), map(str, bid["url"]), strict=True))
+    assert len(pages) > 8_000
+    folders = [folder for url in pages.values() for folder in url.split("/")[3:6]]
+    assert {len(folder) for folder in folders} == {3, 4}
+    assert "".join(folders).count("_") / len("".join(folders)) == pytest.approx(1 / 13, abs=0.01)
+    named = {channel: url.partition("&channel_id=")[2] for channel, url in pages.items()}
+    assert sum(map(bool, named.values())) / len(pages) == pytest.approx(0.9, abs=0.02)
+    known = {
+        0: "0",
+        1: "-2147483648",
+        2: "1073741824",
+        3: "1073741824",
+        4: "536870912",
+        5: "1610612736",
+        6: "1610612736",
+    }
+    found = {number: named.get(f"channel-{number}") for number in known}
+    assert [found[number] for number in known if found[number]] == [known[number] for number in known if found[number]]
+    assert len([number for number in known if found[number]]) > 3
+    assert all(len(address) <= 15 and address.endswith(".com") for address in _texts(GENERATOR, "email_address"))
+    assert any(" " in address for address in _texts(GENERATOR, "email_address"))
+
+
+def test_the_filling_has_small_letters_and_in_half_of_the_sixes_what_lies_below_them() -> None:
+    """Which is what q14 counts: a ``c`` is one letter of 52."""
+    text = "".join(map(str, GENERATOR.block(1).bid["extra"]))
+    assert {min(text), max(text)} == {"H", "z"}
+    assert text.count("c") / len(text) == pytest.approx(1 / 52, rel=0.05)
+    assert text.count("a") / len(text) == pytest.approx(1 / 26, rel=0.05)
+    assert text.count("\\") / len(text) == pytest.approx(1 / 52, rel=0.05)
 
 
 def test_sizes_average_200_500_and_100_bytes() -> None:
@@ -158,6 +192,10 @@ def _joined(generator: Generator, *ranges: tuple[int, int]) -> list[pa.Table]:
         pa.Table.from_batches([piece[kind] for piece in pieces], schema).combine_chunks()
         for kind, schema in enumerate(schemas)
     ]
+
+
+def _texts(generator: Generator, column: str) -> list[str]:
+    return [str(text) for text in generator.block(1).person[column]]
 
 
 def _ints(rows: pa.RecordBatch, column: str) -> npt.NDArray[np.int64]:
