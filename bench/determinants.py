@@ -103,7 +103,7 @@ def measure(query: str, events: int, settings: Settings) -> Tally:
         planned,
         store,
         clock,
-        lambda task: LocalPorts(clock, store, str(task)),
+        lambda task: LocalPorts(store, str(task)),
         WorldSettings(policy(settings), limits(settings), settings.linger_us),
     )
     world.tally = Tally()

@@ -1,4 +1,5 @@
-"""Failures of real processes: SIGKILL to tasks, standbys and the coordinator, SIGSTOP, and the loss of a node."""
+"""Failures of real processes: SIGKILL to tasks, standbys and the coordinator, SIGSTOP, steps of a clock, and the loss
+of a node."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from clonos_py.bench.clock_shim import ClockSteps
+from clonos_py.bench.standstills import Moment, Standstill
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.names import NAMESPACE
@@ -35,6 +38,8 @@ class Fault(Enum):
     SLEEP = "task stopped, woken as a zombie"
     COORDINATOR = "coordinator killed"
     COORDINATOR_AND_TASK = "coordinator and task killed"
+    STANDSTILL = "coordinator stopped and woken"
+    CLOCK = "clock of a task stepped"
     NODE = "node lost"
 
 
@@ -47,7 +52,13 @@ _DRAWN = {
     Fault.SLEEP: 2,
     Fault.COORDINATOR: 1,
     Fault.COORDINATOR_AND_TASK: 1,
+    Fault.STANDSTILL: 2,
+    Fault.CLOCK: 2,
 }
+_STANDSTILL_S = (1.0, 6.0)
+_CLOCK_STEP_S = 3_600.0
+"""At most, forwards or back."""
+_TO_TASKS = frozenset(_DRAWN) - {Fault.STANDBY, Fault.COORDINATOR, Fault.STANDSTILL, Fault.CLOCK}
 _MOMENT_S = 0.06
 """Within it a failure has been noticed, and the recovery has begun."""
 
@@ -62,15 +73,24 @@ class Done:
 
 @dataclass
 class Harm:
-    """Does things to the running job ``job``. What is not there, or has just died, is let alone."""
+    """Does things to the running job ``job``. What is not there, or has just died, is let alone. ``clocks``: None where
+    they cannot be stepped."""
 
     job: str
     lose_node: Callable[[], None] | None = None
+    clocks: ClockSteps | None = None
+    random: random.Random = field(default_factory=random.Random)
+    """How long and how far."""
     done: Done = field(default_factory=Done)
+    harmed: list[Moment] = field(default_factory=list)
+    """Which tasks may have failed since."""
+    standstills: list[Standstill] = field(default_factory=list)
 
     def do(self, fault: Fault, victims: Sequence[str]) -> None:
         """``victims``: tasks, the first of which is meant; who is to die besides comes next."""
         first, second = victims[0], victims[1]
+        if fault in _TO_TASKS:
+            self.harmed += [Moment(time.monotonic(), task) for task in victims]
         with suppress(import_ray().exceptions.RayActorError, TimeoutError, ValueError, LookupError, ProcessLookupError):
             match fault:
                 case Fault.TASK:
@@ -95,7 +115,15 @@ class Harm:
                     pids = self._pids((first,), active=True)
                     self._kill_coordinator()
                     self._kill_pids(pids)
+                case Fault.STANDSTILL:
+                    self._stand_still()
+                case Fault.CLOCK:
+                    if self.clocks is None:
+                        return
+                    (pid,) = self._pids((first,), active=True)
+                    self.clocks.step(pid, self.random.uniform(-_CLOCK_STEP_S, _CLOCK_STEP_S))
                 case Fault.NODE:
+                    self.harmed.append(Moment(time.monotonic(), ""))
                     assert self.lose_node is not None
                     self.lose_node()
             self.done.faults[fault] += 1
@@ -124,6 +152,17 @@ class Harm:
     def _kill_coordinator(self) -> None:
         self._kill_pids([import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)])
 
+    def _stand_still(self) -> None:
+        """Until it is awake again: what happens meanwhile nobody else has done."""
+        pid = import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)
+        stopped_s = time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(self.random.uniform(*_STANDSTILL_S))
+        finally:
+            _wake(pid)
+        self.standstills.append(Standstill(stopped_s, time.monotonic()))
+
     def _replacement(self, task: str, gone: Sequence[int]) -> list[int]:
         """Who is the task instead, as soon as there is somebody."""
         deadline = time.monotonic() + SLEEP_S
@@ -147,8 +186,11 @@ def _wake(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def drawn(tasks: Sequence[str], random_: random.Random) -> Iterator[tuple[Fault, list[str]]]:
+def drawn(
+    tasks: Sequence[str], random_: random.Random, without: Collection[Fault] = ()
+) -> Iterator[tuple[Fault, list[str]]]:
     """Faults without end, each with its victims."""
-    faults, weights = list(_DRAWN), list(_DRAWN.values())
+    weighted = {fault: weight for fault, weight in _DRAWN.items() if fault not in without}
+    faults, weights = list(weighted), list(weighted.values())
     while True:
         yield random_.choices(faults, weights)[0], random_.sample(tasks, 2)

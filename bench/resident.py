@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+
+from clonos_py.runtime.ray.process_table import entries
 
 
 def resident_bytes() -> Iterator[tuple[int, int]]:
     """By process: the memory that is its own."""
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and b"ray::ProcessActor" in (folder / "cmdline").read_bytes():
-                status = (folder / "status").read_text()
-                yield int(folder.name), int(status.split("RssAnon:")[1].split()[0]) << 10
-        except (OSError, IndexError):
-            continue  # it has ended meanwhile
+    for process, command in entries():
+        with suppress(OSError, IndexError):  # it has ended meanwhile
+            if b"ray::ProcessActor" in command:
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                yield process.pid, int(status.split("RssAnon:")[1].split()[0]) << 10

@@ -3,8 +3,10 @@
 The jobs run one after the other on real actors over several nodes, again and again until so many SIGKILLs were sent:
 the two witnesses, and queries 3, 5 and 8. A seed decides what is done to whom and when: tasks die, alone, two at once,
 one while another recovers, the same one again; standbys die; tasks hang and wake up as zombies; the coordinator dies,
-alone and with a task. In a third of the runs standbys share processes. Once in each turn over the jobs a whole node is
-lost, and a new one takes its place.
+alone and with a task; it is stopped for seconds, which must replace no task; the clock of a task is set forwards or
+back. In a third of the runs standbys share processes. Once in each turn over the jobs a whole node is lost, and a new
+one takes its place. A turn ends with a run whose Ray is killed (``blackouts``). What a soak writes goes into a
+temporary folder of its own, where nothing may be left at the end.
 """
 
 from __future__ import annotations
@@ -15,23 +17,28 @@ import random
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from clonos_py.bench import witnesses
+from clonos_py.bench.blackouts import Blackout, black_out
+from clonos_py.bench.clock_shim import ClockSteps, loaded
 from clonos_py.bench.harm import Done, Fault, Harm, drawn
 from clonos_py.bench.nexmark.jobs import build
 from clonos_py.bench.nexmark.oracle import difference, expected
 from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.bench.standstills import Moment, caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
 from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import ClonosError
-from clonos_py.observe.events import Deployed, Event, Finished, Replayed, RolledBack
+from clonos_py.observe.events import Deployed, Event, Finished, Replayed, RolledBack, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
 
@@ -67,12 +74,15 @@ class Harasser:
 
     def __init__(self, harm: Harm, faults: Iterator[tuple[Fault, Sequence[str]]], random_: random.Random) -> None:
         self.events: list[Event] = []
+        self.failed: list[Moment] = []
         self._harm, self._faults, self._random = harm, faults, random_
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="harm", daemon=True)
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
+        if isinstance(event, TaskFailed):
+            self.failed.append(Moment(time.monotonic(), str(event.task)))
         if isinstance(event, Deployed) and not self._thread.is_alive():
             self._thread.start()
         if isinstance(event, Finished):
@@ -110,15 +120,18 @@ def soak(
     seconds: float = SECONDS,
     address: str | None = None,
     lose_node: Callable[[], None] | None = None,
+    clocks: ClockSteps | None = None,
 ) -> Finding:
-    """One run of one job. With ``lose_node`` that is what happens in the middle, besides everything else."""
+    """One run of one job. With ``lose_node`` that is what happens in the middle, besides everything else. Without
+    ``clocks`` no clock is stepped."""
     random_ = random.Random(f"{seed} {name}")
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
         server = stack.enter_context(witnesses.oracle())
         harmed = subject(name, folder, seconds, server)
-        harm = Harm(harmed.job.name, lose_node)
-        faults: Iterator[tuple[Fault, Sequence[str]]] = drawn(harmed.tasks, random_)
+        harm = Harm(harmed.job.name, lose_node, clocks, random.Random(f"{seed} {name} harm"))
+        without = () if clocks else (Fault.CLOCK,)
+        faults: Iterator[tuple[Fault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
         if lose_node is not None:
             faults = itertools.chain(itertools.islice(faults, 4), [(Fault.NODE, harmed.tasks)], faults)
         harasser = Harasser(harm, faults, random_)
@@ -126,7 +139,8 @@ def soak(
         try:
             run_job(harmed.job, resolve(command_line=settings), harasser)
             rolled_back = any(isinstance(event, RolledBack) for event in harasser.events)
-            wrong = "the job rolled back" if rolled_back else harmed.wrong()
+            vain = caused(harm.standstills, harm.harmed, harasser.failed)
+            wrong = "the job rolled back" if rolled_back else "; ".join(vain) or harmed.wrong()
         except ClonosError as problem:
             wrong = f"{type(problem).__name__}: {problem}"
         finally:
@@ -138,32 +152,63 @@ def soak(
 def run(jobs: tuple[str, ...], kills: int, seconds: float, seed: int, nodes: int) -> None:
     """Runs, prints a line for each run, and a last one; exits with 1 if anything was wrong."""
     total, wrong, runs, began = Done(), 0, 0, time.monotonic()
-    names = jobs or JOBS
-    with cluster(nodes) as raylets:
+    names, lost = jobs or JOBS, Counter[str]()
+    with own_folder() as folder, loaded() as clocks, cluster(nodes) as raylets:
         for turn, name in enumerate(itertools.cycle(names)):
             loses = raylets is not None and turn % len(names) == turn // len(names) % len(names)
             address, lose_node = (raylets.address, raylets.lose) if raylets else (None, None)
-            finding = soak(name, seed + turn, seconds, address, lose_node if loses else None)
+            finding = soak(name, seed + turn, seconds, address, lose_node if loses else None, clocks)
             if raylets and loses:
                 raylets.add()
             total.faults += finding.done.faults
             total.kills += finding.done.kills
             wrong, runs = wrong + (finding.wrong is not None), runs + 1
             click.echo(f"seed {seed + turn:<4} {told(finding)}")
+            if raylets and turn % len(names) == len(names) - 1:
+                blackout = list(Blackout)[turn // len(names) % len(Blackout)]
+                problem = black_out(blackout, seconds)
+                lost[blackout.value] += 1
+                wrong, runs = wrong + (problem is not None), runs + 1
+                click.echo(f"seed {seed + turn:<4} {blackout.value:<10} killed under a run  {verdict(problem)}")
             if total.kills >= kills:
                 break
+    wrong += bool(left := sorted(path.name for path in folder.iterdir()))
+    folder.rmdir() if not left else click.echo(f"WRONG: left in {folder}: {', '.join(left)}")
+    if clocks is None:
+        click.echo("no clock was stepped: there is no C compiler, or the interpreter waits by the time of day")
     minutes = (time.monotonic() - began) / 60
     click.echo(f"{runs} runs in {minutes:.0f} minutes, {total.kills} SIGKILLs: {wrong} wrong")
-    click.echo("; ".join(f"{amount} x {fault.value}" for fault, amount in total.faults.most_common()))
+    faults = [(fault.value, amount) for fault, amount in total.faults.most_common()]
+    click.echo(
+        "; ".join(f"{amount} x {what}" for what, amount in [*faults, *((f"{p} lost", n) for p, n in lost.items())])
+    )
     if wrong:
         raise SystemExit(1)
 
 
 def told(finding: Finding) -> str:
-    verdict = "right" if finding.wrong is None else f"WRONG: {finding.wrong}"
     faults = sum(finding.done.faults.values())
     done = f"{faults:>3} faults, {finding.done.kills:>3} SIGKILLs, {finding.replayed:>8,} rows replayed"
-    return f"{finding.name:<10} {done}  {verdict}"
+    return f"{finding.name:<10} {done}  {verdict(finding.wrong)}"
+
+
+def verdict(wrong: str | None) -> str:
+    return "right" if wrong is None else f"WRONG: {wrong}"
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """The temporary folder of this process, and of all that it starts, but for Ray's own files."""
+    outside, given = tempfile.gettempdir(), {name: os.environ.get(name) for name in ("TMPDIR", "RAY_TMPDIR")}
+    folder = tempfile.mkdtemp(prefix="clonos-soak-")
+    os.environ.update(TMPDIR=folder, RAY_TMPDIR=given["RAY_TMPDIR"] or outside)
+    tempfile.tempdir = folder
+    try:
+        yield Path(folder)
+    finally:
+        tempfile.tempdir = outside
+        for name, value in given.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @contextmanager

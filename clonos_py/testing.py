@@ -3,24 +3,37 @@
 The job runs in the simulator: the real protocol in virtual time. With ``kills`` and several ``seeds`` it runs once for
 every seed, each time under another schedule of delays and failures, and must give the same rows every time.
 
+Rows are taken in as they are given: each by itself, and event time advances between them, so that a row behind its
+watermark is late, and a table changes with every row. Rows that are given as a list are taken in together.
+
     def test_large_after_probe() -> None:
         out = run(fraud.job, {"txns": [Txn(1, 50, at("0s")), Txn(1, 90_000, at("30s"))]}, kills=2, seeds=50)
         assert out["alerts"] == [Alert(1, 90_000)]
+
+    def test_totals() -> None:
+        out = run(totals.job, {"sales": [Sale("a", 2), [Sale("a", 3), Sale("b", 1)]]})  # .changes() goes to the sink
+        assert out["totals"] == [Total("a", 2), Total("a", 5), Total("b", 1)]
 """
 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from clonos_py.connectors.http import HttpxClient
-from clonos_py.connectors.memory import MemorySink, MemorySource
+from clonos_py.connectors.memory import MemoryPartition, MemorySink, MemorySource
+from clonos_py.connectors.partitions import PartitionReader, Piece
 from clonos_py.dsl.job import Job
 from clonos_py.dsl.settings import resolve
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.operators import Source
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.record import DeadLetter, Record, at
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import raise_for
@@ -30,13 +43,16 @@ from clonos_py.services.registry import ServiceRegistry
 
 __all__ = ["at", "run"]
 
+Given = Sequence[Record | Sequence[Record]]
+"""Rows of a source, each taken in by itself; those of a list within it together."""
+
 _numbers = itertools.count()
 _SHOWN = 3
 
 
 def run(
     job: Job,
-    inputs: Mapping[str, Sequence[Record]],
+    inputs: Mapping[str, Given],
     *,
     kills: int = 0,
     seeds: int = 1,
@@ -44,12 +60,14 @@ def run(
     parallelism: int = 1,
     services: Mapping[str, ServiceDefinition[..., Any]] | None = None,
 ) -> dict[str, list[Any]]:
-    """The rows of every sink, by the sink's name (``sink-alerts`` is found as ``alerts``, too).
+    """The rows of every sink, by the sink's name (``sink-alerts`` is found as ``alerts``, too); where a table is
+    written, each of its changes, with the column ``_change`` if rows may leave it.
 
-    ``inputs`` gives the rows of sources by name. ``kills`` processes are killed in each of ``seeds`` runs, at moments
-    that the seed decides. ``services`` replaces user services by name. Raises the ClonosError that ended a run, and
-    AssertionError naming the seed if runs differ or a recovery needed more than it should, or if kills were asked for
-    and none came to pass. Dead letters are alike if operator, error and record are.
+    ``inputs`` gives the rows of sources by name, which one task reads as said above. ``kills`` processes are killed in
+    each of ``seeds`` runs, at moments that the seed decides. ``services`` replaces user services by name. Raises the
+    ClonosError that ended a run, and AssertionError naming the seed if runs differ or a recovery needed more than it
+    should, or if kills were asked for and none came to pass. Dead letters are alike if operator, error, record and
+    place are.
     """
     clean = _run_once(job, inputs, first_seed, 0, parallelism, services or {}, None)
     first, killed = clean, 0
@@ -77,7 +95,7 @@ class _Found:
 
 def _run_once(
     job: Job,
-    inputs: Mapping[str, Sequence[Record]],
+    inputs: Mapping[str, Given],
     seed: int,
     kills: int,
     parallelism: int,
@@ -87,11 +105,14 @@ def _run_once(
     sinks = {name: MemorySink(f"test-{next(_numbers)}") for name in job.sinks}
     replaced: dict[str, SourceDefinition | SinkDefinition] = dict(sinks)
     for name, rows in inputs.items():
-        replaced[name] = MemorySource(rows, schema=job.record_of(name), batch_rows=4)
-    physical = plan(job.with_connectors(replaced), resolve(job.settings), parallelism=parallelism)
+        replaced[name] = GivenRows(rows, job.record_of(name))
+    given = job.with_connectors(replaced, source_parallelism=1)
+    physical = _as_given(plan(given, resolve(job.settings), parallelism=parallelism))
     registry = ServiceRegistry(services, HttpxClient)
     try:
-        outcome = simulate_plan(physical, seed, kills, client=registry.client, actions_expected=actions_expected)
+        outcome = simulate_plan(
+            physical, seed, kills, client=registry.client, actions_expected=actions_expected, linger_us=0
+        )
         if outcome.ended is not None:
             raise_for(outcome.ended)
         if outcome.problems:
@@ -102,6 +123,42 @@ def _run_once(
         for sink in sinks.values():
             sink.clear()
     return _Found(rows_found, outcome.kills, outcome.actions)
+
+
+class GivenRows(MemorySource):
+    """Rows of one partition, in reads as they are given."""
+
+    def __init__(self, given: Given, record: type[Record]) -> None:
+        reads = [[rows] if isinstance(rows, Record) else list(rows) for rows in given]
+        super().__init__([row for rows in reads for row in rows], schema=record)
+        self._stops = list(itertools.accumulate(len(rows) for rows in reads if rows))
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        (names,) = columns
+        rows = self._rows if names is None else self._rows.select(list(names))
+        return PartitionReader(1, lambda number: _GivenPartition(rows, self._stops))
+
+
+class _GivenPartition(MemoryPartition):
+    """``stops``: where the reads end."""
+
+    def __init__(self, rows: pa.RecordBatch, stops: Sequence[int]) -> None:
+        super().__init__(rows, 0)
+        self._stops = stops
+
+    def next(self, start: int, rows_max: int | None) -> Piece | None:
+        number = bisect_right(self._stops, start)
+        return None if number == len(self._stops) else self.between(start, self._stops[number])
+
+
+def _as_given(physical: PhysicalPlan) -> PhysicalPlan:
+    """Without what puts small reads and frames together, or takes them apart."""
+    vertices = [
+        replace(vertex, source=None if vertex.source is None else replace(vertex.source, merge_rows=0, adaptive=False))
+        for vertex in physical.vertices
+    ]
+    edges = [replace(edge, merge_rows=0, adaptive=False) for edge in physical.edges]
+    return replace(physical, vertices=tuple(vertices), edges=tuple(edges))
 
 
 def _check_alike(name: str, seed: int, rows: list[Any], first_seed: int, first: list[Any]) -> None:
@@ -118,5 +175,5 @@ def _check_alike(name: str, seed: int, rows: list[Any], first_seed: int, first: 
 def _told(row: Any) -> str:
     """A row as it is compared. Where a failed row stood in the input depends on how that was cut into frames."""
     if isinstance(row, DeadLetter):
-        row = DeadLetter(row.operator, row.error, row.record, 0, 0, 0)
+        row = DeadLetter(row.operator, row.error, row.record, 0, 0, 0, row.place)
     return repr(row)

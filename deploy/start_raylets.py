@@ -45,6 +45,11 @@ class Raylets:
         self._port, self._folder = port, folder
         self._nodes: list[subprocess.Popen[bytes]] = []
 
+    @property
+    def head_pid(self) -> int:
+        """The process that has started Ray's own on the head."""
+        return self._nodes[0].pid
+
     def add(self) -> None:
         """Starts one more node."""
         number = len(self._nodes)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from clonos_py.columns.views import concat
 from clonos_py.model.calls import Waiting
-from clonos_py.model.errors import DivergenceError, ServiceError, UserCodeError
+from clonos_py.model.errors import DivergenceError, Interrupted, ServiceError, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
@@ -30,6 +30,7 @@ from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.keyed_chunks import stored
 from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind
 from clonos_py.services.async_context import SLEEP, AsyncContext, Awaited, History
+from clonos_py.services.keys import Origin, origin_of
 
 _STATE_COLUMN = "_state"
 
@@ -38,7 +39,7 @@ class _Note(msgspec.Struct, array_like=True):
     """Of a row that is not done, what its columns do not say."""
 
     number: int
-    origin: tuple[int, int, int]
+    origin: Origin
     began: bool = False
     told: list[list[Any]] = []
     deadline_us: int | None = None
@@ -102,7 +103,7 @@ class MapAsyncRows(Operator):
         position = 0
         for part in decode(rows, self._row_type or record_type(rows.schema)):
             for record in part:
-                note = _Note(self._next, (*self.ctx.frame, position))
+                note = _Note(self._next, origin_of(self.ctx, position))
                 self._add(_Row(note, rows, position, record))
                 self._next, position = self._next + 1, position + 1
         self._go_on()
@@ -175,7 +176,9 @@ class MapAsyncRows(Operator):
             except StopIteration as end:
                 self._finish(row, end.value)
                 return
-            except Exception as problem:  # noqa: BLE001 - whatever user code raises is the row's failure
+            except Interrupted:
+                raise
+            except BaseException as problem:  # noqa: BLE001 - whatever user code raises is the row's failure
                 self._fail(row, _explained(problem))
                 return
             if not isinstance(awaited, Awaited):
@@ -204,11 +207,10 @@ class MapAsyncRows(Operator):
         self._end(row)
         self._done.append(row)
 
-    def _fail(self, row: _Row, problem: Exception) -> None:
+    def _fail(self, row: _Row, problem: BaseException) -> None:
         assert row.coroutine is not None
         row.coroutine.close()
-        channel, sequence, position = row.note.origin
-        self._failures.add(row.batch, row.position, problem, (channel, sequence, position))
+        self._failures.add(row.batch, row.position, problem, self._fn, row.note.origin)
         self._end(row)
         del self._rows[row.note.number]
 
@@ -271,7 +273,7 @@ class MapAsyncRows(Operator):
         try:
             encode(row.results, self._schema)
         except FieldError as misfit:
-            self._failures.add(row.batch, row.position, misfit, row.note.origin)
+            self._failures.add(row.batch, row.position, misfit, self._fn, row.note.origin)
             return False
         return True
 
@@ -331,13 +333,15 @@ _FOREIGN = (
 )
 
 
-def _explained(problem: Exception) -> Exception:
+def _explained(problem: BaseException) -> BaseException:
     """What asyncio says where it does not run is no help."""
     trace = problem.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
-    return UserCodeError(f"{_FOREIGN} ({problem})") if raised_in.startswith("asyncio.") else problem
+    if not raised_in.startswith("asyncio."):
+        return problem
+    return UserCodeError(f"{_FOREIGN} ({problem})").with_traceback(problem.__traceback__)
 
 
 async def _collected(given: Any) -> Any:

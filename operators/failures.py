@@ -3,6 +3,7 @@ letter."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,8 +11,13 @@ import pyarrow as pa
 
 from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError
 from clonos_py.model.operators import OperatorContext
+from clonos_py.model.places import blamed, place_of_failure
 from clonos_py.model.record import DeadLetter
 from clonos_py.model.record_codec import encode
+from clonos_py.services.keys import Origin
+
+_RECORD_CHARACTERS_MAX = 1_000
+"""So much of a record is shown in an error. A dead letter holds all of it."""
 
 
 class RowFailures:
@@ -22,24 +28,38 @@ class RowFailures:
         self._catch = catch
         self._letters: list[DeadLetter] = []
 
-    def add(self, rows: pa.RecordBatch, row: int, error: Exception, origin: tuple[int, int, int] | None = None) -> None:
-        """Row ``row`` of the batch failed. Raises UserCodeError naming operator and record, if failures are not
-        caught; raises ``error`` itself if it is not user code that failed but the engine. ``origin``: the channel,
-        frame and row that it came as, where that is not the frame at work."""
-        text = row_text(rows, row)
-        channel, sequence, row = origin or (*self._ctx.frame, row)
-        subject = f"record {text} (row {row} of frame {sequence} of input {channel})"
-        self.add_subject(subject, text, row, error, (channel, sequence))
+    def add(
+        self,
+        rows: pa.RecordBatch,
+        row: int,
+        error: BaseException,
+        function: Callable[..., Any],
+        origin: Origin | None = None,
+    ) -> None:
+        """Row ``row`` of the batch failed in ``function``. Raises UserCodeError naming operator and record, if failures
+        are not caught; raises ``error`` itself if it is not user code that failed but the engine. ``origin``: what it
+        came in with, where that is not the frame at work."""
+        channel, sequence, row_there = origin[2:] if origin else (*self._ctx.frame, row)
+        record = row_text(rows, row)
+        self.add_subject(f"record {shortened(record)}", record, row_there, error, function, (channel, sequence))
 
     def add_subject(
-        self, subject: str, record: str, row: int, error: Exception, frame: tuple[int, int] | None = None
+        self,
+        subject: str,
+        record: str,
+        row: int,
+        error: BaseException,
+        function: Callable[..., Any],
+        frame: tuple[int, int] | None = None,
     ) -> None:
         """The same for what people call ``subject`` and a dead letter describes as ``record``; -1 for no row."""
         problem = problem_of(error)
         if not self._catch:
             message = f"operator {self._ctx.operator!r} failed on {subject}: {problem}; .catch() would skip it"
-            raise UserCodeError(message) from error
-        self._letters.append(DeadLetter(self._ctx.operator, problem, record, *(frame or self._ctx.frame), row))
+            raise blamed(message, error, function) from error
+        where = frame or self._ctx.frame
+        letter = DeadLetter(self._ctx.operator, problem, record, *where, row, place_of_failure(error, function))
+        self._letters.append(letter)
 
     def take(self) -> pa.RecordBatch | None:
         """The dead letters since the last call, in the order of their rows; counted as ``dead_letters``."""
@@ -50,12 +70,14 @@ class RowFailures:
         return encode(letters, DeadLetter.schema())
 
 
-def problem_of(error: Exception) -> str:
-    """What to say of an error of user code. Raises ``error`` itself if it is the engine's."""
+def problem_of(error: BaseException) -> str:
+    """What to say of an error of user code: the same in every replay. Raises ``error`` itself if it is the engine's."""
+    if isinstance(error, RecursionError):
+        return "RecursionError: maximum recursion depth exceeded"  # Python adds in what, which is chance
     if not isinstance(error, ClonosError):
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
     if isinstance(error, ServiceError | UserCodeError):
-        return str(error)
+        return error.text if isinstance(error, UserCodeError) else str(error)
     raise error
 
 
@@ -70,3 +92,8 @@ def as_text(values: dict[str, Any]) -> str:
         return msgspec.json.encode(values).decode()
     except (TypeError, ValueError):
         return repr(values)
+
+
+def shortened(text: str) -> str:
+    """As much of a text as an error shows."""
+    return text if len(text) <= _RECORD_CHARACTERS_MAX else f"{text[:_RECORD_CHARACTERS_MAX]}..."

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from clonos_py.columns.grouping import group
+from clonos_py.columns.ordering import order_by
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey
+from clonos_py.operators.keyed_chunks import parted
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.ranking import Change, Ranking
+from clonos_py.operators.ranking import Change, Ranking, with_ranks
 
 
 class FirstRows:
@@ -46,3 +48,22 @@ class FirstRows:
         keys = group([rows.column(key) for key in self._keys], rows.num_rows)
         _, numbers = self.rows.find(rows.take(keys.first))
         return np.sort(numbers)
+
+
+def final_rows(
+    rows: KeyedRows, ranking: Ranking, n: int, keys: Sequence[str], rank: str | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The first ``n`` rows of all keys with the columns of ``schema``, sorted by what it has of ``keys``, nulls last,
+    and then by rank; without either by key, as they came."""
+    if rows.rows == 0:
+        return
+    numbers = rows.all_numbers()
+    ranked = ranking.ranked(rows.take(numbers, ranking.columns))
+    first = ranked.ranks < n
+    numbers, ranks = numbers[ranked.order[first]], ranked.ranks[first]
+    by = [key for key in keys if key in schema.names]
+    if by or rank is not None:
+        order = order_by([*rows.places(numbers, by), ranks])
+        numbers, ranks = numbers[order], ranks[order]
+    for part in parted(np.arange(len(numbers))):
+        yield with_ranks(rows.take(numbers[part]), rank, ranks[part], schema)

@@ -14,7 +14,9 @@ from clonos_py.columns.grouping import Groups
 from clonos_py.columns.ordering import stable_order
 from clonos_py.columns.views import Column
 from clonos_py.model.aggregates import Aggregate, UserAggregate
-from clonos_py.model.errors import UserCodeError
+from clonos_py.model.errors import Interrupted
+from clonos_py.model.hidden import is_hidden
+from clonos_py.model.places import blamed
 
 _SLICE_ROWS = 4_096
 """Values become Python objects in slices, since that holds the interpreter lock (D8)."""
@@ -22,9 +24,14 @@ _SLICE_ROWS = 4_096
 
 def fold_rows(aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups) -> Column:
     """The accumulator of each group: its rows' values (whole rows as dicts, without a column) added in their order."""
-    column = rows.column(aggregate.column) if aggregate.column is not None else rows.to_struct_array()
+    column = rows.column(aggregate.column) if aggregate.column is not None else _whole(rows)
     user = _user(aggregate)
     return _fold(aggregate, column, groups, lambda values: _added(user, values))
+
+
+def _whole(rows: pa.RecordBatch) -> Any:
+    """Rows with the columns that the user knows."""
+    return rows.select([name for name in rows.schema.names if not is_hidden(name)]).to_struct_array()
 
 
 def merge_folds(aggregate: Aggregate, column: Column, groups: Groups) -> Column:
@@ -65,10 +72,12 @@ def _merged(user: UserAggregate, packed: list[bytes]) -> Any:
 def _call(aggregate: Aggregate, fold: Callable[[Any], Any], values: Any) -> Any:
     try:
         return fold(values)
-    except Exception as error:
+    except Interrupted:
+        raise
+    except BaseException as error:
         shown = repr(values)
         shown = shown if len(shown) <= 200 else f"{shown[:200]}..."
-        raise UserCodeError(f"aggregate {aggregate.name!r} raised {error!r} over {shown}") from error
+        raise blamed(f"aggregate {aggregate.name!r} raised {error!r} over {shown}", error) from error
 
 
 def _values(column: Column) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Sessions as intervals of time per key: which rows are less than a gap apart, which intervals overlap."""
+"""Sessions as intervals of time per key: which rows are at most a gap apart, which intervals overlap or touch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SESSION_COLUMNS = (START_COLUMN, END_COLUMN)
 
 
 def merge_intervals(keys: Groups, starts: Ints, ends: Ints) -> tuple[Groups, Ints, Ints]:
-    """Joins the intervals [start, end) of a key that overlap, directly or through others.
+    """Joins the intervals [start, end) of a key that overlap or touch, directly or through others.
 
     Gives the groups of rows that form one interval (``first`` is the row that starts it), ordered by key, then by
     start, and the start and the end of each.
@@ -26,7 +26,7 @@ def merge_intervals(keys: Groups, starts: Ints, ends: Ints) -> tuple[Groups, Int
     new_key = np.ones(len(ids), bool)
     np.not_equal(ids[1:], ids[:-1], out=new_key[1:])
     opens = new_key.copy()
-    opens[1:] |= starts[1:] >= _reached(ids, ends, new_key)[:-1]
+    opens[1:] |= starts[1:] > _reached(ids, ends, new_key)[:-1]
     opening = np.flatnonzero(opens)
     numbers = np.empty(len(ids), np.int64)
     numbers[order] = np.cumsum(opens) - 1

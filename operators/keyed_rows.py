@@ -29,16 +29,17 @@ _CHUNK_ROWS = 65_536
 
 class KeyedRows:
     """Rows of one schema, numbered in the order in which they were appended. ``table``: what they are called in the
-    operator's state, where several stand side by side."""
+    operator's state, where several stand side by side. ``also_by``: further columns by which they can be found."""
 
-    def __init__(self, keys: Sequence[str], table: str = ROWS_TABLE) -> None:
+    def __init__(self, keys: Sequence[str], table: str = ROWS_TABLE, also_by: Sequence[str] | None = None) -> None:
         self._keys = tuple(keys)
+        self._every_key = (self._keys,) if also_by is None else (self._keys, tuple(also_by))
         self._table = table
         self.clear()
 
     def clear(self) -> None:
         self._chunks: list[Chunk] = []
-        self._index = SortedIndex()
+        self._indexes = {keys: SortedIndex() for keys in self._every_key}
         self._alive = np.ones(0, bool)
         self.rows = 0
         self._dead = 0
@@ -53,15 +54,17 @@ class KeyedRows:
         self._append_chunk(Chunk(rows))
         return numbers
 
-    def find(self, rows: pa.RecordBatch) -> tuple[Ints, Ints]:
-        """Pairs (position in ``rows``, number) of living rows with the same key."""
-        positions, numbers = self._index.probe(hash_rows(rows, self._keys))
+    def find(self, rows: pa.RecordBatch, by: tuple[str, ...] | None = None) -> tuple[Ints, Ints]:
+        """Pairs (position in ``rows``, number) of living rows with the same key, or with the same values ``by`` which
+        they can also be found."""
+        keys = self._keys if by is None else by
+        positions, numbers = self._indexes[keys].probe(hash_rows(rows, keys))
         living = self._alive[numbers]
         positions, numbers = positions[living], numbers[living]
-        if len(numbers) == 0 or not self._keys:
+        if len(numbers) == 0 or not keys:
             return positions, numbers
-        found = self.take(numbers, self._keys)
-        equal = equal_rows(rows, self._keys, positions, found, self._keys, np.arange(len(numbers)), nulls_equal=True)
+        found = self.take(numbers, keys)
+        equal = equal_rows(rows, keys, positions, found, keys, np.arange(len(numbers)), nulls_equal=True)
         return positions[equal], numbers[equal]
 
     def take(self, numbers: Ints, columns: Sequence[str] | None = None) -> pa.RecordBatch:
@@ -78,7 +81,11 @@ class KeyedRows:
 
     def living(self, numbers: Ints) -> Ints:
         """Those of these rows that still live."""
-        return numbers[self._alive[numbers]]
+        return numbers[self.lives(numbers)]
+
+    def lives(self, numbers: Ints) -> Bools:
+        """Whether each of these rows still lives."""
+        return self._alive[numbers]
 
     def remove(self, numbers: Ints) -> None:
         """Lets living rows die; each is named once."""
@@ -91,7 +98,8 @@ class KeyedRows:
             return False
         alive = self._alive[: self.rows]
         kept = [chunk.rows.filter(pa.array(mask)) for chunk, mask in zip(self._chunks, self._masks(), strict=True)]
-        self._index.compact(alive)
+        for index in self._indexes.values():
+            index.compact(alive)
         self._chunks = []
         self.rows -= self._dead
         self._alive, self._dead = np.ones(self.rows, bool), 0
@@ -144,14 +152,16 @@ class KeyedRows:
         kept = int(starts_of(chunks)[same])
         if (alive[:kept] & ~self._alive[:kept]).any():
             same = kept = 0  # after a rollback rows live again that the index has forgotten
-        self._index.truncate(kept)
+        for index in self._indexes.values():
+            index.truncate(kept)
         self._chunks, self.rows = list(chunks), len(alive)
         self._alive, self._dead = alive, len(alive) - int(np.count_nonzero(alive))
         for chunk in chunks[same:]:
             self._add_to_index(chunk.rows)
 
     def _add_to_index(self, rows: pa.RecordBatch) -> None:
-        self._index.append(hash_rows(rows, self._keys), self._alive if self._dead else None)
+        for keys, index in self._indexes.items():
+            index.append(hash_rows(rows, keys), self._alive if self._dead else None)
 
     @property
     def _dead_value(self) -> str:

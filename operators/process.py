@@ -22,14 +22,14 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.views import fixed
-from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.errors import GraphError, Interrupted, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
 from clonos_py.model.state import GROUP_COLUMN, OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.operators.event_time_buffer import EventTimeBuffer
-from clonos_py.operators.failures import RowFailures, as_text, row_text
+from clonos_py.operators.failures import RowFailures, as_text, row_text, shortened
 from clonos_py.operators.key_states import KeyStates, encoded_keys
 from clonos_py.operators.keyed_chunks import owned, stored
 from clonos_py.operators.pairs import matchable
@@ -208,7 +208,8 @@ class ProcessOperator(Operator):
             error = self._failure(self._process.on_row, record, self._context)
             if error is not None:
                 text = row_text(rows, row)
-                self._failures.add_subject(f"record {text}", text, start + row, error)
+                subject = f"record {shortened(text)}"
+                self._failures.add_subject(subject, text, start + row, error, self._process.on_row)
 
     def _fire(self, queue: TimerQueue, up_to: int) -> None:
         while (due := queue.pop(up_to)) is not None:
@@ -216,13 +217,15 @@ class ProcessOperator(Operator):
             self._states.touch(self.cell)
             self._now = at if queue is self._event else None
             self._context.at_row(-1, self._now)
-            error = self._failure(getattr(self._process, self._type.declared_timers[name].callback), self._context)
+            callback = getattr(self._process, self._type.declared_timers[name].callback)
+            error = self._failure(callback, self._context)
             if error is not None:
                 key = dict(zip(self._keys, msgspec.msgpack.decode(self.cell.key), strict=True))
                 text = as_text({"timer": name, "at": at, "key": key})
-                self._failures.add_subject(f"timer {name!r} at {at}", text, -1, error)
+                subject = f"timer {name!r} at {at} of key {shortened(as_text(key))}"
+                self._failures.add_subject(subject, text, -1, error, callback)
 
-    def _failure(self, call: Callable[..., Any], *given: Any) -> Exception | None:
+    def _failure(self, call: Callable[..., Any], *given: Any) -> BaseException | None:
         """Calls the process and takes its results. What it raised, None if nothing; then nothing has changed, if
         failures are caught."""
         before = self._before() if self._catch else None
@@ -230,7 +233,9 @@ class ProcessOperator(Operator):
             self._take(call(*given))
             if before is not None:
                 self._check(before)
-        except Exception as error:  # noqa: BLE001 - whatever user code raises is the failure of the row or timer
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is the failure of the row or timer
             if before is not None:
                 self._undo(before)
             return error

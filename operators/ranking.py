@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import group
 from clonos_py.columns.ordering import order_by, places
-from clonos_py.columns.views import Ints
+from clonos_py.columns.views import Bools, Ints
 from clonos_py.model.tables import SortKey
 
 
@@ -27,8 +27,8 @@ class Change(NamedTuple):
     """What new rows do to the first n of each key, as positions in the old rows and behind them the new ones.
 
     ``entering`` and ``leaving`` are those that come in and fall out. ``shown`` have a rank that they had not,
-    ``hidden`` had one that they have not any more; each with that rank.
-    """
+    ``hidden`` had one that they have not any more; each with that rank, by key and then by rank. ``known``: which of
+    the shown have a rank that one of the hidden had; of these each is the successor of one, in the same order."""
 
     entering: Ints
     leaving: Ints
@@ -36,6 +36,7 @@ class Change(NamedTuple):
     shown_ranks: Ints
     hidden: Ints
     hidden_ranks: Ints
+    known: Bools
 
 
 class Ranking:
@@ -48,9 +49,12 @@ class Ranking:
         """What it reads."""
 
     def ranked(self, rows: pa.RecordBatch) -> Ranked:
-        groups = group([rows.column(key) for key in self._keys], rows.num_rows)
-        order = order_by([groups.ids, *(places(rows.column(key.column), key.descending) for key in self._order)])
-        ids = groups.ids[order]
+        return self.within(group([rows.column(key) for key in self._keys], rows.num_rows).ids, rows)
+
+    def within(self, groups: Ints, rows: pa.RecordBatch) -> Ranked:
+        """The ranks within given groups, one number per row."""
+        order = order_by([groups, *(places(rows.column(key.column), key.descending) for key in self._order)])
+        ids = groups[order]
         begins = np.ones(len(ids), bool)
         begins[1:] = ids[1:] != ids[:-1]
         starts = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
@@ -71,6 +75,8 @@ class Ranking:
         first = ranks < n
         moved = ~was | ~first | (old_ranks != ranks)
         shown, hidden = first & moved, was & moved
+        left = np.zeros(len(order), bool)
+        left[ranked.starts[hidden] + old_ranks[hidden]] = True
         return Change(
             entering=np.sort(order[first & ~was]),
             leaving=np.sort(order[was & ~first]),
@@ -78,6 +84,7 @@ class Ranking:
             shown_ranks=ranks[shown],
             hidden=order[hidden],
             hidden_ranks=old_ranks[hidden],
+            known=left[shown],
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from clonos_py.model.errors import Interrupted
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
@@ -78,8 +79,10 @@ class MapRows(Operator):
                 given = call(record, row)
                 if many:
                     given = list(given or ())
-            except Exception as error:  # noqa: BLE001 - whatever user code raises is the row's failure
-                self._failures.add(rows, row, error)
+            except Interrupted:
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever user code raises is the row's failure
+                self._failures.add(rows, row, error, self._fn)
                 continue
             if many:
                 results.extend(given)
@@ -122,5 +125,5 @@ class MapRows(Operator):
             except FieldError as error:
                 failed.setdefault(origin, error)
         for origin, misfit in failed.items():
-            self._failures.add(rows, origin, misfit)
+            self._failures.add(rows, origin, misfit, self._fn)
         return [result for result, origin in zip(results, origins, strict=True) if origin not in failed]

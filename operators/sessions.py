@@ -1,10 +1,11 @@
-"""Aggregates over sessions: rows of a key less than a gap apart, in event time and in processing time.
+"""Aggregates over sessions: rows of a key at most a gap apart, in event time and in processing time, as in Flink.
 
 A batch is first reduced to its own sessions by one sort. These look up the live sessions of their keys and merge with
-the ones that they overlap; other keys cost nothing, and sessions that are due come out of a queue by their end. A
-session comes out when the watermark (or the processing time) reaches its end. Within the allowed lateness it is kept,
-and comes out anew when late rows change it. Rows whose session, merged with what is alive, has ended longer ago than
-that go to port 1 and are counted as ``late_rows``. ``SessionCombine`` does the first reduction before the shuffle.
+the ones that they overlap or touch; other keys cost nothing, and sessions that are due come out of a queue by their
+end. A session comes out when the watermark has passed its end (a row of just that time would still belong to it), or
+when the processing time has reached it. Within the allowed lateness it is kept, and comes out anew when late rows
+change it. Rows whose session, merged with what is alive, has ended longer ago than that go to port 1 and are counted
+as ``late_rows``. ``SessionCombine`` does the first reduction before the shuffle.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from clonos_py.columns.views import Bools, Ints, concat, fixed
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
-from clonos_py.model.times import MIN_TIME
+from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.model.windows import Session
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.due_queue import DueQueue
@@ -74,6 +75,11 @@ class SessionAggregate(WindowOperator):
         if sessions.num_rows:
             self._take(sessions, rows, groups)
 
+    def on_watermark(self, watermark: int) -> int:
+        if not self._processing_time:
+            self._advance(watermark if watermark in (MIN_TIME, MAX_TIME) else watermark - 1)
+        return watermark
+
     def snapshot(self) -> OperatorState:
         return self._live.snapshot({"reached": self._reached})
 
@@ -105,13 +111,13 @@ class SessionAggregate(WindowOperator):
             self._merge(sessions, self._live.distinct(touched))
 
     def _overlaps(self, sessions: pa.RecordBatch) -> tuple[Ints, Ints]:
-        """Pairs (position in ``sessions``, number of a live session) that overlap."""
+        """Pairs (position in ``sessions``, number of a live session) that overlap or touch."""
         positions, numbers = self._live.find(sessions)
         if len(numbers) == 0:
             return positions, numbers
         starts, ends = fixed(sessions.column(START_COLUMN)), fixed(sessions.column(END_COLUMN))
-        overlap = (starts[positions] < self._ends[numbers]) & (self._starts[numbers] < ends[positions])
-        return positions[overlap], numbers[overlap]
+        meet = (starts[positions] <= self._ends[numbers]) & (self._starts[numbers] <= ends[positions])
+        return positions[meet], numbers[meet]
 
     def _late(self, sessions: pa.RecordBatch, touching: Ints) -> Bools:
         late: Bools = fixed(sessions.column(END_COLUMN)) <= max(self._reached - self._lateness_us, MIN_TIME)

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from clonos_py.model.errors import UserCodeError
+from clonos_py.model.errors import Interrupted, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
+from clonos_py.model.places import blamed, place_of_function
+from clonos_py.operators.failures import problem_of, row_text, shortened
 from clonos_py.services.context import Context
 
 Evaluate = Callable[[pa.RecordBatch], Any]
@@ -81,11 +83,24 @@ class MapBatches(Operator):
         self._arguments = {"ctx": Context(ctx)} if self._wants_ctx else {}
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        result = self._fn(rows, **self._arguments)
+        self.out.emit(self._conformed(self._applied(rows)))
+
+    def _applied(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            result = self._fn(rows, **self._arguments)
+        except Interrupted:
+            raise
+        except BaseException as error:
+            first = shortened(row_text(rows, 0))
+            subject = f"a batch of {rows.num_rows} rows, the first {first}"
+            message = f"operator {self.ctx.operator!r} failed on {subject}: {problem_of(error)}"
+            raise blamed(message, error, self._fn) from error
         if not isinstance(result, pa.RecordBatch):
-            kind = type(result).__name__
-            raise UserCodeError(f"operator {self.ctx.operator!r}: map_batches gave {kind}, not a pyarrow.RecordBatch")
-        self.out.emit(self._conformed(result))
+            raise self._misfit(f"map_batches gave {type(result).__name__}, not a pyarrow.RecordBatch")
+        return result
+
+    def _misfit(self, problem: str) -> UserCodeError:
+        return UserCodeError(f"operator {self.ctx.operator!r}: {problem}", place_of_function(self._fn))
 
     def _conformed(self, result: pa.RecordBatch) -> pa.RecordBatch:
         if result.schema.equals(self._schema):
@@ -101,7 +116,4 @@ class MapBatches(Operator):
                 return result.column(index)
             found = "partly null"
         wanted = f"{field.type}{'' if field.nullable else ' without nulls'}"
-        raise UserCodeError(
-            f"operator {self.ctx.operator!r}: column {field.name!r} of the batch that map_batches gave is {found}, "
-            f"declared is {wanted}"
-        )
+        raise self._misfit(f"column {field.name!r} of the batch that map_batches gave is {found}, declared is {wanted}")

@@ -1,30 +1,34 @@
 """Running aggregates without a window: a table with one row per key, which every batch updates.
 
-In the mode ``changes`` each batch emits the new rows of the keys that it touched; in the mode ``at_end`` the whole
-table comes out once, sorted by key (nulls last), when all input has ended; in the mode ``deltas`` each batch emits, for
-another aggregate, the rows that changed, as they were with the weight -1 and as they are with the weight 1. Other keys
-than the touched cost nothing. ``TableCombine`` reduces batches before the shuffle (D14).
+In the mode ``changes`` each batch emits the new rows of the keys that it touched, or, where a column says of which kind
+a change is, of those that changed; in the mode ``at_end`` the whole table comes out once, sorted by key (nulls last),
+when all input has ended; in the mode ``deltas`` each batch emits, for another table, the rows that changed, as they
+were with the weight -1 and as they are with the weight 1. Other keys than the touched cost nothing. ``TableCombine``
+reduces batches before the shuffle (D14).
+
+The input may be another table's deltas. A key none of whose rows is left there has no row here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.ordering import order_by
-from clonos_py.columns.views import Bools, concat
+from clonos_py.columns.views import Bools, concat, fixed
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
-from clonos_py.model.tables import TableMode, unweighted
-from clonos_py.operators.aggregation import Partials
+from clonos_py.model.tables import TableMode
+from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
 from clonos_py.operators.distinct_counts import DistinctCounts, counting
 from clonos_py.operators.keyed_chunks import parted, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
-from clonos_py.operators.weights import combined, with_weight
+from clonos_py.operators.table_output import TableOutput
+from clonos_py.operators.weights import combined
 
 
 class TableCombine(Operator):
@@ -40,10 +44,32 @@ class TableCombine(Operator):
             self.out.emit(combined(self._partials, rows, self._weighted))
 
 
+class _Upserted(NamedTuple):
+    """Partial rows of some keys: as they are, which of these were there before, and as those were, in the same order.
+    ``gone``: those of keys without any row now."""
+
+    before: pa.RecordBatch | None
+    after: pa.RecordBatch
+    known: Bools
+    gone: pa.RecordBatch | None = None
+
+    def without_empty(self) -> _Upserted:
+        """Keys whose last row was taken back are no more."""
+        there = fixed(self.after.column(ROWS_COLUMN)) > 0
+        if there.all():
+            return self
+        after, known = self.after.take(np.flatnonzero(there)), self.known[there]
+        if self.before is None:
+            return _Upserted(None, after, known)
+        stays = there[self.known]
+        before, gone = self.before.take(np.flatnonzero(stays)), self.before.take(np.flatnonzero(~stays))
+        return _Upserted(before, after, known, gone)
+
+
 class TableAggregate(Operator):
-    """``schema``, but for the weight of deltas, is filled by name from the keys and the aggregates. Without keys there
-    is one row, once there is any input. ``weighted``: rows are deltas of another table, none of whose rows moves from
-    key to key. ``combined``: the input is that of ``TableCombine``."""
+    """``schema``, but for the weight of deltas and the ``kind`` of changes, is filled by name from the keys and the
+    aggregates. Without keys there is one row, once there is any input. ``weighted``: rows are deltas of another table.
+    ``combined``: the input is that of ``TableCombine``. For ``moved_by`` and ``kind`` see ``TableOutput``."""
 
     def __init__(
         self,
@@ -53,12 +79,13 @@ class TableAggregate(Operator):
         mode: TableMode,
         weighted: bool = False,
         combined: bool = False,
+        moved_by: Sequence[str] | None = None,
+        kind: str | None = None,
     ) -> None:
         self._input = Partials(keys, aggregates)
         self._distinct = DistinctCounts(keys, aggregates)
         self._partials = Partials(keys, counting(aggregates))
-        self._schema = unweighted(schema)
-        self._mode = mode
+        self._output = TableOutput(schema, mode, moved_by, kind)
         self._weighted = weighted
         self._combined = combined
         self._table = KeyedRows(keys)
@@ -67,19 +94,20 @@ class TableAggregate(Operator):
         if rows.num_rows == 0:
             return
         partial = self._input.merge_by_key(rows) if self._combined else combined(self._input, rows, self._weighted)
-        before, after, known = self._upsert(
-            self._distinct.counted(with_groups(partial, self._partials.keys, self.ctx.key_groups))
-        )
-        if self._mode == "changes":
-            self.out.emit(self._finish(after))
-        elif self._mode == "deltas":
-            self._emit_deltas(before, after, known)
+        change = self._upsert(self._distinct.counted(with_groups(partial, self._partials.keys, self.ctx.key_groups)))
+        if self._output.compares:
+            before, gone = (None if rows is None else self._finish(rows) for rows in (change.before, change.gone))
+            found = self._output.changed(before, self._finish(change.after), change.known, gone)
+            if found is not None:
+                self.out.emit(found)
+        elif self._output.mode == "changes":
+            self.out.emit(self._finish(change.after))
 
     def on_end(self) -> None:
-        if self._mode != "at_end" or self._table.rows == 0:
+        if self._output.mode != "at_end" or self._table.rows == 0:
             return
         numbers = self._table.all_numbers()
-        by = [key for key in self._partials.keys if key in self._schema.names]
+        by = [key for key in self._partials.keys if key in self._output.rows.names]
         if by:
             numbers = numbers[order_by(self._table.places(numbers, by))]
         for part in parted(numbers):
@@ -94,12 +122,11 @@ class TableAggregate(Operator):
         self._table.restore(parts, self.ctx.groups)
         self._distinct.restore(parts, self.ctx.groups)
 
-    def _upsert(self, partial: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch, Bools]:
-        """Merges partial rows of distinct keys into the table. Gives the rows of these keys as they were, if there were
-        any, and as they are, and for each of the latter whether it was there before; in the same order."""
+    def _upsert(self, partial: pa.RecordBatch) -> _Upserted:
+        """Merges partial rows of distinct keys into the table."""
         _, touched = self._table.find(partial)
-        known = np.zeros(partial.num_rows, bool)
         before = None
+        known = np.zeros(partial.num_rows, bool)
         if len(touched):
             touched = np.sort(touched)
             old = self._table.take(touched)
@@ -109,25 +136,15 @@ class TableAggregate(Operator):
             before = old.take(groups.first[known])
             self._table.remove(touched)
             partial = self._partials.merge(whole, groups)
-        self._table.append(partial)
+        upserted = _Upserted(before, partial, known)
+        if self._weighted:
+            upserted = upserted.without_empty()
+        self._table.append(upserted.after)
         self._table.compact()
-        return before, partial, known
-
-    def _emit_deltas(self, before: pa.RecordBatch | None, after: pa.RecordBatch, known: Bools) -> None:
-        new = self._finish(after)
-        if before is None:
-            self.out.emit(with_weight(new, 1))
-            return
-        old = self._finish(before)
-        names, places = old.schema.names, np.flatnonzero(known)
-        same = equal_rows(old, names, np.arange(old.num_rows), new, names, places, nulls_equal=True)
-        changed = np.ones(new.num_rows, bool)
-        changed[places] = ~same
-        gone = old.take(np.flatnonzero(~same))
-        self.out.emit(concat([with_weight(gone, -1), with_weight(new.take(np.flatnonzero(changed)), 1)]))
+        return upserted
 
     def _finish(self, partial: pa.RecordBatch) -> pa.RecordBatch:
-        return self._partials.finish(partial, self._schema, {})
+        return self._partials.finish(partial, self._output.rows, {})
 
 
 def combined_table_schema(rows: pa.Schema, keys: Sequence[str], aggregates: Sequence[Aggregate]) -> pa.Schema:

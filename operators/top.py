@@ -12,16 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.ordering import order_by
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
-from clonos_py.model.tables import SortKey, TableMode, unweighted
-from clonos_py.operators.first_rows import FirstRows
-from clonos_py.operators.keyed_chunks import parted, with_groups
-from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.model.tables import SortKey, TableMode
+from clonos_py.operators.first_rows import FirstRows, final_rows
+from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.ranking import Change, Ranking, with_ranks
-from clonos_py.operators.weights import with_weight
+from clonos_py.operators.table_output import TableOutput
 
 
 class TopCombine(Operator):
@@ -39,8 +37,9 @@ class TopCombine(Operator):
 
 
 class TopRows(Operator):
-    """``schema``, but for the weight of deltas, is filled by name from the input; ``rank``, if not None, is 1, 2, ...
-    Of rows that are equal in their order the one that came first is first."""
+    """``schema``, but for the weight of deltas and the ``kind`` of changes, is filled by name from the input; ``rank``,
+    if not None, is 1, 2, ... Of rows that are equal in their order the one that came first is first. For ``moved_by``
+    and ``kind`` see ``TableOutput``."""
 
     def __init__(
         self,
@@ -50,10 +49,13 @@ class TopRows(Operator):
         schema: pa.Schema,
         mode: TableMode,
         rank: str | None = None,
+        moved_by: Sequence[str] | None = None,
+        kind: str | None = None,
     ) -> None:
         self._keys = tuple(keys)
-        self._schema = unweighted(schema)
-        self._mode = mode
+        self._n = n
+        self._output = TableOutput(schema, mode, moved_by, kind)
+        self._schema = self._output.rows
         self._rank = rank
         self._first = FirstRows(keys, n, order, [name for name in self._schema.names if name != rank])
 
@@ -62,17 +64,16 @@ class TopRows(Operator):
             return
         rows = with_groups(rows.select(self._first.columns), self._keys, self.ctx.key_groups)
         change, numbers = self._first.put(rows)
-        if len(change.shown) and self._mode != "at_end":
+        if len(change.shown) and self._output.mode != "at_end":
             self._emit(change, numbers, rows)
         self._first.rows.compact()
 
     def on_end(self) -> None:
-        if self._mode != "at_end" or self._first.rows.rows == 0:
-            return
-        numbers, ranks = self._sorted(self._first.rows)
-        for part in parted(np.arange(len(numbers))):
-            rows = self._first.rows.take(numbers[part])
-            self.out.emit(with_ranks(rows, self._rank, ranks[part], self._schema))
+        if self._output.mode == "at_end":
+            for rows in final_rows(
+                self._first.rows, self._first.ranking, self._n, self._keys, self._rank, self._schema
+            ):
+                self.out.emit(rows)
 
     def snapshot(self) -> OperatorState:
         return self._first.snapshot()
@@ -80,27 +81,18 @@ class TopRows(Operator):
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._first.rows.restore(parts, self.ctx.groups)
 
-    def _sorted(self, rows: KeyedRows) -> tuple[Ints, Ints]:
-        """All rows and their ranks, in the order of what the schema has of keys and rank."""
-        numbers = rows.all_numbers()
-        ranked = self._first.ranking.ranked(rows.take(numbers, self._first.ranking.columns))
-        numbers, ranks = numbers[ranked.order], ranked.ranks
-        by = [key for key in self._keys if key in self._schema.names]
-        if not by and self._rank is None:
-            return numbers, ranks
-        order = order_by([*rows.places(numbers, by), ranks])
-        return numbers[order], ranks[order]
-
     def _emit(self, change: Change, numbers: Ints, rows: pa.RecordBatch) -> None:
         after = with_ranks(self._gathered(change.shown, numbers, rows), self._rank, change.shown_ranks, self._schema)
-        if self._mode == "changes":
+        if not self._output.compares:
             self.out.emit(after)
             return
-        deltas = [with_weight(after, 1)]
+        before = None
         if len(change.hidden):
-            before = self._first.rows.take(numbers[change.hidden], self._first.columns)
-            deltas.insert(0, with_weight(with_ranks(before, self._rank, change.hidden_ranks, self._schema), -1))
-        self.out.emit(concat(deltas))
+            old = self._first.rows.take(numbers[change.hidden], self._first.columns)
+            before = with_ranks(old, self._rank, change.hidden_ranks, self._schema)
+        found = self._output.changed(before, after, change.known)
+        if found is not None:
+            self.out.emit(found)
 
     def _gathered(self, places: Ints, numbers: Ints, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows at these places, the first of which are ``numbers``, the others ``rows``."""

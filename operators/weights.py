@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from clonos_py.columns.views import concat, fixed
-from clonos_py.model.tables import WEIGHT_COLUMN, weighted_schema
+from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
-
-
-def with_weight(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
-    columns: list[Any] = [*rows.columns, pa.array(np.full(rows.num_rows, weight, np.int8))]
-    return pa.RecordBatch.from_arrays(columns, schema=weighted_schema(rows.schema))
 
 
 def combined(partials: Partials, rows: pa.RecordBatch, weighted: bool) -> pa.RecordBatch:

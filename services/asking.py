@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clonos_py.model.calls import Answered, Call
-from clonos_py.model.errors import ServiceError
+from clonos_py.model.errors import Interrupted, ServiceError
+from clonos_py.model.places import place_of
 from clonos_py.services.http import HTTP, send
 from clonos_py.services.plain import plain
 
@@ -17,8 +18,12 @@ def ask(client: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapp
         answer = client(*args, **kwargs)
     except ServiceError:
         raise
-    except Exception as error:
-        raise ServiceError(f"service {name} raised {type(error).__name__}: {error}") from error
+    except Interrupted:
+        raise
+    except BaseException as error:
+        place = place_of(error)
+        at = f", at {place}" if place else ""
+        raise ServiceError(f"service {name} raised {type(error).__name__}: {error}{at}") from error
     return plain(answer, f"service {name}")
 
 

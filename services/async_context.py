@@ -12,13 +12,13 @@ import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
-from urllib.parse import quote
 
 from clonos_py.model.errors import ServiceError, UserCodeError
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.times import micros
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.http import HTTP, TRANSIENT, ContentOptions, Options, Response, attempts, response
+from clonos_py.services.keys import Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,8 +69,8 @@ class History:
 class AsyncContext:
     """One row's view of its operator."""
 
-    def __init__(self, ctx: OperatorContext, origin: tuple[int, int, int], history: History) -> None:
-        """``origin``: input channel, sequence number and row, of which idempotency keys are made (D16)."""
+    def __init__(self, ctx: OperatorContext, origin: Origin, history: History) -> None:
+        """``origin``: what the row came in with, of which idempotency keys are made (D16)."""
         self._ctx, self._origin, self._history = ctx, origin, history
         self._random: random.Random | None = None
         self._calls = 0
@@ -87,7 +87,7 @@ class AsyncContext:
     @property
     def frame(self) -> tuple[int, int]:
         """Input channel and sequence number of the frame that the row came in; (-1, n) for the n-th other event."""
-        return self._origin[:2]
+        return self._origin.channel, self._origin.sequence
 
     def call(self, service: ServiceDefinition[P, R], *args: P.args, **kwargs: P.kwargs) -> Awaited[R]:
         """The answer of a user's service, plain data. Awaiting it raises ServiceError for whatever the service raises.
@@ -101,10 +101,9 @@ class AsyncContext:
         return Awaited(SLEEP, micros(duration))
 
     def _next_call(self) -> str:
-        """Names the input that causes a call, as ``Context`` does, and which call of its row it is."""
+        """Names the input that causes a call, and which call of its row it is."""
         self._calls += 1
-        parts = (self._ctx.operator, self._ctx.task.index, *self._origin, self._calls)
-        return "/".join(quote(str(part), safe="") for part in parts)
+        return self._origin.key(self._ctx.operator, self._calls)
 
 
 class RowClock:

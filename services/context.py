@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from typing import ParamSpec, TypeVar
-from urllib.parse import quote
 
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import Clock, OperatorContext
 from clonos_py.services.asking import ask
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.http import Http
+from clonos_py.services.keys import origin_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,10 +67,9 @@ class Context:
         return answer
 
     def _next_call(self) -> str:
-        """Names the input that causes a call: operator, task, channel, sequence number, row, number of the call."""
+        """Names the input that causes a call, and which call of its frame it is."""
         frame = self._ctx.frame
         if frame != self._calls_frame:
             self._calls_frame, self._calls = frame, 0
         self._calls += 1
-        parts = (self._ctx.operator, self._ctx.task.index, *frame, self._row, self._calls)
-        return "/".join(quote(str(part), safe="") for part in parts)
+        return origin_of(self._ctx, self._row).key(self._ctx.operator, self._calls)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from clonos_py.model.errors import ServiceError
+from clonos_py.model.errors import Interrupted, ServiceError
 from clonos_py.services.definition import ServiceDefinition, defined
 from clonos_py.services.http import HTTP, HttpClient
 
@@ -49,5 +49,7 @@ class ServiceRegistry:
             raise ServiceError(f"there is no service {name!r}; declare it with @service")
         try:
             return self._opened.enter_context(definition.open())
-        except Exception as error:
+        except Interrupted:
+            raise
+        except BaseException as error:
             raise ServiceError(f"service {name} cannot be opened: {type(error).__name__}: {error}") from error

@@ -110,7 +110,7 @@ def _q11(source: NexmarkSource) -> Iterator[Row]:
     open_sessions: dict[int, list[int]] = {}
     for bidder, time in sorted(_rows(source, _BID, "bidder", "date_time"), key=lambda bid: bid[1]):
         session = open_sessions.get(bidder)
-        if session is not None and time < session[2] + _GAP_US:
+        if session is not None and time <= session[2] + _GAP_US:
             session[0] += 1
             session[2] = time
             continue

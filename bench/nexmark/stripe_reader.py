@@ -48,7 +48,8 @@ class StripeReader(Source):
         self._store = store
         self._layout = layout
         self._pace = pace
-        self._read_events = min(read_rows or layout.stripe_events, layout.stripe_events)
+        self._read_events_max = min(read_rows or layout.stripe_events, layout.stripe_events)
+        self._read_events = self._read_events_max
         self._places: dict[int, Place] = {}
 
     def partitions(self) -> int:
@@ -61,6 +62,9 @@ class StripeReader(Source):
     def seek(self, positions: Mapping[int, int]) -> None:
         self._places = {partition: self._place(positions.get(partition, 0)) for partition in self._places}
         self._store.seek()
+
+    def limit(self, rows: int) -> None:
+        self._read_events = min(rows, self._read_events_max)
 
     def poll(self, now: int) -> Read | Wait | End:
         if self._pace is not None:

@@ -113,6 +113,13 @@ class Together(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
     count: int
 
 
+class FrameRows(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+    """From here on frames of output channel ``output`` have at most ``rows`` rows."""
+
+    output: int
+    rows: int
+
+
 class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
     """Pending output was cut here, and ``state`` is all there is to know of the task: whoever has it can go on here.
 
@@ -139,6 +146,7 @@ Determinant = (
     | Completion
     | Merged
     | Together
+    | FrameRows
     | Landmark
 )
 

@@ -73,6 +73,11 @@ class Gate:
         self._now_us: int | None = None
         self._cached = 0
 
+    @property
+    def told_us(self) -> int | None:
+        """The time that was answered last, live or from the log; None if none was in this epoch."""
+        return self._now_us
+
     def load(self, segments: Iterable[Segment]) -> None:
         """Replays these, which must go on where the log stands. Raises ProtocolError if they do not. What is logged
         after them is coded as their continuation."""

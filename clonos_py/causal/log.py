@@ -166,6 +166,11 @@ class CausalStore:
         """How far one task's log is held."""
         return Reach(task, self._lives.get(task, 0), self._ends.get(task, 0))
 
+    @property
+    def lives(self) -> dict[int, int]:
+        """By task that has started anew: the number of the newest life known."""
+        return dict(self._lives)
+
     def truncate(self, checkpoint: int) -> None:
         """Checkpoint ``checkpoint`` is complete: determinants of earlier epochs are not needed any more."""
         if checkpoint <= self.stable:

@@ -88,6 +88,11 @@ class RegeneratedLog(InFlightLog):
     # ---- frames made again
 
     @property
+    def lowest_checksum(self) -> int | None:
+        """The lowest number of a frame whose checksum is known; None if there is none."""
+        return min(self._checksum_of, default=None)
+
+    @property
     def missing(self) -> range:
         """What must be made again for the receiver, in this order."""
         start = self.cursor + len(self._again)

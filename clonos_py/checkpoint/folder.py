@@ -3,14 +3,18 @@
 ``write`` returns when the content would survive a power cut, and a reader sees all of a file or nothing: on file
 systems that rename, it is written under a temporary name, flushed, renamed; object stores show an object only once it
 is complete, so there it is written in place. Errors are CheckpointErrors with path and remedy.
+
+On this machine only its owner may read what is written, and only regular files are read: a FIFO or a symbolic link in
+the place of a file is an error. Links that lead to the folder are followed.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import pyarrow as pa
@@ -45,6 +49,10 @@ class Folder(Protocol):
 
     def names(self, path: str) -> list[str]:
         """The names of the files and folders in a folder, sorted; none if there is no such folder."""
+        ...
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """The regular files in a folder with their sizes in bytes; none if there is no such folder."""
         ...
 
     def remove(self, path: str) -> None:
@@ -96,12 +104,15 @@ class LocalFolder:
         return True
 
     def read(self, path: str) -> pa.Buffer:
-        with named_errors(self._at(path)), pa.OSFile(self._at(path), "r") as file:
-            return file.read_buffer()
+        with named_errors(self._at(path)), _opened(self._at(path)) as (descriptor, size_bytes):
+            return _read_at(descriptor, 0, size_bytes)
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        with named_errors(self._at(path)), pa.OSFile(self._at(path), "r") as file:
-            return [_read_range(file, offset, size_bytes) for offset, size_bytes in ranges]
+        with named_errors(self._at(path)), _opened(self._at(path)) as (descriptor, size_bytes):
+            return [
+                _read_at(descriptor, offset, max(0, min(wanted_bytes, size_bytes - offset)))
+                for offset, wanted_bytes in ranges
+            ]
 
     def names(self, path: str) -> list[str]:
         with named_errors(self._at(path)):
@@ -109,6 +120,15 @@ class LocalFolder:
                 return sorted(os.listdir(self._at(path)))
             except FileNotFoundError:
                 return []
+
+    def sizes(self, path: str) -> dict[str, int]:
+        with named_errors(self._at(path)):
+            try:
+                with os.scandir(self._at(path)) as entries:
+                    files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+                    return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in files}
+            except FileNotFoundError:
+                return {}
 
     def remove(self, path: str) -> None:
         with named_errors(self._at(path)):
@@ -119,7 +139,7 @@ class LocalFolder:
 
     def move(self, source: str, target: str) -> None:
         with named_errors(self._at(target)):
-            os.makedirs(os.path.dirname(self._at(target)), exist_ok=True)
+            _make_folder(os.path.dirname(self._at(target)))
             os.rename(self._at(source), self._at(target))
             _flush_folder(self.root)
             _flush_folder(os.path.dirname(self._at(target)))
@@ -178,6 +198,11 @@ class RemoteFolder:
             found = self._filesystem.get_file_info(fs.FileSelector(self._at(path), allow_not_found=True))
         return sorted(info.base_name for info in found)
 
+    def sizes(self, path: str) -> dict[str, int]:
+        with named_errors(self._at(path)):
+            found = self._filesystem.get_file_info(fs.FileSelector(self._at(path), allow_not_found=True))
+        return {info.base_name: info.size for info in found if info.type == fs.FileType.File}
+
     def remove(self, path: str) -> None:
         with named_errors(self._at(path)):
             try:
@@ -217,11 +242,37 @@ def _explained(error: Exception) -> str:
         return "the checkpoint folder is full: free space, or resume with a copy of it elsewhere"
     if code in _READ_ONLY:
         return "the checkpoint folder cannot be written: allow it, or choose another folder"
+    if code == errno.ELOOP:
+        return "it is a symbolic link, which no checkpoint contains: put the file itself there"
     return f"the checkpoint folder does not work ({error})"
 
 
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[int, int]]:
+    """A regular file's descriptor and size in bytes. Opening never blocks, whatever is there."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise CheckpointError(f"{path} is no regular file; {DAMAGED_REMEDY}")
+        yield descriptor, found.st_size
+    finally:
+        os.close(descriptor)
+
+
+def _read_at(descriptor: int, offset: int, size_bytes: int) -> pa.Buffer:
+    """Fewer bytes where the file ends before. Arrow's memory is aligned as its kernels like it."""
+    buffer = pa.allocate_buffer(size_bytes)
+    left = memoryview(buffer)
+    while left and (count := os.preadv(descriptor, [left], offset + size_bytes - len(left))):
+        left = left[count:]
+    return buffer.slice(0, size_bytes - len(left))
+
+
 def _write_flushed(path: str, content: Content) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    """A new file: whatever a dead writer or another program left under this name is deleted first."""
+    _discard(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         left = memoryview(content)
         while left:
@@ -237,7 +288,8 @@ def _make_folder(path: str) -> None:
         return
     parent = os.path.dirname(path)
     _make_folder(parent)
-    os.makedirs(path, exist_ok=True)
+    with suppress(FileExistsError):  # another process has just made it; or it is a file, and what follows says so
+        os.mkdir(path, 0o700)
     _flush_folder(parent)
 
 
@@ -251,10 +303,8 @@ def _flush_folder(path: str) -> None:
 
 def _discard(path: str) -> None:
     """A part of a file must not eat the space that is missing."""
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(path)
-    except FileNotFoundError:
-        return
 
 
 def _read_range(file: pa.NativeFile, offset: int, size_bytes: int) -> pa.Buffer:

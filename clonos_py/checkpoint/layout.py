@@ -2,12 +2,14 @@
 
 ::
 
-    FOLDER/JOB/generations/00000002          one small file per generation, made exclusively (D11)
+    FOLDER/JOB/generations/00000002          two small files per generation, the first made exclusively (D11)
+    FOLDER/JOB/generations/00000002.adopted
     FOLDER/JOB/line/manifests/000000000007.00000002.manifest
     FOLDER/JOB/line/savepoints/NAME.manifest
     FOLDER/JOB/line/state/000000000007.join-0.2.1.0.chunks
     FOLDER/JOB/line/answers/000000000007.join-0.3.6b1f0c.answer
     FOLDER/JOB/archive/0001/                 a former ``line``, whole, moved aside by ``--fresh``
+    FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged: else they are counted on
 
 A chunk file holds one or more chunks of one task's snapshot. Its name begins with the checkpoint that wrote it, so that
 retention can be decided from names alone; task, attempt and a running number make it unique, so that nothing is ever
@@ -16,6 +18,7 @@ overwritten. All paths in handles are below ``line``: an archived line stays rea
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -32,7 +35,14 @@ SAVEPOINTS = "savepoints"
 STATE = "state"
 ANSWERS = "answers"
 MANIFEST_SUFFIX = ".manifest"
+ADOPTED_SUFFIX = ".adopted"
 TEMPORARY_SUFFIX = ".incomplete"
+
+_ANSWER = re.compile(r"\d{12}\.[\w.~%-]+\.[0-9a-f]{32}\.answer", re.ASCII)
+_LOCATION = re.compile(
+    rf"(?P<file>{STATE}/\d{{12}}\.[\w.~%-]+\.chunks)#(?P<offset>\d{{1,18}})\+(?P<size>\d{{1,18}}):(?P<checksum>[0-9a-f]{{16}})",
+    re.ASCII,
+)
 
 
 def name_in_folder(name: str) -> str:
@@ -43,6 +53,15 @@ def name_in_folder(name: str) -> str:
 
 def generation_name(generation: int) -> str:
     return f"{generation:08d}"
+
+
+def generation_number(name: str) -> int | None:
+    """Of the file that says that a generation has begun; None for any other."""
+    return int(name) if name.isascii() and name.isdigit() and generation_name(int(name)) == name else None
+
+
+def adoption_name(generation: int) -> str:
+    return f"{generation_name(generation)}{ADOPTED_SUFFIX}"
 
 
 def manifest_name(checkpoint: int, generation: int) -> str:
@@ -58,6 +77,20 @@ def answer_name(epoch: int, owner: str, content: bytes) -> str:
     return f"{epoch:012d}.{name_in_folder(owner)}.{xxhash.xxh3_128_hexdigest(content)}.answer"
 
 
+def check_answer_name(name: str) -> None:
+    """Raises CheckpointError for what ``answer_name`` does not give: a log is input, and must lead to no other file."""
+    if not _ANSWER.fullmatch(name):
+        raise CheckpointError(
+            f"{name!r} is no name of a kept answer: the log that names it is damaged; resume with an intact copy of "
+            "it, or start anew with --fresh"
+        )
+
+
+def is_answer(name: str, content: bytes) -> bool:
+    """Whether this is what was kept under the name."""
+    return name.split(".")[-2] == xxhash.xxh3_128_hexdigest(content)
+
+
 def checkpoint_of(name: str) -> int | None:
     """The checkpoint that wrote a manifest or chunk file, incomplete ones included; None for a foreign file."""
     number = name.split(".", 1)[0]
@@ -70,6 +103,12 @@ def manifest_mark(name: str) -> tuple[int, int] | None:
     if not name.endswith(MANIFEST_SUFFIX) or len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
     return int(parts[0]), int(parts[1])
+
+
+def archive_number(name: str) -> int:
+    """0 for a foreign file."""
+    number = name.split(".", 1)[0]
+    return int(number) if number.isascii() and number.isdigit() else 0
 
 
 def savepoint_name(file: str) -> str:
@@ -91,11 +130,9 @@ class Location(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Raises CheckpointError on anything that ``str`` of a location does not give."""
-        try:
-            file, _, span = text.rpartition("#")
-            extent, _, checksum = span.partition(":")
-            offset, _, size_bytes = extent.partition("+")
-            return cls(file, int(offset), int(size_bytes), int(checksum, 16))
-        except ValueError:
-            raise CheckpointError(f"{text!r} is no location of a chunk: the checkpoint's manifest is damaged") from None
+        """Raises CheckpointError on anything that is no location in a file that ``chunk_file_name`` names: a manifest
+        is input, and must lead to no other file."""
+        found = _LOCATION.fullmatch(text)
+        if found is None:
+            raise CheckpointError(f"{text!r} is no location of a chunk: the checkpoint's manifest is damaged")
+        return cls(found["file"], int(found["offset"]), int(found["size"]), int(found["checksum"], 16))

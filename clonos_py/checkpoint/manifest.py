@@ -1,52 +1,88 @@
 """The manifest of a checkpoint as a file, and the rules of which manifests count and what they keep alive.
 
 A manifest is one line of header (format version, checksum of the rest), then JSON: a person can read what a checkpoint
-consists of. A generation is recorded with the checkpoint that it adopted; a manifest is void if a later generation
-adopted an older checkpoint than it (D11): some coordinator wrote it after it had been replaced.
+consists of. So are the two files of a generation. The first, made exclusively, only says that it has begun; then its
+coordinator looks for the newest manifest, and the second says which checkpoint it adopted. A manifest is void if a
+later generation adopted an older checkpoint than it (D11): some coordinator wrote it after it had been replaced. A
+coordinator looks for later generations before it writes a manifest and again after that. If there is none, every later
+one finds this manifest when it looks for the newest. Else the write counts as failed, and the later generation decides
+whether the manifest is valid.
+
+What damage is found: every file is checked against the checksum in it and against its own name, so that flipped bits,
+cuts and swapped files are errors. Generations are numbered without a gap, and the checkpoint that the newest one
+adopted, or a later one, must be there. What is not found, as no trace of it is left: that the newest manifests were
+removed which were written since the newest generation began (files of sinks that are visible beyond the checkpoint say
+so then), that the newest generation was removed before it wrote a manifest, and that all was removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import xxhash
 
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
-from clonos_py.checkpoint.layout import Location
+from clonos_py.checkpoint.layout import Location, adoption_name, generation_name
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.snapshots import Manifest
 
-FORMAT_VERSION = 1
-_MAGIC = b"clonos-manifest"
+FORMAT_VERSION = 2
+GONE_REMEDY = (
+    "put the file back and resume, or start anew with --fresh; only the job itself may delete from this folder"
+)
+_MANIFEST = "manifest"
+_GENERATION = "generation"
+S = TypeVar("S")
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """The start of a generation: ``adopted`` is the checkpoint it resumed from, None if it began anew."""
+    """A generation has begun."""
+
+    number: int
+
+
+class Adoption(msgspec.Struct, frozen=True):
+    """Generation ``number`` goes on from the checkpoint ``adopted``; None: from the beginning."""
 
     number: int
     adopted: int | None
 
 
+class Generations(NamedTuple):
+    """All that have begun: the number of the newest (0: there is none), and what each adopted that has come so far."""
+
+    newest: int
+    adoptions: tuple[Adoption, ...] = ()
+
+
 def encode(manifest: Manifest) -> bytes:
-    body = msgspec.json.encode(manifest)
-    return b"%s %d %016x\n%s" % (_MAGIC, manifest.format_version, xxhash.xxh3_64_intdigest(body), body)
+    return _sealed(_MANIFEST, manifest)
 
 
-def decode(content: bytes, job: str, path: str) -> Manifest:
-    """Raises CheckpointError if the file is damaged, of another format version or of another job."""
-    header, _, body = content.partition(b"\n")
-    fields = header.split(b" ")
-    if len(fields) != 3 or fields[0] != _MAGIC or not fields[1].isdigit():
-        raise CheckpointError(f"{path} is corrupt: it does not begin like a manifest; {DAMAGED_REMEDY}")
-    if int(fields[1]) != FORMAT_VERSION:
+def encode_generation(record: Generation | Adoption) -> bytes:
+    return _sealed(_GENERATION, record)
+
+
+def _sealed(kind: str, content: msgspec.Struct) -> bytes:
+    body = msgspec.json.encode(content)
+    return b"clonos-%s %d %016x\n%s" % (kind.encode(), FORMAT_VERSION, xxhash.xxh3_64_intdigest(body), body)
+
+
+def decode(content: bytes, job: str, path: str, mark: tuple[int, int] | None = None) -> Manifest:
+    """``mark``: which checkpoint of which generation it must be. Raises CheckpointError if the file is damaged, of
+    another format version, of another job or checkpoint, or if it refers to anything but files of chunks."""
+    manifest = _unsealed(_MANIFEST, content, Manifest, path)
+    if mark is not None and mark != (manifest.checkpoint, manifest.generation):
         raise CheckpointError(
-            f"{path} has format version {int(fields[1])}, this version of clonos-py reads {FORMAT_VERSION}: "
-            "run the version that wrote it, or start anew with --fresh"
+            f"{path} is the manifest of checkpoint {manifest.checkpoint}, generation {manifest.generation}; "
+            f"{DAMAGED_REMEDY}"
         )
-    if fields[2] != b"%016x" % xxhash.xxh3_64_intdigest(body):
-        raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
-    manifest = _decode_body(body, path)
+    try:
+        needed_bytes(manifest)
+    except CheckpointError as problem:
+        raise CheckpointError(f"{path}: {problem}; {DAMAGED_REMEDY}") from problem
     if manifest.job != job:
         raise CheckpointError(
             f"{path} belongs to job {manifest.job!r}, not to {job!r}: choose another checkpoint folder"
@@ -54,37 +90,81 @@ def decode(content: bytes, job: str, path: str) -> Manifest:
     return manifest
 
 
-def _decode_body(body: bytes, path: str) -> Manifest:
+def decode_generation(content: bytes, number: int, path: str) -> Generation:
+    """Raises CheckpointError if the file is damaged, or is not that of this number."""
+    return _numbered(_unsealed(_GENERATION, content, Generation, path), number, path)
+
+
+def decode_adoption(content: bytes, number: int, path: str) -> Adoption:
+    """Raises CheckpointError if the file is damaged, or is not that of this number."""
+    return _numbered(_unsealed(_GENERATION, content, Adoption, path), number, path)
+
+
+G = TypeVar("G", Generation, Adoption)
+
+
+def _numbered(record: G, number: int, path: str) -> G:
+    if record.number != number:
+        raise CheckpointError(f"{path} is the file of generation {record.number}; {DAMAGED_REMEDY}")
+    return record
+
+
+def _unsealed(kind: str, content: bytes, type_: type[S], path: str) -> S:
+    header, _, body = content.partition(b"\n")
+    fields = header.split(b" ")
+    if len(fields) != 3 or fields[0] != b"clonos-" + kind.encode() or not fields[1].isdigit():
+        raise CheckpointError(f"{path} is corrupt: it does not begin like a {kind}; {DAMAGED_REMEDY}")
+    if int(fields[1]) != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has format version {int(fields[1])}, this version of clonos-py reads {FORMAT_VERSION}: "
+            "run the version that wrote it, or start anew with --fresh"
+        )
+    if fields[2] != b"%016x" % xxhash.xxh3_64_intdigest(body):
+        raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
     try:
-        return msgspec.json.decode(body, type=Manifest)
+        return msgspec.json.decode(body, type=type_)
     except msgspec.DecodeError as error:
         raise CheckpointError(f"{path} cannot be decoded ({error}); {DAMAGED_REMEDY}") from error
 
 
-def encode_generation(generation: Generation) -> bytes:
-    return msgspec.json.encode(generation)
+def check_numbers(numbers: Collection[int], folder: str) -> int:
+    """The number of the newest generation of all that have begun; 0 if none has. Raises CheckpointError if one is
+    missing between them."""
+    newest = max(numbers, default=0)
+    for number in range(min(numbers, default=1), newest):
+        if number not in numbers:
+            raise CheckpointError(f"{folder}/{generation_name(number)} is missing; {DAMAGED_REMEDY}")
+    return newest
 
 
-def decode_generation(content: bytes, path: str) -> Generation:
-    try:
-        return msgspec.json.decode(content, type=Generation)
-    except msgspec.DecodeError as error:
-        raise CheckpointError(f"{path} is corrupt ({error}); {DAMAGED_REMEDY}") from error
-
-
-def is_void(checkpoint: int, generation: int, generations: Iterable[Generation]) -> bool:
+def is_void(checkpoint: int, generation: int, generations: Generations) -> bool:
     """Whether a later generation went on from an earlier checkpoint than this one."""
     return any(
-        later.number > generation and (later.adopted is None or later.adopted < checkpoint) for later in generations
+        later.number > generation and (later.adopted is None or later.adopted < checkpoint)
+        for later in generations.adoptions
     )
 
 
-def check_not_fenced(manifest: Manifest, generations: Sequence[Generation]) -> None:
-    newest = max((generation.number for generation in generations), default=0)
-    if manifest.generation < newest:
+def check_begun(generation: int, generations: Generations, folder: str) -> None:
+    """A generation that writes manifests has begun, and has adopted a checkpoint."""
+    if generation > generations.newest:
+        raise CheckpointError(f"{folder}/{generation_name(generation)} is missing; {DAMAGED_REMEDY}")
+    if all(adoption.number != generation for adoption in generations.adoptions):
+        raise CheckpointError(f"{folder}/{adoption_name(generation)} is missing; {DAMAGED_REMEDY}")
+
+
+def check_adopted(checkpoints: Collection[int], generations: Generations, folder: str) -> None:
+    """The checkpoint that the newest generation adopted is kept until there are later ones."""
+    adopted = generations.adoptions[-1].adopted if generations.adoptions else None
+    if adopted is not None and max(checkpoints, default=0) < adopted:
+        raise CheckpointError(f"{folder}: the manifest of checkpoint {adopted} is missing; {DAMAGED_REMEDY}")
+
+
+def check_not_fenced(manifest: Manifest, generations: Generations) -> None:
+    if manifest.generation < generations.newest:
         raise CheckpointError(
-            f"checkpoint {manifest.checkpoint} of job {manifest.job!r} is refused: generation {newest} has taken over "
-            f"from generation {manifest.generation}; stop this run"
+            f"checkpoint {manifest.checkpoint} of job {manifest.job!r} is refused: generation {generations.newest} has "
+            f"taken over from generation {manifest.generation}; stop this run"
         )
 
 
@@ -96,12 +176,28 @@ def check_newest(generation: int | None, newest: int, job: str) -> None:
         )
 
 
-def referenced_files(manifest: Manifest) -> frozenset[str]:
-    """The chunk files that a checkpoint needs."""
+def needed_bytes(manifest: Manifest) -> dict[str, int]:
+    """The chunk files that a checkpoint needs, and how long each must be at least. Raises CheckpointError if it refers
+    to anything else."""
     tables = (
         table for task in manifest.tasks for operator in task.operators.values() for table in operator.tables.values()
     )
-    return frozenset(Location.parse(chunk.location).file for chunks in tables for chunk in chunks)
+    needed: dict[str, int] = {}
+    for chunk in (chunk for chunks in tables for chunk in chunks):
+        location = Location.parse(chunk.location)
+        needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
+    return needed
+
+
+def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: str) -> None:
+    """``sizes``: those of the files that there are. Raises CheckpointError for one that is missing or too short."""
+    for file, size_bytes in needed.items():
+        if file not in sizes:
+            raise CheckpointError(f"{folder}/{file} is missing, which the next checkpoint needs, too; {GONE_REMEDY}")
+        if sizes[file] < size_bytes:
+            raise CheckpointError(
+                f"{folder}/{file} has {sizes[file]} bytes, the next checkpoint needs {size_bytes} of it; {GONE_REMEDY}"
+            )
 
 
 def collectable(files: Mapping[str, int | None], referenced: frozenset[str], oldest_kept: int) -> list[str]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import msgspec
 import pyarrow as pa
 
-from clonos_py.checkpoint.layout import answer_name, checkpoint_of
-from clonos_py.checkpoint.manifest import Generation, check_newest, check_not_fenced, collectable, is_void
+from clonos_py.checkpoint.layout import answer_name, check_answer_name, checkpoint_of
+from clonos_py.checkpoint.manifest import Adoption, Generations, check_newest, check_not_fenced, collectable, is_void
 from clonos_py.checkpoint.storage import chunks_of, encode_values
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
@@ -29,13 +29,13 @@ class MemoryStore:
         self._chunks: dict[str, pa.RecordBatch] = {}
         self._manifests: dict[tuple[int, int], Manifest] = {}
         self._savepoints: dict[str, Manifest] = {}
-        self._generations: list[Generation] = []
+        self._generations = Generations(0)
         self._chunks_written = 0
         self._answers: dict[str, bytes] = {}
         self._archived = 0
-        self._failures: dict[str, list[CheckpointError]] = {}
+        self._failures: dict[str, list[Exception]] = {}
 
-    def fail_next(self, method: str, error: CheckpointError | None = None) -> None:
+    def fail_next(self, method: str, error: Exception | None = None) -> None:
         """The next call of ``method`` raises ``error`` and changes nothing; further ones queue up behind."""
         planned = error or CheckpointError(f"planned failure of {method}; nothing was changed")
         self._failures.setdefault(method, []).append(planned)
@@ -87,17 +87,19 @@ class MemoryStore:
 
     def kept_answer(self, name: str) -> bytes:
         self._fail_if_planned("kept_answer")
+        check_answer_name(name)
         if name not in self._answers:
             raise CheckpointError(f"answer {name!r} is missing: it was reclaimed while a log still referred to it")
         return self._answers[name]
 
     def open_generation(self, after: int | None = None) -> int:
         self._fail_if_planned("open_generation")
-        check_newest(after, len(self._generations), self.job)
+        number, adoptions = self._generations
+        check_newest(after, number, self.job)
         newest = self.latest()
-        number = len(self._generations) + 1
-        self._generations.append(Generation(number, newest.checkpoint if newest else None))
-        return number
+        adoption = Adoption(number + 1, newest.checkpoint if newest else None)
+        self._generations = Generations(number + 1, (*adoptions, adoption))
+        return number + 1
 
     def write_manifest(self, manifest: Manifest) -> None:
         self._fail_if_planned("write_manifest")

@@ -9,15 +9,16 @@ is free of shared state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from clonos_py.checkpoint import layout
 from clonos_py.checkpoint import manifest as manifests
-from clonos_py.checkpoint.chunks import Scratch, decode
+from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, decode
 from clonos_py.checkpoint.folder import open_folder
 from clonos_py.checkpoint.layout import Location
-from clonos_py.checkpoint.manifest import Generation
+from clonos_py.checkpoint.manifest import Adoption, Generation, Generations
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
@@ -25,6 +26,7 @@ from clonos_py.model.state import Chunk, OperatorState
 
 FILE_BYTES = 8 << 20
 
+_GENERATIONS = layout.GENERATIONS
 _MANIFESTS = f"{layout.LINE}/{layout.MANIFESTS}"
 _SAVEPOINTS = f"{layout.LINE}/{layout.SAVEPOINTS}"
 _STATE = f"{layout.LINE}/{layout.STATE}"
@@ -40,6 +42,8 @@ class CheckpointStore:
         self._scratch = Scratch()
         self._files_written = 0
         self._referenced: dict[str, frozenset[str]] = {}
+        self._begun: dict[int, Generation] = {}
+        self._adoptions: dict[int, Adoption] = {}
 
     @property
     def path(self) -> str:
@@ -92,7 +96,15 @@ class CheckpointStore:
         for chunk in self._read_chunks(missing):
             found[chunk.location or ""] = chunk
         tables = {table: [found[c.location] for c in chunks] for table, chunks in handle.tables.items()}
-        return OperatorState(tables, msgspec.msgpack.decode(handle.values))
+        return OperatorState(tables, self._decoded_values(handle))
+
+    def _decoded_values(self, handle: OperatorHandle) -> Any:
+        try:
+            return msgspec.msgpack.decode(handle.values)
+        except msgspec.DecodeError as error:
+            raise CheckpointError(
+                f"{self.path}: values of a snapshot cannot be decoded ({error}); {DAMAGED_REMEDY}"
+            ) from error
 
     def _read_chunks(self, stored: Iterable[StoredChunk]) -> Iterator[Chunk]:
         """File by file, however the chunks are spread over them."""
@@ -115,32 +127,60 @@ class CheckpointStore:
         return name
 
     def kept_answer(self, name: str) -> bytes:
-        return self._read(f"{_ANSWERS}/{name}")
+        layout.check_answer_name(name)
+        content = self._read(f"{_ANSWERS}/{name}")
+        if not layout.is_answer(name, content):
+            raise CheckpointError(f"{self.path}/{_ANSWERS}/{name} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
+        return content
 
     # Generations
 
     def open_generation(self, after: int | None = None) -> int:
-        while True:
-            number = max((generation.number for generation in self._generations()), default=0) + 1
-            manifests.check_newest(after, number - 1, self.job)
-            newest = self.latest()
-            record = Generation(number, newest.checkpoint if newest else None)
-            path = f"{layout.GENERATIONS}/{layout.generation_name(number)}"
-            if self._folder.create(path, manifests.encode_generation(record)):
-                return number
+        self.latest()  # a line that is damaged is refused before anything is made
+        number = self._begin_generation(after)
+        newest = self.latest()
+        adoption = Adoption(number, newest.checkpoint if newest else None)
+        self._folder.write(f"{_GENERATIONS}/{layout.adoption_name(number)}", manifests.encode_generation(adoption))
+        manifests.check_newest(number, self._generations().newest, self.job)
+        return number
 
-    def _generations(self) -> list[Generation]:
-        paths = [f"{layout.GENERATIONS}/{name}" for name in self._folder.names(layout.GENERATIONS) if name.isdigit()]
-        return [manifests.decode_generation(self._read(path), f"{self.path}/{path}") for path in paths]
+    def _begin_generation(self, after: int | None) -> int:
+        while True:
+            newest = self._generations().newest
+            manifests.check_newest(after, newest, self.job)
+            record = manifests.encode_generation(Generation(newest + 1))
+            if self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record):
+                return newest + 1
+
+    def _generations(self) -> Generations:
+        """Each file is read once: they never change."""
+        folder, names = f"{self.path}/{_GENERATIONS}", self._folder.names(_GENERATIONS)
+        numbers = [number for name in names if (number := layout.generation_number(name)) is not None]
+        newest = manifests.check_numbers(numbers, folder)
+        for number in numbers:
+            name, adopted = layout.generation_name(number), layout.adoption_name(number)
+            if number not in self._begun:
+                content = self._read(f"{_GENERATIONS}/{name}")
+                self._begun[number] = manifests.decode_generation(content, number, f"{folder}/{name}")
+            if number not in self._adoptions and adopted in names:
+                content = self._read(f"{_GENERATIONS}/{adopted}")
+                self._adoptions[number] = manifests.decode_adoption(content, number, f"{folder}/{adopted}")
+        return Generations(newest, tuple(adoption for _, adoption in sorted(self._adoptions.items())))
 
     # Manifests
 
     def write_manifest(self, manifest: Manifest) -> None:
         self._check_job(manifest)
         manifests.check_not_fenced(manifest, self._generations())
+        needed = manifests.needed_bytes(manifest)
+        sizes = self._folder.sizes(_STATE)
+        manifests.check_present(
+            needed, {f"{layout.STATE}/{file}": size for file, size in sizes.items()}, f"{self.path}/{layout.LINE}"
+        )
         name = layout.manifest_name(manifest.checkpoint, manifest.generation)
         self._folder.write(f"{_MANIFESTS}/{name}", manifests.encode(manifest))
-        self._referenced[f"{_MANIFESTS}/{name}"] = manifests.referenced_files(manifest)
+        manifests.check_not_fenced(manifest, self._generations())
+        self._referenced[f"{_MANIFESTS}/{name}"] = frozenset(needed)
 
     def latest(self) -> Manifest | None:
         names = self._valid_names()
@@ -165,7 +205,13 @@ class CheckpointStore:
         """The files of the manifests that count, oldest checkpoint first."""
         generations = self._generations()
         marks = {name: mark for name in self._folder.names(_MANIFESTS) if (mark := layout.manifest_mark(name))}
-        return [name for name, mark in marks.items() if not manifests.is_void(*mark, generations)]
+        for _, generation in marks.values():
+            manifests.check_begun(generation, generations, f"{self.path}/{_GENERATIONS}")
+        valid = [name for name, mark in marks.items() if not manifests.is_void(*mark, generations)]
+        if self._folder.names(layout.LINE):
+            checkpoints = [marks[name][0] for name in valid]
+            manifests.check_adopted(checkpoints, generations, f"{self.path}/{_MANIFESTS}")
+        return valid
 
     def _savepoint_files(self) -> list[str]:
         return [file for file in self._folder.names(_SAVEPOINTS) if file.endswith(layout.MANIFEST_SUFFIX)]
@@ -175,7 +221,8 @@ class CheckpointStore:
             raise CheckpointError(f"{self.path} belongs to job {self.job!r}: the manifest is of job {manifest.job!r}")
 
     def _read_manifest(self, path: str) -> Manifest:
-        return manifests.decode(self._read(path), self.job, f"{self.path}/{path}")
+        mark = layout.manifest_mark(path.removeprefix(f"{_MANIFESTS}/"))
+        return manifests.decode(self._read(path), self.job, f"{self.path}/{path}", mark)
 
     def _read(self, path: str) -> bytes:
         return self._folder.read(path).to_pybytes()
@@ -188,11 +235,12 @@ class CheckpointStore:
             return
         oldest_kept = layout.checkpoint_of(kept[0]) or 0
         referenced = self._files_referenced(kept)
-        self._remove_before(_MANIFESTS, oldest_kept, frozenset(kept))
-        self._remove_before(_ANSWERS, oldest_kept, frozenset())
-        self._remove_before(
-            _STATE, oldest_kept, frozenset(file.removeprefix(f"{layout.STATE}/") for file in referenced)
-        )
+        chunks = frozenset(file.removeprefix(f"{layout.STATE}/") for file in referenced)
+        needed = {_MANIFESTS: frozenset(kept), _ANSWERS: frozenset[str](), _STATE: chunks}
+        problems = [p for folder in needed for p in self._remove_before(folder, oldest_kept, needed[folder])]
+        if problems:
+            others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise CheckpointError(f"{problems[0]}{others}")
 
     def _files_referenced(self, kept: Iterable[str]) -> frozenset[str]:
         """By the kept manifests (each is read once, none that this store wrote itself) and all savepoints."""
@@ -203,24 +251,42 @@ class CheckpointStore:
         self._referenced = {
             path: self._referenced[path]
             if path in self._referenced
-            else manifests.referenced_files(self._read_manifest(path))
+            else frozenset(manifests.needed_bytes(self._read_manifest(path)))
             for path in paths
         }
         return frozenset().union(*self._referenced.values())
 
-    def _remove_before(self, folder: str, oldest_kept: int, needed: frozenset[str]) -> None:
+    def _remove_before(self, folder: str, oldest_kept: int, needed: frozenset[str]) -> Iterator[CheckpointError]:
+        """A file that cannot be deleted does not keep the others."""
         names = {name: layout.checkpoint_of(name) for name in self._folder.names(folder)}
         for name in manifests.collectable(names, needed, oldest_kept):
-            self._folder.remove(f"{folder}/{name}")
+            try:
+                self._folder.remove(f"{folder}/{name}")
+            except CheckpointError as problem:
+                yield problem
 
     def archive(self) -> str | None:
-        if not self._folder.names(layout.LINE):
-            return None
-        taken = [int(name) for name in self._folder.names(layout.ARCHIVE) if name.isdigit()]
+        taken = [layout.archive_number(name) for name in self._folder.names(layout.ARCHIVE)]
         target = f"{layout.ARCHIVE}/{max(taken, default=0) + 1:04d}"
-        self._folder.move(layout.LINE, target)
+        had_line = bool(self._folder.names(layout.LINE))
+        if had_line:
+            self._folder.move(layout.LINE, target)
+        self._archive_damaged_generations(f"{target}.{_GENERATIONS}")
         self._referenced.clear()
-        return f"{self.path}/{target}"
+        return f"{self.path}/{target}" if had_line else None
+
+    def _archive_damaged_generations(self, target: str) -> None:
+        """Nothing could ever begin with them. The next one is numbered beyond them."""
+        try:
+            self._generations()
+        except CheckpointError:
+            numbers = map(layout.generation_number, self._folder.names(_GENERATIONS))
+            newest = max((number for number in numbers if number is not None), default=0)
+            self._folder.move(_GENERATIONS, target)
+            self._begun.clear()
+            self._adoptions.clear()
+            record = manifests.encode_generation(Generation(newest + 1))
+            self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record)
 
 
 def chunks_of(states: Iterable[OperatorState]) -> Iterator[Chunk]:

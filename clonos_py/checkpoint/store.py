@@ -32,7 +32,9 @@ class SnapshotStore(Protocol):
         ``epoch`` is the oldest kept one. ``owner`` tells writers apart."""
         ...
 
-    def kept_answer(self, name: str) -> bytes: ...
+    def kept_answer(self, name: str) -> bytes:
+        """What was kept under a name, verified. A name that ``keep_answer`` does not give is an error."""
+        ...
 
     def open_generation(self, after: int | None = None) -> int:
         """Starts a generation: 1, 2, ... never twice, durable. The newest manifest at this moment is adopted; later
@@ -41,7 +43,9 @@ class SnapshotStore(Protocol):
         ...
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Completes a checkpoint. Raises CheckpointError if a later generation has been opened."""
+        """Completes a checkpoint. Raises CheckpointError if a later generation has been opened, even meanwhile, and if
+        a file with chunks that it refers to is missing or shorter than it was. Changed bytes are not looked for here:
+        they are found when the chunks are read. What disappears later is found by the next checkpoint that needs it."""
         ...
 
     def latest(self) -> Manifest | None:
@@ -55,7 +59,8 @@ class SnapshotStore(Protocol):
 
     def retire(self, keep: int = 2) -> None:
         """Deletes all but the ``keep`` newest checkpoints, and the chunks that then nothing refers to. Touches neither
-        savepoints nor anything written by a checkpoint later than the oldest kept one."""
+        savepoints nor anything written by a checkpoint later than the oldest kept one. What cannot be deleted keeps
+        nothing else from being deleted; it is raised at the end, and tried again by the next call."""
         ...
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:

@@ -18,14 +18,15 @@ def check(ctx: click.Context, /, file: str, rows: int, live: bool, **parameters:
     found = tried(file, parameters, rows, live)
     for finding in found.findings:
         click.echo(str(finding))
+    for failure in found.failures:
+        click.echo(failure)
     for note in found.notes:
         click.echo(f"note: {note}")
     operators = f"{found.operators} operator{'' if found.operators == 1 else 's'}"
-    if found.findings:
-        click.echo(f"{operators} over up to {found.rows} rows: {len(found.findings)} found that a replay cannot repeat")
-        return 1
-    click.echo(f"{operators} over up to {found.rows} rows: nothing found that a replay cannot repeat")
-    return 0
+    replay = f"{len(found.findings)} found" if found.findings else "nothing found"
+    failed = f", {len(found.failures)} failed" if found.failures else ""
+    click.echo(f"{operators} over up to {found.rows} rows: {replay} that a replay cannot repeat{failed}")
+    return 1 if found.findings or found.failures else 0
 
 
 command = JobCommand(
@@ -34,14 +35,16 @@ command = JobCommand(
     params=[
         click.Argument(["file"]),
         click.Option(["--rows"], type=click.IntRange(1), default=200, show_default=True, help="Rows of each source."),
-        click.Option(["--live"], is_flag=True, help="Ask HTTP servers and services; otherwise they refuse."),
+        click.Option(["--live"], is_flag=True, help="Ask services, which refuse otherwise; let all sinks write."),
     ],
     help=f"""Finds operators that a replay could not repeat: that ask clocks, dice, the network, threads or files behind
     the engine's back, or give other rows for the same input.
 
     Each operator works twice on the first rows of the sources (made up from the schema where there are none), in two
     processes with different hash seeds and clocks, the second time with the answers of the first. What is found is
-    named with its line and a remedy; the exit code is then 1.
+    named with its line and a remedy. Sinks write the rows where nobody sees them; those that cannot are tried with
+    --live only, and write what they are given. The exit code is 1 if anything is found, or if anything fails on rows of
+    the sources that the job does not catch.
 
     {FILE_HELP} If the job is a function such as job(topic: str), its parameters are options: --topic bids.
 

@@ -11,7 +11,9 @@ from html import escape
 from textwrap import shorten
 from typing import NamedTuple
 
+from clonos_py.model.hidden import is_hidden
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, Vertex
+from clonos_py.model.tables import CHANGE_COLUMN, WEIGHT_COLUMN
 
 _COLUMNS_WIDTH = 60
 
@@ -33,7 +35,7 @@ def _text_lines(plan: PhysicalPlan) -> Iterator[str]:
         yield from (f"  {operator}" for operator in _operators(vertex))
         for edge in plan.edges:
             if edge.source == vertex.name:
-                yield f"  -> {edge.target}: {_partitioning(edge)}, {_columns(edge)}"
+                yield f"  -> {edge.target}: {_partitioning(edge)}, {_columns(vertex, edge)}"
     if plan.notes:
         yield ""
         yield from (f"note: {note}" for note in plan.notes)
@@ -65,10 +67,21 @@ def _partitioning(edge: Edge) -> str:
     return edge.partitioning.value + keys
 
 
-def _columns(edge: Edge) -> str:
-    names = edge.schema.names
+def _columns(source: Vertex, edge: Edge) -> str:
+    """What travels, as the job has it."""
+    names = list(_shown_columns(source, edge))
     plural = "column" if len(names) == 1 else "columns"
-    return shorten(f"{len(names)} {plural}: {', '.join(names)}", _COLUMNS_WIDTH, placeholder=" ...")
+    listed = f": {', '.join(names)}" if names else ""
+    return shorten(f"{len(names)} {plural}{listed}", _COLUMNS_WIDTH, placeholder=" ...")
+
+
+def _shown_columns(source: Vertex, edge: Edge) -> dict[str, None]:
+    """The columns of an edge without what the engine adds for itself; of partial results the keys and aggregates."""
+    names = [name for name in edge.schema.names if not is_hidden(name) and name not in (WEIGHT_COLUMN, CHANGE_COLUMN)]
+    if edge.producer >= 0 and source.operators[edge.producer].verb == "combine":
+        names = [name for name in names if name in edge.keys or not name.startswith("_")]
+        names = [name.rpartition(":")[0] or name for name in names]
+    return dict.fromkeys(names)
 
 
 def as_mermaid(plan: PhysicalPlan) -> str:
@@ -82,7 +95,7 @@ def _mermaid_lines(plan: PhysicalPlan) -> Iterator[str]:
         label = "<br/>".join([f"<b>{_mermaid(_title(vertex))}</b>", *map(_mermaid, _operators(vertex))])
         yield f'  {places[vertex.name]}["{label}"]'
     for edge in plan.edges:
-        label = f"{_mermaid(_partitioning(edge))}<br/>{_mermaid(_columns(edge))}"
+        label = f"{_mermaid(_partitioning(edge))}<br/>{_mermaid(_columns(plan.by_name[edge.source], edge))}"
         yield f'  {places[edge.source]} -- "{label}" --> {places[edge.target]}'
 
 
@@ -120,7 +133,7 @@ def as_svg(plan: PhysicalPlan) -> str:
             '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path d="M0 0L8 4L0 8" /></marker>',
             *(_svg_vertex(vertex, boxes[vertex.name]) for vertex in plan.vertices),
-            *(_svg_edge(edge, boxes[edge.source], boxes[edge.target]) for edge in plan.edges),
+            *(_svg_edge(_labels(plan, edge), boxes[edge.source], boxes[edge.target]) for edge in plan.edges),
             "</svg>",
         ]
     )
@@ -140,7 +153,7 @@ def _boxes(plan: PhysicalPlan) -> dict[str, _Box]:
             width = max(map(len, lines)) * _CHARACTER_WIDTH + 2 * _MARGIN
             boxes[vertex.name] = _Box(x, y, width, len(lines) * _LINE_HEIGHT + _MARGIN)
             y += boxes[vertex.name].height + _GAP
-        labels = [label for edge in plan.edges if _rank(plan, edge.source) == rank for label in _labels(edge)]
+        labels = [label for edge in plan.edges if _rank(plan, edge.source) == rank for label in _labels(plan, edge)]
         x += max(boxes[vertex.name].width for vertex in columns[rank])
         x += max(map(len, labels), default=0) * _CHARACTER_WIDTH + 2 * _MARGIN
     return boxes
@@ -151,8 +164,8 @@ def _rank(plan: PhysicalPlan, vertex: str) -> int:
     return max((_rank(plan, edge.source) + 1 for edge in plan.edges if edge.target == vertex), default=0)
 
 
-def _labels(edge: Edge) -> tuple[str, str]:
-    return _partitioning(edge), _columns(edge)
+def _labels(plan: PhysicalPlan, edge: Edge) -> tuple[str, str]:
+    return _partitioning(edge), _columns(plan.by_name[edge.source], edge)
 
 
 def _svg_vertex(vertex: Vertex, box: _Box) -> str:
@@ -165,14 +178,14 @@ def _svg_vertex(vertex: Vertex, box: _Box) -> str:
     return frame + "".join(texts)
 
 
-def _svg_edge(edge: Edge, source: _Box, target: _Box) -> str:
+def _svg_edge(labels: tuple[str, str], source: _Box, target: _Box) -> str:
     start_x, start_y = source.x + source.width, source.y + source.height / 2
     end_x, end_y = target.x, target.y + target.height / 2
     middle_x, label_y = (start_x + end_x) / 2, (start_y + end_y) / 2
     curve = (
         f"M{start_x:.0f} {start_y:.0f}C{middle_x:.0f} {start_y:.0f} {middle_x:.0f} {end_y:.0f} {end_x:.0f} {end_y:.0f}"
     )
-    above, below = _labels(edge)
+    above, below = labels
     return (
         f'<path d="{curve}" marker-end="url(#head)" />'
         + _svg_text(start_x + _MARGIN, label_y - 6, above, "label")

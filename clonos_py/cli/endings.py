@@ -5,14 +5,14 @@ Exit codes: 0 done, 1 the job or its input was wrong, 2 the command was written 
 
 from __future__ import annotations
 
-import os
 import tempfile
 import traceback
 from collections.abc import Sequence
 
 import click
 
-from clonos_py.model.errors import ClonosError, Remedy, one_line
+from clonos_py.model.errors import ClonosError, error_line, one_line, shows_tracebacks
+from clonos_py.model.places import blamed
 
 
 def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
@@ -26,8 +26,12 @@ def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
         return _told(_usage_error(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _told("interrupted", 130)
+    except SystemExit as error:
+        return _told(f"error: {blamed(f'SystemExit: {error}', error)}", 1)
     except ClonosError as error:
-        return _told(f"error: {one_line(error)}{_remedy(error)}", 1)
+        if error.traceback and shows_tracebacks():
+            click.echo(error.traceback, err=True)
+        return _told(error_line(error), 1)
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, the user gets one line
         return _told(f"error: {type(error).__name__}: {one_line(error)} ({_traceback_place(error)})", 1)
     return code if isinstance(code, int) else 0
@@ -44,13 +48,9 @@ def _usage_error(error: click.ClickException) -> str:
     return f"error: {one_line(error.format_message())}{hint}"
 
 
-def _remedy(error: ClonosError) -> str:
-    return "" if error.remedy is Remedy.FIX_INPUT else f" (remedy: {error.remedy.value})"
-
-
 def _traceback_place(error: Exception) -> str:
     """Where the traceback went: onto the terminal if asked for, else into a file."""
-    if os.environ.get("CLONOS_DEBUG") == "1":
+    if shows_tracebacks():
         traceback.print_exception(error)
         return "traceback above"
     with tempfile.NamedTemporaryFile("w", prefix="clonos-", suffix=".log", delete=False, encoding="utf-8") as log:

@@ -10,7 +10,7 @@ from clonos_py.dsl.settings import DEFINITIONS
 from clonos_py.model.errors import GraphError
 
 FILE_HELP = "FILE is a Python file with one job, or FILE:NAME where it has several."
-_RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill", "live", "rows"})
+_RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill", "live", "rename", "rows"})
 
 
 class JobCommand(click.Command):

@@ -46,7 +46,7 @@ Start here:
     clonos sim --seeds 1000                 tries to make results wrong
 
 Settings come from the command line, else CLONOS_* variables, else clonos.toml, else Job(...), else defaults.
-CLONOS_DEBUG=1 shows the traceback of an unexpected error.
+CLONOS_DEBUG=1 shows the traceback of an error, that of a function of yours included.
 """
 
 

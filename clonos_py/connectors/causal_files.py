@@ -12,6 +12,10 @@ of its attempt, which the next attempt empties and removes: in a folder that is 
 nothing can be linked. And it writes to files that have no name any more, since the next attempt puts copies in their
 place. Journals are read after that: all that was ever seen under a name is in them, as they are written first. Readers
 should therefore open files by name, and again when they were replaced.
+
+So rows of which no journal speaks mean that a journal was cut, removed, damaged or replaced by an older one: an error.
+Damaged rows since the last checkpoint are written again from the logs. Rows from before it are not looked into.
+Journals hold the answers of services: only their owner may read them.
 """
 
 from __future__ import annotations
@@ -20,19 +24,18 @@ import errno
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, NamedTuple, NoReturn
 from urllib.parse import quote
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import xxhash
 
 from clonos_py.connectors.file_writer import flush_folder
 from clonos_py.connectors.journal import Entry, Mark, add_entry, entries, write_all
-from clonos_py.connectors.row_files import named_errors
+from clonos_py.connectors.row_files import json_lines, named_errors, open_regular
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OperatorContext, Output, Piece, Shown
@@ -40,6 +43,8 @@ from clonos_py.model.segments import Segment
 
 _COPIED_BYTES = 8 << 20
 JOURNALS = ".causal"
+_ATTEMPT = re.compile(r"\d+\.\d+", re.ASCII)
+_JOURNAL = re.compile(rf"{_ATTEMPT.pattern}-(?P<epoch>\d+)", re.ASCII)
 GROWING = ("jsonl", "csv")
 """Formats in which a file is whole after every row. A Parquet file is none before its end is written."""
 
@@ -78,7 +83,10 @@ class CausalFileWriter(CausalSink):
         self._of_operator = re.compile(rf"{re.escape(operator)}-(\d+)-(\d+)\.{self._format}")
         self._own_folder = os.path.join(self._folder, JOURNALS, self._owner)
         with named_errors(self._folder):
-            os.makedirs(self._own_folder, exist_ok=True)
+            os.makedirs(self._folder, exist_ok=True)
+            for folder in (os.path.join(self._folder, JOURNALS), self._own_folder):
+                with suppress(FileExistsError):
+                    os.mkdir(folder, 0o700)
 
     def close(self) -> None:
         for file in [*self._journals.values(), *(growing.file for growing in self._files.values())]:
@@ -109,7 +117,7 @@ class CausalFileWriter(CausalSink):
             os.mkdir(self._attempt_folder)
         except FileExistsError:
             self._refuse(self._attempt_folder)
-        attempts = {_attempt_of(name): name for name in os.listdir(self._own_folder)}
+        attempts = {_attempt_of(name): name for name in os.listdir(self._own_folder) if _ATTEMPT.fullmatch(name)}
         newest = max(attempts)
         if newest > self._attempt:
             raise SinkError(
@@ -148,8 +156,9 @@ class CausalFileWriter(CausalSink):
                 self._refuse(path)
             if index >= self.ctx.parallelism or (index == self.ctx.task.index and shapes[epoch] != self._shape):
                 raise SinkError(
-                    f"{path} has rows since checkpoint {checkpoint}, which only tasks of the parallelism that wrote "
-                    "them can repeat: resume with that, or move the results away and start anew with --fresh"
+                    f"{path} has rows since checkpoint {checkpoint}, which only tasks of the operators and the "
+                    "parallelism that wrote them can repeat: resume with those, or move the results away and start "
+                    "anew with --fresh"
                 )
 
     def _epochs_since(self, checkpoint: int) -> list[int]:
@@ -161,7 +170,7 @@ class CausalFileWriter(CausalSink):
         """Whoever wrote to the file goes on writing to one without a name. What was still seen goes into the copy."""
         path, copy = self._path(epoch), os.path.join(self._attempt_folder, f"rows-{epoch}")
         file = io.FileIO(copy, "x+")
-        with open(path, "rb") as former:
+        with open_regular(path) as former:
             _copy_rest(former, file)
             os.rename(copy, path)
             _copy_rest(former, file)
@@ -169,13 +178,14 @@ class CausalFileWriter(CausalSink):
 
     def _entries(self, checkpoint: int, any_shape: bool = False) -> Iterator[Entry]:
         for name in sorted(os.listdir(self._attempt_folder)):
-            _, _, epoch = name.rpartition("-")
-            if not name.startswith("rows") and int(epoch) >= checkpoint:
+            journal = _JOURNAL.fullmatch(name)
+            if journal is not None and int(journal["epoch"]) >= checkpoint:
                 found = entries(os.path.join(self._attempt_folder, name))
                 yield from (entry for entry in found if any_shape or entry.shape == self._shape)
 
     def _cut(self, marks: dict[int, Mark]) -> list[Mark]:
         """Keeps the pieces that are out whole, up to the first that is not; files end with the last kept."""
+        self._check_covered(marks.values())
         kept: list[Mark] = []
         for _, mark in sorted(marks.items()):
             growing = self._files.get(mark.epoch)
@@ -189,6 +199,17 @@ class CausalFileWriter(CausalSink):
                 file.seek(size_bytes)
                 os.fsync(file.fileno())
         return kept
+
+    def _check_covered(self, marks: Collection[Mark]) -> None:
+        """Raises SinkError for rows of which no journal speaks. (Rows of a mark may be missing, its writer having
+        died.)"""
+        for epoch, (_, file) in self._files.items():
+            covered = max((mark.stop for mark in marks if mark.epoch == epoch), default=0)
+            if file is not None and os.fstat(file.fileno()).st_size > covered:
+                raise SinkError(
+                    f"{self._path(epoch)} has rows that are not in the journals in {self._attempt_folder}: restore "
+                    "these from a copy, or move the results away and start anew with --fresh"
+                )
 
     def _begin_anew(self, checkpoint: int, entry: Entry) -> None:
         """The journal of this attempt holds all; those of earlier ones, which their writers may still add to, go before
@@ -225,13 +246,12 @@ class CausalFileWriter(CausalSink):
                     os.fdatasync(file.fileno())
 
     def _encode(self, rows: pa.RecordBatch, first: bool) -> bytes:
-        made = io.BytesIO()
         with named_errors(self._folder):
             if self._format == "jsonl":
-                pl.DataFrame(pl.from_arrow(rows)).write_ndjson(made)
-            else:
-                pa_csv.write_csv(rows, made, pa_csv.WriteOptions(include_header=first))
-        return made.getvalue()
+                return bytes(json_lines(rows))
+            made = io.BytesIO()
+            pa_csv.write_csv(rows, made, pa_csv.WriteOptions(include_header=first))
+            return made.getvalue()
 
     def _journal(self, epoch: int) -> io.FileIO:
         if epoch not in self._journals:

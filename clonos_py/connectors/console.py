@@ -14,7 +14,8 @@ from clonos_py.model.operators import Sink
 
 
 class PrintSink(SinkDefinition):
-    """Prints each row as one line of JSON on the standard output of the run, as soon as it comes.
+    """Prints each row as one line of JSON on the standard output of the run, as soon as it comes; NaN and infinities,
+    which JSON cannot say, as null.
 
     Lines of one task keep their order, wherever it runs. None is lost with a task; after a failure those since the last
     checkpoint may be printed again, since what has been shown cannot be taken back. What a coordinator had not passed
@@ -24,6 +25,9 @@ class PrintSink(SinkDefinition):
     def create(self, schema: pa.Schema) -> Sink:
         check_columns("PrintSink", "jsonl", schema)
         return _Printer()
+
+    def on_trial(self, folder: str) -> PrintSink:
+        return self
 
 
 class _Printer(Sink):

@@ -44,6 +44,9 @@ class DigestSink(SinkDefinition):
     def create(self, schema: pa.Schema) -> Sink:
         return _Digester(self._folder)
 
+    def on_trial(self, folder: str) -> DigestSink:
+        return DigestSink(folder)
+
 
 def decode_result(committable: bytes) -> DigestResult:
     """Raises SinkError if these bytes are none."""

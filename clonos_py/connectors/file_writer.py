@@ -1,17 +1,24 @@
-"""Exactly-once files: rows are staged in ``.staged`` and renamed into the folder when their checkpoint is complete."""
+"""Exactly-once files: rows are staged in ``.staged`` and renamed into the folder when their checkpoint is complete.
+
+What a checkpoint names is input: names lead to files of this operator in this folder only, and what another process has
+staged must have the size and the digest that it had then. What is visible already is the user's, and not looked into.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from clonos_py.connectors.row_files import RowFile, named_errors
-from clonos_py.connectors.staging import StagedPiece, StagedSink
-from clonos_py.model.errors import SinkError
+from clonos_py.connectors.row_files import RowFile, digest_of, named_errors
+from clonos_py.connectors.staging import StagedFile, StagedPiece, StagedSink
+from clonos_py.model.errors import CheckpointError, SinkError
 from clonos_py.model.operators import OperatorContext, Output
+from clonos_py.model.state import OperatorState
 
 STAGED = ".staged"
 
@@ -29,6 +36,11 @@ class FileWriter(StagedSink):
         self._schema = schema
         self._file: RowFile | None = None
         self._staged = ""
+        self._closed: tuple[StagedFile, ...] = ()
+        """Of the piece closed last."""
+        self._own: set[str] = set()
+        """Staged by this sink and not visible yet."""
+        self._later_looked_for = False
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
@@ -40,8 +52,15 @@ class FileWriter(StagedSink):
             self._write(rows)
             self.ctx.count("rows_out", rows.num_rows)
 
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        super().restore(parts)
+        self._later_looked_for = False
+
     def prepare(self, checkpoint: int) -> bytes | None:
         self._check_first()
+        if not self._later_looked_for:
+            self._check_later()
+            self._later_looked_for = True
         return super().prepare(checkpoint)
 
     def _write(self, rows: pa.RecordBatch) -> None:
@@ -65,45 +84,103 @@ class FileWriter(StagedSink):
     def _close_staged(self) -> str | None:
         if self._file is None:
             return None
-        self._file.finish()
+        self._closed = (StagedFile("", *self._file.finish()),)
         self._file = None
         flush_folder(os.path.join(self._folder, STAGED))
         return self._staged
 
+    def _piece(self, checkpoint: int, staged: str) -> StagedPiece:
+        self._own.add(staged)
+        return StagedPiece(checkpoint, staged, self._final_name(checkpoint), self._closed)
+
     def _publish(self, piece: StagedPiece) -> None:
-        self._show(piece.staged, piece.final)
+        self._check_names(piece)
+        self._show_all(piece)
+        self._own.discard(piece.staged)
+
+    def _show_all(self, piece: StagedPiece) -> None:
+        for file in piece.files:
+            self._show(piece.staged, piece.final, file, piece.staged in self._own)
         flush_folder(self._folder)
 
-    def _show(self, staged_name: str, final_name: str) -> None:
+    def _check_names(self, piece: StagedPiece) -> None:
+        """Raises CheckpointError for a name that is no file of this operator in this folder."""
+        for name in (piece.staged, piece.final):
+            if not (name.startswith(f"{self._operator}-") and is_component(name)):
+                self._refuse_name(name)
+        for place in [file.place for file in piece.files] or ["no file"]:
+            if not self._is_place(place):
+                self._refuse_name(place)
+
+    def _is_place(self, place: str) -> bool:
+        return place == ""
+
+    def _refuse_name(self, name: str) -> NoReturn:
+        raise CheckpointError(
+            f"the checkpoint names {name!r} as rows of operator {self.ctx.operator!r}, which is no file of it in "
+            f"{self._folder}: its manifest is damaged; restore it from a copy, or start anew with --fresh"
+        )
+
+    def _show(self, staged_name: str, final_name: str, file: StagedFile, own: bool) -> None:
         """Renames a staged file, unless that has been done."""
         staged, final = self._staged_path(staged_name), os.path.join(self._folder, final_name)
         with named_errors(final):
-            if os.path.exists(final) and os.path.exists(staged):
+            if os.path.lexists(final) and os.path.lexists(staged):
                 self._check_new(final)
+            self._check_staged(staged, file, own)
             try:
                 os.rename(staged, final)
             except FileNotFoundError:  # this process has renamed it before, or another attempt of this task just now
-                if not os.path.exists(final):
+                if not os.path.lexists(final):
                     raise SinkError(
                         f"{staged} is missing, and {final} was not written: restore it, or start anew with --fresh"
                     ) from None
+
+    def _check_staged(self, path: str, file: StagedFile, own: bool) -> None:
+        """Raises SinkError if this is not what was staged. Of what this sink has staged itself the size suffices."""
+        try:
+            found = os.lstat(path)
+            whole = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
+            if whole and (own or digest_of(path) == (file.size_bytes, file.digest)):
+                return
+        except FileNotFoundError:  # it is visible, or missing there, too
+            return
+        raise SinkError(
+            f"{path} is not what was staged there: restore it from a copy, or move the results away and start anew "
+            "with --fresh"
+        )
+
+    def _check_later(self) -> None:
+        """Once after each restore: no checkpoint after it is complete, so that no rows of one can be visible."""
+        for path in self._visible():
+            if self._is_final(name := os.path.basename(path)) and self._checkpoint_of(name) > self._checkpoint:
+                raise SinkError(
+                    f"{path} is visible, of a later checkpoint than {self._checkpoint}, from which this run goes on: "
+                    "restore the manifest of the last checkpoint, or move the results away and start anew with --fresh"
+                )
+
+    def _visible(self) -> Iterator[str]:
+        with named_errors(self._folder):
+            yield from (os.path.join(self._folder, name) for name in sorted(os.listdir(self._folder)))
+
+    def _checkpoint_of(self, name: str) -> int:
+        """Of a file for which ``_is_final`` holds."""
+        return int(os.path.splitext(name)[0].rpartition("-")[2])
 
     def _check_first(self) -> None:
         """Before the first checkpoint of a run no file of its own can be there: none of its checkpoints is complete."""
         if self._checkpoint:
             return
-        with named_errors(self._folder):
-            names = sorted(os.listdir(self._folder))
-        for name in names:
-            if self._is_final(name):
-                self._refuse(os.path.join(self._folder, name))
+        for path in self._visible():
+            if self._is_final(os.path.basename(path)):
+                self._refuse(path)
 
     def _is_final(self, name: str) -> bool:
         operator, *numbers = os.path.splitext(name)[0].rsplit("-", 2)
-        return operator == self._operator and len(numbers) == 2 and all(map(str.isdigit, numbers))
+        return operator == self._operator and len(numbers) == 2 and all(n.isascii() and n.isdigit() for n in numbers)
 
     def _check_new(self, final: str) -> None:
-        if os.path.exists(final):
+        if os.path.lexists(final):
             self._refuse(final)
 
     def _refuse(self, final: str) -> NoReturn:
@@ -132,6 +209,11 @@ class FileWriter(StagedSink):
 
     def _staged_path(self, name: str) -> str:
         return os.path.join(self._folder, STAGED, name)
+
+
+def is_component(name: str) -> bool:
+    """Whether a name is one component of a path, and leads nowhere else."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def flush_folder(path: str) -> None:

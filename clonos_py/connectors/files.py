@@ -6,6 +6,7 @@ import csv
 import glob
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -98,8 +99,8 @@ class FileSink(SinkDefinition):
 
     ``format`` is jsonl, csv or, if transactional, parquet. With ``partition_by``, only if transactional, files lie in
     folders by the values of these text columns, ``dt=2026-01-31/hm=09%3A30``, and do not have them. Raises GraphError
-    for anything else and for columns that it cannot hold.
-    """
+    for anything else and for columns that it cannot hold. JSON cannot say NaN and infinities: where a column may be
+    null they are null, elsewhere they end the job with an error; csv and parquet keep them."""
 
     def __init__(
         self,
@@ -128,11 +129,20 @@ class FileSink(SinkDefinition):
         writer = CausalFileWriter if self.delivery is Delivery.CAUSAL else FileWriter
         return writer(self._folder, self._format, schema)
 
+    def on_trial(self, folder: str) -> FileSink:
+        return FileSink(folder, self._format, partition_by=self._partition_by)
+
 
 def read_results(folder: str) -> list[dict[str, Any]]:
-    """All rows that are visible in a folder of sinks, file by file in the order of names. CSV gives text. What the
-    names of folders say (``partition_by``) are their last columns."""
-    return [row | values_in(path, folder) for path in files_below(folder) for row in _rows_of(path)]
+    """All rows that are visible in a folder of sinks, file by file in the order of names, numbers in these by their
+    value: so those of a task are in the order in which it wrote them. CSV gives text. What the names of folders say
+    (``partition_by``) are their last columns."""
+    paths = sorted(files_below(folder), key=_by_number)
+    return [row | values_in(path, folder) for path in paths for row in _rows_of(path)]
+
+
+def _by_number(path: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
 
 
 def _rows_of(path: str) -> Iterator[dict[str, Any]]:

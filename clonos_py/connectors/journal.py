@@ -1,7 +1,8 @@
 """Journals of causal files: what determinants and which rows are out, written ahead of the rows (D16).
 
 A journal is a sequence of records: length and digest of what follows, then the entry, msgpack-encoded. A record that
-was torn by the death of its writer ends the journal.
+was torn by the death of its writer ends the journal. So does a damaged one: the reader compares with the rows, which
+never go beyond the journal.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from io import FileIO
 import msgspec
 import xxhash
 
+from clonos_py.connectors.row_files import open_regular
 from clonos_py.model.errors import SinkError
 from clonos_py.model.segments import Segment
 
@@ -51,8 +53,8 @@ def add_entry(journal: FileIO, entry: Entry) -> None:
 
 
 def entries(path: str) -> Iterator[Entry]:
-    """What a journal holds. Raises SinkError if it is of another version."""
-    with open(path, "rb") as file:
+    """What a journal holds. Raises SinkError if it is of another version, or no file."""
+    with open_regular(path) as file:
         content = memoryview(file.read())
     at = 0
     while at + _HEAD.size <= len(content):

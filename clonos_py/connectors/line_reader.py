@@ -37,7 +37,7 @@ class LinePartition:
         self._first_record: int | None = None
         self._window = _Window(0, b"", np.zeros(0, np.int64))
 
-    def next(self, start: int) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> Piece | None:
         if start > self._size_bytes:
             raise self._shrunk(self._size_bytes, start)
         if start == self._size_bytes:
@@ -45,7 +45,8 @@ class LinePartition:
         self._begin()
         window = self._window_at(start)
         first = int(np.searchsorted(window.ends, start, side="right"))
-        last = len(window.ends) if self._read_rows is None else min(first + self._read_rows, len(window.ends))
+        limits = [rows for rows in (self._read_rows, rows_max) if rows is not None]
+        last = min([len(window.ends), *(first + rows for rows in limits)])
         stop = int(window.ends[last - 1])
         return self._piece(start, stop, window.content[start - window.start : stop - window.start])
 

@@ -70,10 +70,11 @@ class MemoryPartition:
         self._rows = rows
         self._batch_rows = batch_rows
 
-    def next(self, start: int) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> Piece | None:
         if start >= self._rows.num_rows:
             return None
-        return self.between(start, min(start + self._batch_rows, self._rows.num_rows))
+        count = min(self._batch_rows, rows_max or self._batch_rows)
+        return self.between(start, min(start + count, self._rows.num_rows))
 
     def between(self, start: int, stop: int) -> Piece:
         if stop > self._rows.num_rows:

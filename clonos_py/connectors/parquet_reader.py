@@ -42,14 +42,14 @@ class ParquetPartition:
         self._batches_group, self._batches_at = -1, -1
         self._carry: pa.Table | None = None
 
-    def next(self, start: int) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> Piece | None:
         file = self._opened()
         if start > file.metadata.num_rows:
             raise self._shrunk(start)
         if start == file.metadata.num_rows:
             return None
         group_end = self._group_starts[bisect_right(self._group_starts, start)]
-        return self.between(start, min(group_end, start + self._piece_rows))
+        return self.between(start, min(group_end, start + min(self._piece_rows, rows_max or self._piece_rows)))
 
     def between(self, start: int, stop: int) -> Piece:
         total = self._opened().metadata.num_rows

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import group
 from clonos_py.columns.partition import split
-from clonos_py.connectors.file_writer import STAGED, FileWriter, flush_folder
+from clonos_py.connectors.file_writer import STAGED, FileWriter, flush_folder, is_component
 from clonos_py.connectors.row_files import RowFile, named_errors
-from clonos_py.connectors.staging import StagedPiece
+from clonos_py.connectors.staging import StagedFile, StagedPiece
 from clonos_py.model.errors import GraphError
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -35,7 +35,6 @@ class PartitionedFileWriter(FileWriter):
         super().__init__(folder, file_format, pa.schema(kept))
         self._by = tuple(by)
         self._files: dict[str, RowFile] = {}
-        self._closed: tuple[str, ...] = ()
 
     def _write(self, rows: pa.RecordBatch) -> None:
         if not self._files:
@@ -60,33 +59,32 @@ class PartitionedFileWriter(FileWriter):
     def _close_staged(self) -> str | None:
         if not self._files:
             return None
+        closed = []
         for place, file in self._files.items():
-            file.finish()
+            closed.append(StagedFile(place, *file.finish()))
             for folder in _upwards(place):
                 flush_folder(os.path.join(self._staged_path(self._staged), folder))
         flush_folder(os.path.join(self._folder, STAGED))
-        self._closed, self._files = tuple(self._files), {}
+        self._closed, self._files = tuple(closed), {}
         return self._staged
 
-    def _piece(self, checkpoint: int, staged: str) -> StagedPiece:
-        return StagedPiece(checkpoint, staged, self._final_name(checkpoint), self._closed)
+    def _is_place(self, place: str) -> bool:
+        parts = place.split("/")
+        return len(parts) == len(self._by) and all("=" in part and is_component(part) for part in parts)
 
-    def _publish(self, piece: StagedPiece) -> None:
-        for place in piece.parts:
-            folder = os.path.join(self._folder, place)
+    def _show_all(self, piece: StagedPiece) -> None:
+        for file in piece.files:
+            folder = os.path.join(self._folder, file.place)
             with named_errors(folder):
                 os.makedirs(folder, exist_ok=True)
-            self._show(f"{piece.staged}/{place}/{self._name}", f"{place}/{piece.final}")
-            for above in _upwards(place):
+            staged, final = f"{piece.staged}/{file.place}/{self._name}", f"{file.place}/{piece.final}"
+            self._show(staged, final, file, piece.staged in self._own)
+            for above in _upwards(file.place):
                 flush_folder(os.path.join(self._folder, above))
         self._remove_tree(piece.staged)
 
-    def _check_first(self) -> None:
-        if self._checkpoint:
-            return
-        for path in files_below(self._folder):
-            if self._is_final(os.path.basename(path)):
-                self._refuse(path)
+    def _visible(self) -> Iterator[str]:
+        return files_below(self._folder)
 
     def _discard_open(self) -> None:
         for file in self._files.values():

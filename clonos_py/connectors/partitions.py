@@ -39,8 +39,8 @@ class Partition(Protocol):
     name: str
     """What it stands for; empty if it is only one of many alike."""
 
-    def next(self, start: int) -> Piece | None:
-        """The piece that begins at ``start``; None at the end."""
+    def next(self, start: int, rows_max: int | None) -> Piece | None:
+        """The piece that begins at ``start``, with at most ``rows_max`` rows; None at the end."""
         ...
 
     def between(self, start: int, stop: int) -> Piece:
@@ -60,6 +60,7 @@ class PartitionReader(Source):
         self._own: dict[int, Partition] = {}
         self._positions: dict[int, int] = {}
         self._turn: deque[int] = deque()
+        self._rows_max: int | None = None
 
     def partitions(self) -> int:
         return self._count
@@ -75,13 +76,16 @@ class PartitionReader(Source):
         }
         self._turn = deque(self._own)
 
+    def limit(self, rows: int) -> None:
+        self._rows_max = rows
+
     def poll(self, now: int) -> Read | End:
         if not self._turn:
             return End()
         number = self._turn.popleft()
         self._turn.insert(ACTIVE - 1, number)
         start = self._positions[number]
-        piece = self._own[number].next(start)
+        piece = self._own[number].next(start, self._rows_max)
         return self._read(number, start, piece) if piece else self._exhausted(number, start)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:

@@ -1,27 +1,31 @@
 """Writing rows to one file: JSON lines, CSV or Parquet.
 
-Small batches are gathered, since encoding has a cost per call. A file is durable once ``finish`` returned. What JSON
-cannot say is null there: NaN and infinities. Errors of the disk are SinkErrors with path and remedy.
-"""
+Small batches are gathered, since encoding has a cost per call. A file is durable once ``finish`` returned. JSON cannot
+say NaN and infinities: in a column that may be null they are null there, in another they are an error. CSV and Parquet
+have them. Errors of the disk are SinkErrors with path and remedy."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+import xxhash
 
 from clonos_py.model.errors import GraphError, SinkError
 
 FORMATS = ("jsonl", "csv", "parquet")
 GATHERED_ROWS = 65_536
+_READ_BYTES = 1 << 20
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -35,6 +39,20 @@ class Encoder(Protocol):
     def end(self) -> None: ...
 
 
+class _DigestedFile(io.BufferedWriter):
+    """Digests what is written on the way: encoders never go back."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(io.FileIO(path, "x"))
+        self.size_bytes = 0
+        self.digest = xxhash.xxh3_64()
+
+    def write(self, content: Any, /) -> int:
+        self.digest.update(content)
+        self.size_bytes += memoryview(content).nbytes
+        return super().write(content)
+
+
 class RowFile:
     """A new file being written."""
 
@@ -44,7 +62,7 @@ class RowFile:
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_rows = 0
         with named_errors(path):
-            self._file = open(path, "xb")  # noqa: SIM115, closed by finish or discard
+            self._file = _DigestedFile(path)
             self._encoder = _encoder(self._file, file_format, schema)
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -53,14 +71,15 @@ class RowFile:
         if self._gathered_rows >= GATHERED_ROWS:
             self._flush()
 
-    def finish(self) -> None:
-        """Writes what is left, flushes it to the disk and closes the file."""
+    def finish(self) -> tuple[int, int]:
+        """Writes what is left, flushes it to the disk and closes the file; its size in bytes and its digest."""
         self._flush()
         with named_errors(self._path):
             self._encoder.end()
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
+        return self._file.size_bytes, self._file.digest.intdigest()
 
     def discard(self) -> None:
         """Deletes the file; what is not written yet is forgotten."""
@@ -82,12 +101,28 @@ class _JsonLines:
         self._file = file
 
     def encode(self, rows: pa.Table) -> None:
-        lines = io.BytesIO()  # an error of the disk would lose its number on the way through Polars
-        pl.DataFrame(pl.from_arrow(rows)).write_ndjson(lines)
-        self._file.write(lines.getbuffer())
+        self._file.write(json_lines(rows))
 
     def end(self) -> None:
         """Each line ends by itself."""
+
+
+def json_lines(rows: pa.Table | pa.RecordBatch) -> memoryview:
+    """The rows as lines of JSON. Raises SinkError for a value that JSON cannot say where it cannot be null."""
+    for field in rows.schema:
+        if not field.nullable and pa.types.is_floating(field.type) and not _finite(rows.column(field.name)):
+            raise SinkError(
+                f"column {field.name!r} has a NaN or an infinity, which JSON cannot say: declare it '| None' to have "
+                "null there, or write csv or parquet"
+            )
+    lines = io.BytesIO()  # an error of the disk would lose its number on the way through Polars
+    pl.DataFrame(pl.from_arrow(rows)).write_ndjson(lines)
+    return lines.getbuffer()
+
+
+def _finite(column: Any) -> bool:
+    finite: bool = pc.all(pc.is_finite(column), min_count=0).as_py()
+    return finite
 
 
 class _Csv:
@@ -142,6 +177,26 @@ def _has_binary(type_: pa.DataType) -> bool:
     if pa.types.is_nested(type_):
         return any(_has_binary(type_.field(i).type) for i in range(type_.num_fields))
     return pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_)
+
+
+def open_regular(path: str) -> io.FileIO:
+    """Opens a file that was written here before for reading. Never blocks, and follows no link. Raises SinkError if
+    there is something else than a file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SinkError(f"{path} is no regular file: restore it from a copy, or start anew with --fresh")
+    return io.FileIO(descriptor, "r")
+
+
+def digest_of(path: str) -> tuple[int, int]:
+    """Size in bytes and digest of a file, as ``RowFile.finish`` gives them."""
+    digest, size_bytes = xxhash.xxh3_64(), 0
+    with open_regular(path) as file:
+        while content := file.read(_READ_BYTES):
+            digest.update(content)
+            size_bytes += len(content)
+    return size_bytes, digest.intdigest()
 
 
 @contextmanager

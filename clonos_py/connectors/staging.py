@@ -24,14 +24,22 @@ _process = secrets.token_hex(4)
 _numbers = itertools.count()
 
 
+class StagedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file of a piece: its place, the folder within the piece's (empty: there is only this file), and its content."""
+
+    place: str
+    size_bytes: int
+    digest: int
+
+
 class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one epoch: the checkpoint that ends it, where they are staged, and the name under which they appear; in
-    the places ``parts`` where there are several."""
+    """Rows of one epoch: the checkpoint that ends it, where they are staged, and the name under which they appear;
+    ``files`` where the medium is files."""
 
     checkpoint: int
     staged: str
     final: str
-    parts: tuple[str, ...] = ()
+    files: tuple[StagedFile, ...] = ()
 
 
 class StagedSink(Sink):

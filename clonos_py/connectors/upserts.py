@@ -1,4 +1,5 @@
-"""Sinks for updating results: of the rows of a key, the last one is the result.
+"""Sinks for updating results: of the rows of a key, the last one is the result. Where rows may leave the table, the
+column ``_change`` says so, and is not shown.
 
 Each task keeps the last row of each of its keys as state, and at a checkpoint in which something changed stages its
 whole table, which replaces the one before. So it fits results that fit into memory; the rows of one key must come from
@@ -9,11 +10,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from clonos_py.columns.keys import key_groups
+from clonos_py.columns.views import Bools
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.memory import MemoryCollector, MemorySink
 from clonos_py.connectors.row_files import check_columns, check_format
@@ -22,6 +27,7 @@ from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Sink
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.model.tables import CHANGE_COLUMN, DELETE, without
 
 COMPACTED_ROWS = 65_536
 
@@ -33,6 +39,7 @@ class UpsertFileSink(SinkDefinition):
     """
 
     upserts = True
+    deletes = True
     delivery = Delivery.TRANSACTIONAL
 
     def __init__(self, folder: str, key: str | Sequence[str], format: str = "jsonl") -> None:
@@ -42,27 +49,34 @@ class UpsertFileSink(SinkDefinition):
         self._format = format
 
     def create(self, schema: pa.Schema) -> Sink:
-        check_columns("UpsertFileSink", self._format, schema)
-        _check_key("UpsertFileSink", self._key, schema)
-        return UpsertFileWriter(self._folder, self._format, LatestRows(self._key, schema), schema)
+        shown = without(schema, CHANGE_COLUMN)
+        check_columns("UpsertFileSink", self._format, shown)
+        _check_key("UpsertFileSink", self._key, shown)
+        return UpsertFileWriter(self._folder, self._format, LatestRows(self._key, shown), shown)
+
+    def on_trial(self, folder: str) -> UpsertFileSink:
+        return UpsertFileSink(folder, self._key, self._format)
 
 
 class UpsertMemorySink(MemorySink):
     """``table`` and ``rows`` give the last row of every ``key``, as of the last checkpoint."""
 
     upserts = True
+    deletes = True
 
     def __init__(self, key: str | Sequence[str], name: str | None = None) -> None:
         super().__init__(name)
         self._key = _names(key)
 
     def create(self, schema: pa.Schema) -> MemoryCollector:
-        _check_key("UpsertMemorySink", self._key, schema)
-        return UpsertCollector(self.name, LatestRows(self._key, schema))
+        shown = without(schema, CHANGE_COLUMN)
+        _check_key("UpsertMemorySink", self._key, shown)
+        return UpsertCollector(self.name, LatestRows(self._key, shown))
 
 
 class LatestRows:
-    """The last row of each key, ordered by when that row came."""
+    """The last row of each key that is not deleted, ordered by when that row came. ``schema``: without what happened to
+    the rows, which those that are added may say."""
 
     def __init__(self, key: tuple[str, ...], schema: pa.Schema) -> None:
         self._key = key
@@ -100,10 +114,12 @@ class LatestRows:
         self.replace([_of_groups(rows, groups).select(self._schema.names) for rows in chunks])
 
     def _compact(self) -> None:
-        table = pa.Table.from_batches([self._rows, *self._newer], schema=self._schema)
+        batches = [self._rows, *self._newer]
+        table = pa.Table.from_batches([rows.select(self._schema.names) for rows in batches], schema=self._schema)
         keys = pl.DataFrame(pl.from_arrow(table.select(self._key))).with_row_index(_POSITION)
-        last = keys.unique(self._key, keep="last", maintain_order=True)[_POSITION].sort()
-        kept = table.take(last.to_arrow())
+        last = keys.unique(self._key, keep="last", maintain_order=True)[_POSITION].sort().to_numpy()
+        there = np.concatenate([_there(rows) for rows in batches])
+        kept = table.take(last[there[last]])
         self._rows = pa.RecordBatch.from_arrays([c.combine_chunks() for c in kept.columns], schema=self._schema)
         self._newer, self._newer_rows, self._chunk = [], 0, None
 
@@ -188,6 +204,15 @@ class UpsertCollector(MemoryCollector):
 
 
 _POSITION = "__position"
+
+
+def _there(rows: pa.RecordBatch) -> Bools:
+    """Which rows are not deleted."""
+    if rows.schema.get_field_index(CHANGE_COLUMN) < 0:
+        return np.ones(rows.num_rows, bool)
+    kinds: Any = rows.column(CHANGE_COLUMN)
+    there: Bools = pc.not_equal(kinds, pa.scalar(DELETE)).to_numpy(zero_copy_only=False)
+    return there
 
 
 def _names(key: str | Sequence[str]) -> tuple[str, ...]:

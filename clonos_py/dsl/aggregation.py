@@ -14,6 +14,7 @@ from clonos_py.dsl.shapes import filled
 from clonos_py.dsl.tree import Column, Node
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import hidden
 from clonos_py.model.record import Record
 
 
@@ -59,8 +60,6 @@ def _input(found: AggregateExpr, name: str, schema: pa.Schema, computed: list[tu
     """The column an aggregate reads; for an expression one that is computed before."""
     if found.argument is None or isinstance(found.argument, Column):
         return None if found.argument is None else found.argument.name
-    column = f"_{name}"
-    while schema.get_field_index(column) >= 0:
-        column = f"_{column}"
+    column = hidden(name, schema.names)
     computed.append((column, found.argument))
     return column

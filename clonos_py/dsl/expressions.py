@@ -128,24 +128,28 @@ class Expr:
         return AggregateExpr("count_distinct", self.node)
 
     def sum(self) -> AggregateExpr:
+        """Of what is not null; NaN if one of the values is."""
         return AggregateExpr("sum", self.node)
 
     def min(self) -> AggregateExpr:
+        """The least value that is not null. As in Polars, NaN does not count unless all values are NaN."""
         return AggregateExpr("min", self.node)
 
     def max(self) -> AggregateExpr:
+        """The greatest value that is not null. As in Polars, NaN does not count unless all values are NaN."""
         return AggregateExpr("max", self.node)
 
     def mean(self, *, whole: bool = False) -> AggregateExpr:
-        """``whole``: of integers as an integer, rounded towards zero, as SQL has it."""
+        """Of what is not null; NaN if one of the values is. ``whole``: of integers as an integer, rounded towards zero,
+        as SQL has it."""
         return AggregateExpr("mean", self.node, returns=pa.int64() if whole else None)
 
     def asc(self) -> Order:
-        """The least first; nulls last."""
+        """The least first; nulls and NaN last."""
         return Order(self)
 
     def desc(self) -> Order:
-        """The greatest first; nulls last."""
+        """The greatest first; nulls and NaN last."""
         return Order(self, descending=True)
 
     def __add__(self, other: object) -> Expr:

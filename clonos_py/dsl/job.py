@@ -100,8 +100,11 @@ class Job:
         node = self._connector(name)
         return node.records[port] or record_type(node.schemas[port])
 
-    def with_connectors(self, replacements: Mapping[str, SourceDefinition | SinkDefinition]) -> Job:
+    def with_connectors(
+        self, replacements: Mapping[str, SourceDefinition | SinkDefinition], source_parallelism: int | None = None
+    ) -> Job:
         """The same job with other sources and sinks, by name; ``txns`` also finds ``source-txns`` and ``sink-txns``.
+        ``source_parallelism``: in how many tasks the other sources run, None for as many as those that they replace.
 
         Raises GraphError for an unknown name, a sink for a source, and other columns than the job was written for.
         """
@@ -110,6 +113,8 @@ class Job:
         for name, definition in replacements.items():
             node = self._connector(name)
             nodes[node.id] = replace(node, work=_replaced(node, definition))
+            if isinstance(node.work, ReadSource) and source_parallelism is not None:
+                nodes[node.id] = replace(nodes[node.id], parallelism=source_parallelism)
         other._draft = Draft(self.name, nodes.values())
         return other
 

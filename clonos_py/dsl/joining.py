@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from clonos_py.columns.views import plain
 from clonos_py.dsl.callsite import CallSite
+from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.stream import Keys, Stream
@@ -29,6 +30,7 @@ def joined(
     left: Stream[Any], right: Stream[Any], on: Keys, within: Any, into: Shape | None, site: CallSite
 ) -> Stream[Any]:
     """Adds the join. Results of a window join belong to their window, so ``window_end`` is their event time."""
+    refuse_changes(left, right, instead="join the rows that the table is made of")
     pairs = _pairs(on, left.schema, right.schema)
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     windowed = isinstance(within, Tumbling | Hopping)

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from clonos_py.columns.decimals import integers_times
 from clonos_py.columns.grouping import group_integers
 from clonos_py.columns.views import fixed, valid
-from clonos_py.model.errors import UserCodeError
+from clonos_py.model.errors import Interrupted, UserCodeError
+from clonos_py.model.places import blamed, place_of_function
 
 Values = Any
 """A pyarrow Array or Scalar: the stubs have no common type for both that kernels accept."""
@@ -115,11 +116,14 @@ def applied(
     given = [as_array(argument(rows), rows.num_rows) for argument in arguments]
     try:
         result = function(*given)
-    except Exception as error:
-        raise UserCodeError(f"{name} raised {error!r}") from error
+    except Interrupted:
+        raise
+    except BaseException as error:
+        raise blamed(f"{name} raised {error!r}", error, function) from error
     if not isinstance(result, pa.Array) or len(result) != rows.num_rows:
         found = f"{len(result)} values" if isinstance(result, pa.Array) else type(result).__name__
-        raise UserCodeError(f"{name} gave {found}: it takes and gives pyarrow arrays of {rows.num_rows} values")
+        message = f"{name} gave {found}: it takes and gives pyarrow arrays of {rows.num_rows} values"
+        raise UserCodeError(message, place_of_function(function))
     return result if result.type == target else result.cast(target)
 
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
-from clonos_py.dsl.aggregation import Aggregation, aggregation
-from clonos_py.dsl.callsite import CallSite, located
+from clonos_py.dsl.aggregation import aggregation
+from clonos_py.dsl.callsite import located
+from clonos_py.dsl.changelogs import refuse_changes
+from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.expressions import Orders
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.processes import process_types
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row, listed
 from clonos_py.dsl.stream import Stream
-from clonos_py.dsl.tables import BOUNDS, RANK, Table, aggregated, first_of_windows, first_rows
+from clonos_py.dsl.tables import BOUNDS, RANK, Table, aggregated, first_of_windows, first_rows, ranked
 from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record
@@ -44,6 +46,7 @@ class KeyedStream(Generic[R]):
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
         """Windows for each key. Rows later than ``lateness`` after their window's end are late: see ``with_late``."""
         with located("window"):
+            refuse_changes(self._stream, instead="write the window before what makes the table")
             if not isinstance(window, Tumbling | Hopping | Session):
                 raise GraphError(f"{window!r} is no window: use tumbling(...), hopping(...) or session(...)")
             lateness_us = micros(lateness)
@@ -59,7 +62,9 @@ class KeyedStream(Generic[R]):
         """An updating result per key: a Table. Its rows have the keys and the named aggregates, or are of a class whose
         fields these fill by name."""
         with located("aggregate") as site:
-            return aggregated(self._stream, self._keys, into, aggregates, site)
+            refuse_changes(self._stream, instead="write .key_by(...).aggregate(...) on the table")
+            found = aggregation(self._stream.schema, self._keys, {}, into, aggregates)
+            return aggregated(self._stream, self._keys, found, site)
 
     @overload
     def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Table[S]: ...
@@ -71,7 +76,9 @@ class KeyedStream(Generic[R]):
         say all that matters: ``by=[col("price").desc(), "at"]``. With n = 1 it is the highest bid, or the last row of a
         key; then there is no ``rank`` unless ``into`` has it."""
         with located("top") as site:
-            return first_rows(self._stream, self._keys, n, by, into, rank, site)
+            refuse_changes(self._stream, instead="write .key_by(...).top(...) on the table")
+            schema = ranked(self._stream.schema, {}, n, into, rank)
+            return first_rows(self._stream, self._keys, n, by, into, rank, site, schema)
 
     def process(self, process: type[Process[Any, S]], *, in_order: bool = False) -> Processed[S]:
         """Runs a process function for each key: its state and timers are declared in the class. ``in_order`` gives it
@@ -115,8 +122,9 @@ class WindowedStream(Generic[R]):
                 stream, time = timed(stream, site)
             work = AggregateWindows(self._keys, self._window, found.aggregates, time, self._lateness_us)
             closed = EventTimeColumn("window_end", -1) if time and "window_end" in found.schema.names else None
-            port = _add(stream, work, found, site, closed, (found.schema, stream.schema))
-            return Windowed(stream._draft, port)
+            schemas, records = (found.schema, stream.schema), (found.record, stream._node.records[stream._port.port])
+            node = stream._draft.add("aggregate", work, (stream._port,), schemas, site, records, (closed,))
+            return Windowed(stream._draft, Port(node.id), self._stream)
 
     @overload
     def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Stream[S]: ...
@@ -132,16 +140,21 @@ class WindowedStream(Generic[R]):
 
 
 class Windowed(Stream[R]):
-    """Results of windows."""
+    """Results of windows. ``rows``: what the windows are made of."""
+
+    def __init__(self, draft: Draft, port: Port, rows: Stream[Any]) -> None:
+        super().__init__(draft, port)
+        self._rows = rows
 
     def with_late(self) -> tuple[Stream[R], Stream[Any]]:
-        """The results, and the rows that came too late for them; these are counted either way."""
-        with located("with_late"):
+        """The results, and the rows that came too late for them, as they were; these are counted either way."""
+        with located("with_late") as site:
             work = self._node.work
             if not isinstance(work, AggregateWindows) or work.window.processing_time:
                 raise GraphError("in processing time no row is late")
             self._draft.change(self._port.node, work=replace(work, late=True))
-            return Stream(self._draft, self._port), Stream(self._draft, Port(self._port.node, 1))
+            late: Stream[Any] = Stream(self._draft, Port(self._port.node, 1))
+            return Stream(self._draft, self._port), late._only(self._rows, site)
 
 
 class Processed(Stream[R]):
@@ -172,15 +185,3 @@ class Processed(Stream[R]):
 
     def __iter__(self) -> Iterator[Any]:
         raise GraphError("to take the results apart write .split(A, B)")
-
-
-def _add(
-    stream: Stream[Any],
-    work: AggregateWindows,
-    found: Aggregation,
-    site: CallSite,
-    time: EventTimeColumn | None,
-    schemas: tuple[pa.Schema, ...],
-) -> Port:
-    node = stream._draft.add("aggregate", work, (stream._port,), schemas, site, (found.record,), (time,))
-    return Port(node.id)

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from clonos_py.dsl.callsite import LocatedError
 from clonos_py.dsl.job import Job
-from clonos_py.model.errors import ClonosError, GraphError
+from clonos_py.model.errors import ClonosError, GraphError, SettingError, SourceError
 from clonos_py.model.record import split_optional
 
 _KINDS = (str, int, float, bool)
@@ -55,10 +56,10 @@ class JobFile:
             raise GraphError(f"{self.path.name} needs a value for {', '.join(missing)}")
         try:
             made = self.make(**given)
-        except ClonosError:
+        except LocatedError:
             raise
         except Exception as error:
-            raise GraphError(f"{_line(self.path, error)}: {type(error).__name__}: {error}") from error
+            raise _explained(self.path, error) from error
         if not isinstance(made, Job):
             raise GraphError(f"{self.path.name}: {self.make.__name__}() gave {type(made).__name__}, not a Job")
         return made
@@ -103,17 +104,24 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except ClonosError:
-        sys.modules.pop(name, None)
-        raise
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
-        raise GraphError(f"{_line(path, error)}: {type(error).__name__}: {error}") from error
+        if isinstance(error, LocatedError):
+            raise
+        raise _explained(path, error) from error
     return module
 
 
 def _origin(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or "built in"
+
+
+def _explained(path: Path, error: BaseException) -> ClonosError:
+    """What the user's file has raised, with the line."""
+    if not isinstance(error, ClonosError):
+        return GraphError(f"{_line(path, error)}: {type(error).__name__}: {error}")
+    kind = type(error) if isinstance(error, GraphError | SettingError | SourceError) else GraphError
+    return kind(f"{_line(path, error)}: {error}")
 
 
 def _line(path: Path, error: BaseException) -> str:

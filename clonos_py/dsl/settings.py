@@ -16,7 +16,23 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from clonos_py.dsl.values import DEPTH, DURATION, FILE, FLAG, FOLDER, KILLS, SIZE, TEXT, Kill, Kind, choice, count
+from clonos_py.dsl.values import (
+    DEPTH,
+    DURATION,
+    FILE,
+    FLAG,
+    FOLDER,
+    KILLS,
+    NAMES,
+    RENAMES,
+    SIZE,
+    TEXT,
+    Kill,
+    Kind,
+    Rename,
+    choice,
+    count,
+)
 from clonos_py.model.errors import SettingError
 from clonos_py.model.retention import Spill
 
@@ -63,7 +79,7 @@ class Definition(NamedTuple):
 
     @property
     def option(self) -> str:
-        return "--" + {"kills": "kill"}.get(self.key, self.key.replace("_", "-"))
+        return "--" + {"kills": "kill", "renames": "rename"}.get(self.key, self.key.replace("_", "-"))
 
     @property
     def variable(self) -> str:
@@ -102,6 +118,12 @@ class Settings:
         DURATION, "10min", "Abort a checkpoint that takes longer.", "checkpoint_timeout"
     )
     checkpoints_kept: int = _setting(count(1), 2, "How many completed checkpoints are kept.")
+    drop_state: tuple[str, ...] = _setting(
+        NAMES, (), "Resume without the state of an operator that the job no longer has."
+    )
+    renames: tuple[Rename, ...] = _setting(
+        RENAMES, (), "Resume with the state of operator OLD as that of NEW, which is its name now."
+    )
     key_groups: int = _setting(count(1), 128, "Units in which keyed state moves; fixed by the first checkpoint.")
     linger_us: int = _setting(DURATION, "10ms", "How long rows may wait for a frame to fill.", "linger")
     time_granularity_us: int = _setting(
@@ -117,6 +139,12 @@ class Settings:
         SIZE, "256MiB", "Retained bytes beyond which spill-threshold writes to disk.", "spill_threshold"
     )
     heartbeat_timeout_us: int = _setting(DURATION, "2s", "A task silent for so long has failed.", "heartbeat_timeout")
+    function_timeout_us: int = _setting(
+        DURATION, "60s", "Report a function that has been at work on one row for so long.", "function_timeout"
+    )
+    connection_timeout_us: int = _setting(
+        DURATION, "20s", "Replace one of two tasks that cannot connect for so long.", "connection_timeout"
+    )
     start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for so long.", "start_timeout")
     tls_certificate: str | None = _setting(
         FILE, None, "Certificate for TLS between nodes; this file and the next two are needed on every node."
@@ -219,6 +247,11 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "address", "runtime", "only the ray runtime joins a cluster")
     if settings.fresh and settings.checkpoints is None:
         _refuse(settings, "fresh", "checkpoints", "without a checkpoint folder every run is fresh")
+    for key in ("drop_state", "renames"):
+        if getattr(settings, key) and settings.checkpoints is None:
+            _refuse(settings, key, "checkpoints", "without a checkpoint folder there is no state to resume with")
+        if getattr(settings, key) and settings.fresh:
+            _refuse(settings, key, "fresh", "one resumes with state, the other starts anew")
     if settings.take_over and settings.runtime is not Runtime.RAY:
         _refuse(settings, "take_over", "runtime", "only on a Ray cluster are running jobs known by name")
     if settings.take_over and settings.checkpoints is None:

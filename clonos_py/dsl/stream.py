@@ -344,6 +344,13 @@ class Stream(Generic[R]):
         kept = [(name, node_with(name)) for name in self.schema.names if name not in dict(columns)]
         return self._projected("with_columns", [*kept, *columns], site)
 
+    def _only(self, rows: Stream[Any], site: CallSite) -> Stream[Any]:
+        """Itself with the columns of the rows that it comes from, without those computed on the way."""
+        if self.schema.names == rows.schema.names:
+            return self
+        record = rows._node.records[rows._port.port]
+        return self._projected("with_late", [(name, node_with(name)) for name in rows.schema.names], site, record)
+
 
 class Mapped(Stream[R]):
     """What a function of rows gives."""

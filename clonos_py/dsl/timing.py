@@ -8,9 +8,10 @@ from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import col
 from clonos_py.dsl.stream import Stream
 from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import hidden
 from clonos_py.plan.logical import Port, ProjectColumns
 
-EVENT_TIME_COLUMN = "_event_time"
+EVENT_TIME_COLUMN = hidden("event_time")
 
 
 def timed(stream: Stream[Any], site: CallSite, what: str = "this stream") -> tuple[Stream[Any], str]:

@@ -18,6 +18,7 @@ from clonos_py.dsl import kernels
 from clonos_py.dsl.kernels import Bound
 from clonos_py.dsl.literals import fitted, natural
 from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.places import blamed
 
 _INFIX = frozenset(["+", "-", "*", "/", "//", "%", ">", ">=", "<", "<=", "==", "!=", "&", "|"])
 _COMPARISONS = frozenset([">", ">=", "<", "<=", "==", "!="])
@@ -35,21 +36,29 @@ class Compiled:
     def __call__(self, rows: pa.RecordBatch) -> pa.Array[Any]:
         try:
             return kernels.as_array(self.evaluate(rows), rows.num_rows)
-        except UserCodeError as error:
-            raise UserCodeError(f"operator {self.operator!r}: {self.text}: {error}") from error
-        except pa.ArrowException as error:
-            raise UserCodeError(
-                f"operator {self.operator!r}: {self.text}: {error}, at {self._culprit(rows)}"
-            ) from error
+        except (UserCodeError, pa.ArrowException) as error:
+            problem = error.text if isinstance(error, UserCodeError) else error
+            message = f"operator {self.operator!r}: {self.text}: {problem}, at {self._culprit(rows)}"
+            raise blamed(message, error) from error
 
     def _culprit(self, rows: pa.RecordBatch) -> str:
-        for index in range(rows.num_rows):
-            row = rows.slice(index, 1)
-            try:
-                self.evaluate(row)
-            except pa.ArrowException:
-                return f"row {row.to_pylist()[0]}"
-        return f"one of {rows.num_rows} rows"
+        """The first row that fails by itself, looked for by halves: a function of the user's may take its time."""
+        while rows.num_rows > 1:
+            half = rows.num_rows // 2
+            if self._fails(rows.slice(0, half)):
+                rows = rows.slice(0, half)
+            elif self._fails(rows.slice(half)):
+                rows = rows.slice(half)
+            else:
+                return f"one of {rows.num_rows} rows"
+        return f"row {rows.to_pylist()[0]}"
+
+    def _fails(self, rows: pa.RecordBatch) -> bool:
+        try:
+            self.evaluate(rows)
+        except (UserCodeError, pa.ArrowException):
+            return True
+        return False
 
 
 @dataclass(frozen=True)

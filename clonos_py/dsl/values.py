@@ -51,6 +51,17 @@ class Kill:
         return f"{self.operator}[{self.index}]@{show_duration(self.at_us)}"
 
 
+@dataclass(frozen=True)
+class Rename:
+    """The state of operator ``old`` is that of ``new`` from now on."""
+
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.old}={self.new}"
+
+
 def count(least: int = 0) -> Kind[int]:
     """Whole numbers from ``least`` on."""
 
@@ -125,12 +136,31 @@ def _parse_text(value: object) -> str | None:
     return value or None
 
 
-def _parse_kills(value: object) -> tuple[Kill, ...]:
-    """Several come as a list, or separated by commas in an environment variable."""
-    orders = value.split(",") if isinstance(value, str) else value
-    if not isinstance(orders, list | tuple):
-        raise SettingError(f"{value!r} is no list of kills such as ['join[0]@3s']")
-    return tuple(_parse_kill(order) for order in orders)
+def several(metavar: str, example: str, parse: Callable[[object], T]) -> Kind[tuple[T, ...]]:
+    """A list; in an environment variable its values are separated by commas."""
+
+    def parse_all(value: object) -> tuple[T, ...]:
+        values = value.split(",") if isinstance(value, str) else value
+        if not isinstance(values, list | tuple):
+            raise SettingError(f"{value!r} is no list such as [{example!r}]")
+        return tuple(parse(each) for each in values)
+
+    return Kind(metavar, parse_all, lambda found: ", ".join(map(str, found)) or "none", repeatable=True)
+
+
+def _parse_name(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise SettingError(f"{value!r} is no name of an operator")
+    return value.strip()
+
+
+def _parse_rename(value: object) -> Rename:
+    if isinstance(value, Rename):
+        return value
+    old, equals, new = value.partition("=") if isinstance(value, str) else ("", "", "")
+    if not (old.strip() and equals and new.strip()):
+        raise SettingError(f"{value!r} is no change of name: write OLD=NEW")
+    return Rename(old.strip(), new.strip())
 
 
 def _parse_kill(value: object) -> Kill:
@@ -140,10 +170,6 @@ def _parse_kill(value: object) -> Kill:
     if match is None:
         raise SettingError(f"{value!r} is no kill: write OPERATOR[INDEX]@TIME, such as 'join[0]@3s'")
     return Kill(match[1], int(match[2]), _parse_duration(match[3]))
-
-
-def _show_kills(kills: tuple[Kill, ...]) -> str:
-    return ", ".join(str(kill) for kill in kills) or "none"
 
 
 def _whole(value: object) -> int | None:
@@ -164,4 +190,6 @@ FLAG: Kind[bool] = Kind("", _parse_flag, lambda flag: str(flag).lower(), flag=Tr
 TEXT: Kind[str | None] = Kind("TEXT", _parse_text, _show_optional)
 FOLDER: Kind[str | None] = Kind("FOLDER", _parse_text, _show_optional)
 FILE: Kind[str | None] = Kind("FILE", _parse_text, _show_optional)
-KILLS: Kind[tuple[Kill, ...]] = Kind("OPERATOR[I]@TIME", _parse_kills, _show_kills, repeatable=True)
+KILLS: Kind[tuple[Kill, ...]] = several("OPERATOR[I]@TIME", "join[0]@3s", _parse_kill)
+NAMES: Kind[tuple[str, ...]] = several("OPERATOR", "join", _parse_name)
+RENAMES: Kind[tuple[Rename, ...]] = several("OLD=NEW", "total=sums", _parse_rename)

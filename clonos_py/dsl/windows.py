@@ -56,7 +56,7 @@ def hopping(size: str | int, slide: str | int, *, processing_time: bool = False)
 
 
 def session(gap: str | int, *, processing_time: bool = False) -> Session:
-    """Rows of a key less than ``gap`` apart; the window ends ``gap`` after its last row."""
+    """Rows of a key at most ``gap`` apart; the window ends ``gap`` after its last row."""
     with located("session"):
         return Session(_positive("gap", gap), processing_time)
 

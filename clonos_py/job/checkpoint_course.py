@@ -17,6 +17,7 @@ class CheckpointCourse:
     def __init__(self, desk: Desk) -> None:
         self._desk, self._checkpoints = desk, desk.checkpoints
         self._writing: Manifest | None = None
+        self._not_deleted: str | None = None
         self.wanted = False
         """Whether somebody has asked for a checkpoint since the last was triggered; it comes as soon as it can."""
 
@@ -31,15 +32,22 @@ class CheckpointCourse:
     @property
     def wake_us(self) -> int:
         """When the pending checkpoint has taken too long, or else the next one is due."""
-        if pending := self._checkpoints.pending:
-            return MAX_TIME if pending.writing else pending.triggered_us + self._desk.policy.checkpoint_timeout_us
+        if self._checkpoints.pending is not None:
+            return self._limit_us
         return self._checkpoints.next_us if self._checkpoints.next_us is not None else MAX_TIME
 
     @property
     def late(self) -> bool:
-        """Whether the pending checkpoint has taken too long; one whose manifest is being written never does."""
-        pending, timeout_us = self._checkpoints.pending, self._desk.policy.checkpoint_timeout_us
-        return pending is not None and not pending.writing and self._desk.now_us >= pending.triggered_us + timeout_us
+        """Whether the pending checkpoint has taken too long, or its manifest, which cannot be aborted."""
+        return self._checkpoints.pending is not None and self._desk.now_us >= self._limit_us
+
+    @property
+    def _limit_us(self) -> int:
+        pending, policy = self._checkpoints.pending, self._desk.policy
+        assert pending is not None
+        if pending.writing_us is not None:
+            return pending.writing_us + policy.manifest_timeout_us
+        return pending.triggered_us + policy.checkpoint_timeout_us
 
     def due(self) -> bool:
         """Whether an interval has ended; the next one begins."""
@@ -54,11 +62,11 @@ class CheckpointCourse:
     @property
     def settling(self) -> bool:
         """Whether the manifest is being written: which checkpoint is the last is being decided right now."""
-        return self._checkpoints.pending is not None and self._checkpoints.pending.writing
+        return self._checkpoints.pending is not None and self._checkpoints.pending.writing_us is not None
 
     def trigger(self, final: bool) -> None:
         desk, self.wanted = self._desk, False
-        checkpoint = self._checkpoints.trigger(desk.now_us, final)
+        checkpoint = self._checkpoints.trigger(desk.now_us, desk.clock_us, final)
         desk.report(Happening.CHECKPOINT_TRIGGERED, checkpoint=checkpoint)
         for process in desk.fleet.with_role(Role.ACTIVE):
             if desk.plan.by_name[process.task.vertex].source is not None:
@@ -76,7 +84,7 @@ class CheckpointCourse:
         """A task's snapshot is durable; with the last one the manifest is written."""
         if self._desk.fleet.processes[message.process].role is not Role.ACTIVE:
             return
-        manifest = self._checkpoints.acknowledge(message.handle, self._desk.generation)
+        manifest = self._checkpoints.acknowledge(message.handle, self._desk.generation, self._desk.now_us)
         if manifest is not None:
             self._writing = manifest
             self._desk.out.append(WriteManifest(manifest))
@@ -90,7 +98,7 @@ class CheckpointCourse:
         desk.report(
             Happening.CHECKPOINT_COMPLETED,
             checkpoint=checkpoint,
-            duration_ms=(desk.now_us - pending.triggered_us) / 1_000,
+            duration_ms=(desk.clock_us - pending.clock_us) / 1_000,
             written_bytes=sum(handle.written_bytes for handle in manifest.tasks),
         )
         for process in desk.fleet.with_role(Role.ACTIVE):
@@ -99,3 +107,10 @@ class CheckpointCourse:
             if process.address is not None:
                 desk.prepare(process)
         return pending
+
+    def retired(self, problem: str | None) -> None:
+        """Earlier checkpoints have been deleted, or could not be. The same reason is reported once, not with every
+        checkpoint."""
+        if problem is not None and problem != self._not_deleted:
+            self._desk.report(Happening.DELETION_FAILED, reason=problem)
+        self._not_deleted = problem

@@ -34,7 +34,27 @@ class Desk:
     generation: int
     fleet: Fleet = field(default_factory=Fleet)
     now_us: int = 0
+    """Time that counts: while the coordinator itself stands still (stopped, suspended, without a processor) none
+    passes, so that it does not take its own absence for the silence of others."""
+    absent_us: int = 0
+    """How long it has stood still so far."""
     out: list[JobInstruction] = field(default_factory=list)
+
+    @property
+    def clock_us(self) -> int:
+        """The driver's clock: for durations that people are told."""
+        return self.now_us + self.absent_us
+
+    def begin(self, clock_us: int) -> None:
+        """The first look at the driver's clock."""
+        self.now_us = clock_us
+
+    def attend(self, clock_us: int, due_us: int) -> None:
+        """The driver calls at ``clock_us``; it was to call at ``due_us`` at the latest (both the driver's clock). More
+        than a heartbeat later, the coordinator stood still."""
+        late_us = clock_us - max(due_us, self.clock_us) - self.policy.heartbeat_us
+        self.absent_us += max(0, late_us)
+        self.now_us = max(self.now_us, clock_us - self.absent_us)
 
     def take(self) -> list[JobInstruction]:
         instructions, self.out = self.out, []

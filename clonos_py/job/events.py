@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from clonos_py.job.claims import Claims
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.snapshots import Manifest
@@ -18,10 +19,18 @@ class JobPolicy:
 
     checkpoint_interval_us: int = 5_000_000
     checkpoint_timeout_us: int = 60_000_000
+    manifest_timeout_us: int = 60_000_000
+    """How long checkpoint storage may take to write a manifest: until then recoveries wait for it."""
     heartbeat_us: int = 500_000
+    """0: no heartbeats, since the platform reports every failure."""
     heartbeat_timeout_us: int = 2_000_000
+    """The least time after which a silent process has failed. It grows with what answers take."""
+    connection_timeout_us: int = 20_000_000
+    """After so long without a data connection between two tasks that both answer, one of them is replaced."""
     start_timeout_us: int = 60_000_000
     """How long a process that was asked for may keep everybody waiting, while no other comes up."""
+    recoveries_max: int = 5
+    """How often a task may fail by itself, each time replaced, without a checkpoint completed in between."""
     rollbacks_max: int = 3
     """Rollbacks without a checkpoint completed in between, after which the job is given up."""
     deduplicate: bool = True
@@ -30,6 +39,10 @@ class JobPolicy:
     """When determinants are lost that somebody depends on: False rolls the job back, True goes on at-least-once."""
     replay: bool = True
     """False for at-most-once: a replacement goes on at the present (gap recovery)."""
+    claims: Claims = field(default_factory=Claims)
+    """What becomes of state that no operator claims."""
+    lineage: str = ""
+    """Drawn by the driver: names the line of checkpoints that begins where none is resumed, in idempotency keys."""
 
 
 # ---- driver to coordinator
@@ -44,8 +57,23 @@ class ProcessDied:
 
 
 @dataclass(frozen=True, slots=True)
+class AtWork:
+    """The platform says that a process which does not answer uses its processor, as it does in native code that lets no
+    other thread run. It has not failed."""
+
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestWritten:
     checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsRetired:
+    """Checkpoints that are not kept have been deleted, or could not be: for this ``problem``."""
+
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +82,15 @@ class ManifestFailed:
     reason: str
 
 
-JobEvent = ProcessDied | ManifestWritten | ManifestFailed
+@dataclass(frozen=True, slots=True)
+class EndedByFunction:
+    """A function of the user's has ended its process: another process would end in the same way."""
+
+    message: str
+    traceback: str = ""
+
+
+JobEvent = EndedByFunction | ProcessDied | AtWork | ManifestWritten | ManifestFailed | CheckpointsRetired
 
 
 # ---- coordinator to driver
@@ -111,8 +147,10 @@ class Happening(Enum):
     CHECKPOINT_TRIGGERED = "checkpoint triggered"
     CHECKPOINT_COMPLETED = "checkpoint completed"
     CHECKPOINT_ABORTED = "checkpoint aborted"
+    DELETION_FAILED = "deletion failed"
     TASK_FAILED = "task failed"
     SPILL_FAILED = "spill failed"
+    FUNCTION_HANGS = "function hangs"
     STANDBY_LOST = "standby lost"
     STANDBY_UNREADY = "standby unready"
     STANDBY_PROMOTED = "standby promoted"
@@ -141,6 +179,8 @@ class EndJob:
 
     error: str | None = None
     message: str = ""
+    traceback: str = ""
+    """Of the user's function that was at work."""
 
 
 JobInstruction = StartProcess | DismissProcess | KillProcess | Send | WriteManifest | OpenGeneration | Report | EndJob

@@ -1,45 +1,89 @@
-"""Heartbeats: who is asked for a sign of life, and who has kept silent for too long (D9)."""
+"""Heartbeats: which processes are asked for a sign of life, and which have been silent for too long (D9).
+
+How long is too long follows what answers take. On a crowded machine, or across a slow network, every answer is late,
+and a process that is late like all others is no more hung than they are: it would be replaced in vain, by one that is
+just as late. So the heartbeat timeout is the least patience. It grows with the slowest answer of late and with the
+silence of the others, to ``_PATIENCE_MAX`` times the timeout.
+"""
 
 from __future__ import annotations
 
 from clonos_py.job.desk import Desk
 from clonos_py.job.fleet import Process
-from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Ping
+from clonos_py.model.messages import Ping, Pong
 from clonos_py.model.times import MAX_TIME
+
+_PATIENCE_MAX = 8
+"""A process that is silent for so many heartbeat timeouts has failed, whatever the others do."""
+_MARGIN = 4
+"""So many times as late as others a process may be."""
+_FORGETTING = 50
+"""With each heartbeat the slowest answer counts for this fraction less."""
+_PROMPT_SHARE = 4
+"""One process in so many answers in time: then those that do not are late by themselves."""
 
 
 class Heartbeat:
-    """Pings every reachable process at the policy's pace. Whatever a process says counts as a sign of life."""
+    """Pings every reachable process at the policy's pace. Every message of a process counts as a sign of life.
+    Without a pace (``heartbeat_us`` 0) nobody is pinged: the platform reports every failure."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._number = 0
+        self._asked_us: dict[int, int] = {}
+        """By number of the ping: when it was sent, as long as an answer may count."""
+        self._slowest_us = 0
         self.next_us = MAX_TIME
         """When ``beat`` is due."""
 
+    @property
+    def unanswered(self) -> int:
+        """How many pings may still be answered."""
+        return len(self._asked_us)
+
     def start(self) -> None:
-        self.next_us = self._desk.now_us + self._desk.policy.heartbeat_us
+        heartbeat_us = self._desk.policy.heartbeat_us
+        self.next_us = self._desk.now_us + heartbeat_us if heartbeat_us else MAX_TIME
 
     def beat(self) -> list[Process]:
-        """Pings, if it is time. Those who have been silent for the heartbeat timeout."""
+        """Pings, if it is time. The processes that have been silent for too long."""
         desk = self._desk
         if desk.now_us < self.next_us:
             return []
         self.start()
-        self._number += 1
+        self._slowest_us -= self._slowest_us // _FORGETTING
+        reachable = [process for process in desk.fleet.processes.values() if process.address is not None]
+        patience_us = self._patience_us(reachable)
+        number = self._ask_anew()
         silent = []
-        for process in desk.fleet.processes.values():
-            if process.address is None:
-                continue
-            if desk.now_us - process.heard_us > desk.policy.heartbeat_timeout_us:
+        for process in reachable:
+            if desk.now_us - process.heard_us > patience_us:
                 silent.append(process)
             else:
-                desk.send(process, Ping(self._number))
+                desk.send(process, Ping(number))
         return silent
 
-    def suspect(self, task: TaskId) -> None:
-        """A connection to ``task`` broke: its process is asked, and not replaced for that (D9)."""
-        owner = self._desk.fleet.owner(task)
-        if owner is not None:
-            self._desk.send(owner, Ping(self._number))
+    def _patience_us(self, processes: list[Process]) -> int:
+        timeout_us = self._desk.policy.heartbeat_timeout_us
+        silences = sorted(self._desk.now_us - process.heard_us for process in processes)
+        prompt_us = silences[len(silences) // _PROMPT_SHARE] if len(silences) > 1 else 0
+        return min(max(timeout_us, _MARGIN * max(prompt_us, self._slowest_us)), _PATIENCE_MAX * timeout_us)
+
+    def _ask_anew(self) -> int:
+        """The number of the next ping."""
+        desk = self._desk
+        oldest_us = desk.now_us - _PATIENCE_MAX * desk.policy.heartbeat_timeout_us
+        self._asked_us = {number: at_us for number, at_us in self._asked_us.items() if at_us > oldest_us}
+        self._number += 1
+        self._asked_us[self._number] = desk.now_us
+        return self._number
+
+    def answered(self, message: Pong) -> None:
+        """A process has answered a ping: how long did that take?"""
+        asked_us = self._asked_us.get(message.number)
+        if asked_us is not None:
+            self._slowest_us = max(self._slowest_us, self._desk.now_us - asked_us)
+
+    def ask(self, process: Process) -> None:
+        """Out of turn: somebody suspects it."""
+        self._desk.send(process, Ping(self._number))

@@ -8,34 +8,47 @@ anew, too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from clonos_py.job.desk import Desk
 from clonos_py.job.events import Happening
 from clonos_py.job.orphans import orphans, story
 from clonos_py.job.recovery import Round
 from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import TaskId
+from clonos_py.model.segments import Life
 
 
 class Losses:
-    """Knows which tasks have started anew, how often, and who has received from them."""
+    """Knows which tasks have started anew, when, and so which tasks have received from them since."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._lives: dict[TaskId, int] = {}
-        self._receivers: set[TaskId] = set()
-        self._checkpoint = 0
+        self._lives: dict[TaskId, Life] = {}
 
     def forget(self) -> None:
         """A new generation begins: there are no logs from before."""
-        self._lives, self._receivers = {}, set()
+        self._lives = {}
+
+    def resume(self, lives: Mapping[TaskId, Life]) -> None:
+        """Goes on with the lives that processes know of."""
+        self._lives = dict(lives)
+
+    @property
+    def _receivers(self) -> set[TaskId]:
+        """Tasks downstream of one that has started anew since the last completed checkpoint, and that have not done so
+        themselves since: they may have received from it what their logs cannot repeat."""
+        desk, found = self._desk, set[TaskId]()
+        for origin, life in self._lives.items():
+            if life.number and life.checkpoint >= desk.checkpoints.completed:
+                found.update(t for t in desk.plan.hops[origin] if self._lives.get(t, Life()).round < life.round)
+        return found
 
     def begin(self, round_: Round) -> None:
         """Says which tasks of a round start anew, as far as that is known before anybody has answered."""
-        if self._desk.checkpoints.completed > self._checkpoint:
-            self._receivers = set()
         if not self._desk.policy.deduplicate:
             round_.anew = set(round_.failed)
-        more = (round_.failed & self._receivers) - round_.anew
+        more = (round_.failed & self._receivers) - round_.anew if self._desk.policy.deduplicate else set()
         self._spread(round_, more)
         if more:
             names = ", ".join(str(task) for task in sorted(more))
@@ -66,12 +79,8 @@ class Losses:
         round_.anew = anew | (round_.failed & reached)
 
     def settle(self, round_: Round) -> None:
-        """The round ends: tasks that start anew begin another life, and others receive from them."""
-        plan = self._desk.plan
+        """The round ends: tasks that start anew begin another life."""
+        completed = self._desk.checkpoints.completed
         for task in round_.anew if self._desk.policy.replay else ():
-            self._lives[task] = self._lives.get(task, 0) + 1
+            self._lives[task] = Life(self._lives.get(task, Life()).number + 1, completed, round_.number)
         round_.lives = dict(self._lives)
-        if round_.anew and self._desk.policy.deduplicate:
-            reached = {task for origin in round_.anew for task in plan.hops[origin]}
-            self._receivers = (self._receivers - round_.failed) | (reached - round_.failed)
-            self._checkpoint = self._desk.checkpoints.completed

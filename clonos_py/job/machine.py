@@ -14,14 +14,19 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import ClassVar
 
 from clonos_py.job.checkpoint_course import CheckpointCourse
 from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.claims import claimed
 from clonos_py.job.desk import Desk
 from clonos_py.job.events import (
+    AtWork,
+    CheckpointsRetired,
+    EndedByFunction,
     EndJob,
     Happening,
     JobEvent,
@@ -37,12 +42,14 @@ from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
 from clonos_py.job.takeover import Takeover
+from clonos_py.job.unreachable import Unreachable
 from clonos_py.model import errors, messages
 from clonos_py.model.errors import ProtocolError, Remedy
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
+from clonos_py.model.times import MAX_TIME
 
 
 class JobState(Enum):
@@ -64,14 +71,16 @@ class JobMachine:
         generation: int = 1,
         code_digest: str = "",
     ) -> None:
+        """Raises UnclaimedStateError for a ``manifest`` with state that the plan has no place for."""
         self.state = JobState.STARTING
         self._plan, self._policy = plan, policy
-        self._checkpoints = Checkpoints(plan, manifest, code_digest)
+        self._checkpoints = Checkpoints(plan, claimed(manifest, plan, policy.claims), code_digest, policy.lineage)
         self._desk = Desk(plan, policy, self._checkpoints, generation)
         self._fleet = self._desk.fleet
         self._rounds = Rounds(self._desk)
         self._heartbeat = Heartbeat(self._desk)
         self._starts = Starts(self._desk)
+        self._unreachable = Unreachable(self._desk)
         self._course = CheckpointCourse(self._desk)
         self._takeover = Takeover(self._desk)
         self._early: list[ToCoordinator | JobEvent] = []
@@ -79,6 +88,7 @@ class JobMachine:
         self._committed: set[TaskId] = set()
         self._final: int | None = None
         self._rollbacks_in_vain = 0
+        self._recoveries_in_vain: Counter[TaskId] = Counter()
         self._rollback_reason: str | None = None
         self._sinks = {
             TaskId(v.name, i) for v in plan.vertices if any(o.sink for o in v.operators) for i in range(v.parallelism)
@@ -86,9 +96,14 @@ class JobMachine:
 
     # ---- entry points
 
+    @property
+    def heartbeat_us(self) -> int:
+        """How often processes are asked for a sign of life; 0: never."""
+        return self._policy.heartbeat_us
+
     def start(self, now_us: int) -> list[JobInstruction]:
         """Begins the deployment."""
-        self._desk.now_us = now_us
+        self._desk.begin(now_us)
         if self._checkpoints.code_changed:
             self._desk.report(Happening.CODE_CHANGED, checkpoint=self._checkpoints.completed)
         self._deploy()
@@ -97,7 +112,7 @@ class JobMachine:
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]:
         """Goes on in the place of a coordinator that was lost. ``roster``: every process that may be alive, by number;
         the driver tells of those that are not."""
-        self._desk.now_us = now_us
+        self._desk.begin(now_us)
         self.state = JobState.TAKING_OVER
         self._takeover.call(roster)
         self._settle()
@@ -105,7 +120,7 @@ class JobMachine:
 
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
         """One message or event in, instructions out."""
-        self._desk.now_us = now_us
+        self._desk.attend(now_us, self.wake_us)
         if self.state is JobState.TAKING_OVER:
             self._hear_roll_call(event)
         else:
@@ -123,9 +138,9 @@ class JobMachine:
 
     def tick(self, now_us: int) -> list[JobInstruction]:
         """Time has passed: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
-        self._desk.now_us = now_us
+        self._desk.attend(now_us, self.wake_us)
         if self.state is JobState.TAKING_OVER:
-            if self._takeover.until_us <= now_us:
+            if self._takeover.until_us <= self._desk.now_us:
                 self._takeover.give_up()
                 self._settle()
         elif self.state is not JobState.ENDED:
@@ -137,8 +152,9 @@ class JobMachine:
 
     @property
     def wake_us(self) -> int:
-        """When ``tick`` is due next."""
-        return min(self._heartbeat.next_us, self._course.wake_us, self._takeover.until_us)
+        """When ``tick`` is due next, by the driver's clock."""
+        due_us = min(self._heartbeat.next_us, self._course.wake_us, self._takeover.until_us)
+        return min(due_us + self._desk.absent_us, MAX_TIME)
 
     @property
     def generation(self) -> int:
@@ -149,13 +165,23 @@ class JobMachine:
         """By task: the process that is it."""
         return {process.task: process.number for process in self._fleet.with_role(Role.PROMOTED, Role.ACTIVE)}
 
-    def _end(self, error: str | None = None, message: str = "") -> None:
+    @property
+    def kept(self) -> dict[str, int]:
+        """How much it keeps of what comes again and again: checkpoints given up, pings that may still be answered,
+        connections that were lost."""
+        return {
+            "aborted": len(self._checkpoints.aborted),
+            "pings": self._heartbeat.unanswered,
+            "lost_connections": self._unreachable.sought,
+        }
+
+    def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> None:
         self.state = JobState.ENDED
         for process in self._fleet.processes.values():
             self._desk.send(process, messages.Stop(message or "the job has finished"))
         if error is None:
             self._desk.report(Happening.FINISHED)
-        self._desk.out.append(EndJob(error, message))
+        self._desk.out.append(EndJob(error, message, traceback))
 
     # ---- in the place of a lost coordinator
 
@@ -168,6 +194,8 @@ class JobMachine:
                 process.address, process.home = event.address, event.home
             case ProcessDied(number):
                 self._takeover.gone(number)
+            case AtWork():
+                pass
             case _:
                 self._early.append(event)
         self._settle()
@@ -206,7 +234,7 @@ class JobMachine:
 
     def _time_starts(self) -> None:
         """A job that waits for a process in vain ends; one that only lacks a standby asks for another."""
-        overdue = self._starts.overdue()
+        overdue = self._starts.overdue() if self.state is not JobState.ENDED else []
         waited_for = sorted({process.task for process in overdue}.intersection(self._rounds.missing))
         if waited_for:
             self._end("ClusterError", self._starts.complaint(waited_for))
@@ -291,6 +319,14 @@ class JobMachine:
     # ---- checkpoints
 
     def _time_checkpoints(self) -> None:
+        if self._course.late and self._course.settling:
+            limit_s = self._policy.manifest_timeout_us / 1e6
+            reason = (
+                f"checkpoint storage has not answered for {limit_s:g} s while a manifest was being written: see that "
+                "it works, then run the job again; it resumes from its last complete checkpoint"
+            )
+            self._end("CheckpointError", reason)
+            return
         if self._course.late:
             self._course.abort("timeout")
             self._advance(self._rounds.advance)
@@ -314,6 +350,8 @@ class JobMachine:
         if completed is None:
             return
         self._rollbacks_in_vain = 0
+        self._recoveries_in_vain.clear()
+        self._unreachable.progress()
         if completed.final:
             self._final = event.checkpoint
         if self._rollback_reason is not None:
@@ -323,6 +361,9 @@ class JobMachine:
         self._advance(self._rounds.advance)
         self._maybe_final()
         self._maybe_finished()
+
+    def _on_checkpoints_retired(self, event: CheckpointsRetired) -> None:
+        self._course.retired(event.problem)
 
     def _on_manifest_failed(self, event: ManifestFailed) -> None:
         self._course.abort(event.reason)
@@ -361,20 +402,46 @@ class JobMachine:
         kind = getattr(errors, message.error, errors.ClonosError)
         if kind.remedy is Remedy.ROLL_BACK:
             self._roll_back(message.message)
-        elif kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK):
+        elif kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._in_vain(message.process):
             self._replace(message.process, message.message)
         else:
-            self._end(message.error, message.message)
+            self._end(message.error, message.message, message.traceback)
+
+    def _on_ended_by_function(self, event: EndedByFunction) -> None:
+        self._end(errors.UserCodeError.__name__, event.message, event.traceback)
+
+    def _on_function_hangs(self, message: messages.FunctionHangs) -> None:
+        self._desk.report(Happening.FUNCTION_HANGS, reason=message.reason)
+
+    def _in_vain(self, process: int) -> bool:
+        """Whether replacements of this process's task have failed by themselves again and again."""
+        task = self._fleet.processes[process].task
+        self._recoveries_in_vain[task] += 1
+        return self._recoveries_in_vain[task] > self._policy.recoveries_max
 
     def _replace(self, process: int, reason: str) -> None:
         self._desk.kill_process(process)
         self._on_died(ProcessDied(process, reason))
 
     def _on_suspect(self, message: messages.Suspect) -> None:
-        self._heartbeat.suspect(message.task)
+        """The suspected task is asked, and not replaced for that, unless the two cannot reach each other for good."""
+        receiver, sender = self._fleet.processes[message.process], self._fleet.owner(message.task)
+        if sender is None or receiver.role is Role.STANDBY:
+            return
+        complaint = self._unreachable.complaint(receiver, sender)
+        chosen = self._unreachable.suspect(receiver, sender, message.failures)
+        if chosen is None:
+            self._heartbeat.ask(sender)
+        elif complaint is not None:
+            self._end("ClusterError", complaint)
+        else:
+            self._replace(chosen.number, f"no data connection from {sender.task} to {receiver.task}")
 
-    def _on_sign_of_life(self, message: messages.Pong | messages.Present) -> None:
-        """Being heard is all that counts. Who says once more that it is present was silent for too long."""
+    def _on_pong(self, message: messages.Pong) -> None:
+        self._heartbeat.answered(message)
+
+    def _on_sign_of_life(self, event: messages.Present | AtWork) -> None:
+        """And no more: a roll call is over."""
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         messages.Started: _on_started,
@@ -389,11 +456,15 @@ class JobMachine:
         messages.Committed: _on_committed,
         messages.RequestCheckpoint: _on_request_checkpoint,
         messages.SpillFailed: _on_spill_failed,
+        messages.FunctionHangs: _on_function_hangs,
+        EndedByFunction: _on_ended_by_function,
         messages.Suspect: _on_suspect,
         messages.Failed: _on_failed,
-        messages.Pong: _on_sign_of_life,
+        messages.Pong: _on_pong,
         messages.Present: _on_sign_of_life,
         ProcessDied: _on_died,
+        AtWork: _on_sign_of_life,
         ManifestWritten: _on_manifest_written,
         ManifestFailed: _on_manifest_failed,
+        CheckpointsRetired: _on_checkpoints_retired,
     }

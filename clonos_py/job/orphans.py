@@ -5,7 +5,7 @@
 What a failed task decided travels with its frames down every path, as far as the sharing depth allows. A path is
 covered where it meets a process that is alive, within the depth all the way, and caught up; what lies beyond depends
 on nothing that this holder does not know. A process that is met before, and has received anything from there, is an
-orphan.
+orphan. So is one that holds a log from there that depends on what is lost: nobody else may hold it, and it is replayed.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
     number = plan.tasks.index(origin)
     front: list[tuple[ChannelId, bool]] = [(channel, True) for channel in plan.outputs[origin]]
     seen = set(front)
+    passed: set[int] = set()
+    """Tasks on the way whose logs depend on that of ``origin``."""
+    holders: list[tuple[TaskId, Collection[int]]] = []
     while front:
         channel, carried = front.pop()
         task = plan.receiver(channel)
@@ -57,12 +60,14 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
                 continue
             if index in answer.depends or (index in answer.told and not carried):
                 return task
+            holders.append((task, answer.heard.get(index, ())))
             if answer.settled:
                 continue  # beyond it nobody depends on more than its log does, which is weighed by itself
+        passed.add(plan.tasks.index(task))
         onward = {(output, carried) for output in plan.outputs[task]} - seen
         seen |= onward
         front += sorted(onward)
-    return None
+    return next((task for task, logs in holders if not passed.isdisjoint(logs)), None)
 
 
 def _lost(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:

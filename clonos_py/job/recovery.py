@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.causal.log import merge
+from clonos_py.job.claims import same_shape
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Holdings, Peer, Replay, Restore
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import Life, Segment
 from clonos_py.model.snapshots import Manifest
 
 
@@ -27,19 +28,20 @@ class Round:
     answers: list[Holdings] = field(default_factory=list)
     anew: set[TaskId] = field(default_factory=set)
     """Failed tasks that start anew without their logs: below exactly-once all of them."""
-    lives: Mapping[TaskId, int] = field(default_factory=dict)
-    """How often tasks have started anew, this round included."""
+    lives: Mapping[TaskId, Life] = field(default_factory=dict)
+    """Of tasks that have started anew, this round included."""
 
 
 def restore_point(manifest: Manifest | None, task: TaskId, plan: PhysicalPlan) -> Restore:
-    """Where a task starts from. At another parallelism it gets the snapshots of all former instances."""
+    """Where a task starts from. At another parallelism, or where operators have come or gone, it gets the snapshots of
+    all former instances."""
     if manifest is None:
         return Restore(0)
     vertex = plan.by_name[task.vertex]
     names = [operator.name for operator in vertex.operators]
     if vertex.source is not None:
         names.append(vertex.source.name)
-    if manifest.parallelism == {v.name: v.parallelism for v in plan.vertices}:
+    if same_shape(manifest, plan):
         handle = next(h for h in manifest.tasks if h.task == task)
         operators = {name: [handle.operators[name]] for name in names if name in handle.operators}
         return Restore(manifest.checkpoint, operators, handle.progress, dict(handle.committables))
@@ -75,7 +77,7 @@ def replay_of(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, 
 
     Who replays a log depends on whatever it depends on, and is to hold it as its predecessor did: should an upstream
     task fail again before it has sent anything, nobody else may be left who knows."""
-    life = round_.lives.get(task, 0)
+    life = round_.lives.get(task, Life())
     if task in round_.anew:
         skipped = _merged(plan, task, round_, checkpoint) if plan.gaps else []
         return Replay(round_.number, skipped, [], list(aborted), complete=list(range(len(plan.tasks))), life=life)
@@ -92,7 +94,7 @@ def replay_of(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, 
 
 def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int) -> list[Segment]:
     """Of the life that the log has now; nothing if all of it is lost."""
-    number, life = plan.tasks.index(task), round_.lives.get(task, 0)
+    number, life = plan.tasks.index(task), round_.lives.get(task, Life()).number
     return merge(
         ([s for s in answer.logs if s.task == number and s.life == life] for answer in round_.answers), checkpoint
     )

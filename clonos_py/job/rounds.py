@@ -21,6 +21,7 @@ from clonos_py.job.losses import Losses
 from clonos_py.job.recovery import Round, latest_named, peers, replay_of, restore_point
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.segments import Life
 
 
 class Rounds:
@@ -35,6 +36,8 @@ class Rounds:
         self._counters: dict[TaskId, int] = {}
         self._failed_us: dict[TaskId, int] = {}
         self._losses = Losses(desk)
+        self._replaying: set[TaskId] = set()
+        """Tasks that have been given a log, and have not said that it is used up."""
 
     def deploy(self) -> None:
         """Starts processes and standbys of all tasks, which are the first attempts of the desk's generation."""
@@ -43,21 +46,32 @@ class Rounds:
         self._counters, self._failed_us = dict.fromkeys(desk.plan.tasks, 0), {}
         self._round = Round(self._round.number + 1, set(desk.plan.tasks))
         self._losses.forget()
+        self._replaying = set()
         for task in desk.plan.tasks:
             desk.start_process(task)
         for task in desk.plan.tasks:
             for _ in range(self._wanted(task)):
                 desk.start_process(task)
 
-    def resume(self, number: int, attempts: Mapping[TaskId, Attempt], failed: Collection[TaskId]) -> None:
+    def resume(
+        self,
+        number: int,
+        attempts: Mapping[TaskId, Attempt],
+        failed: Collection[TaskId],
+        lives: Mapping[TaskId, Life],
+        replaying: Collection[TaskId],
+    ) -> None:
         """Goes on for a coordinator that was lost, after its round ``number``. ``attempts`` are the newest known of;
-        ``failed`` has the tasks that no process is, and those that a process has merely been told to be."""
+        ``failed`` has the tasks that no process is, and those that a process has merely been told to be; ``lives`` of
+        those that have started anew; ``replaying`` those whose logs are not used up."""
+        self._losses.resume(lives)
+        self._replaying = set(replaying)
         desk, fleet = self._desk, self._desk.fleet
         self.deploying = not fleet.with_role(Role.ACTIVE)
         self._counters = {task: attempts[task].counter if task in attempts else 1 for task in desk.plan.tasks}
         if not attempts:
             self._counters = dict.fromkeys(desk.plan.tasks, 0)
-        self._failed_us = {} if self.deploying else dict.fromkeys(failed, desk.now_us)
+        self._failed_us = {} if self.deploying else dict.fromkeys(failed, desk.clock_us)
         for task in sorted(failed):
             if not self.deploying and fleet.owner(task) is None:
                 desk.report(Happening.TASK_FAILED, task, reason="it died while there was no coordinator")
@@ -69,7 +83,7 @@ class Rounds:
         """The process of a task is gone: a new round for it and for those whose round had not ended."""
         task = process.task
         if not self.deploying:
-            self._failed_us[task] = self._desk.now_us
+            self._failed_us[task] = self._desk.clock_us
             self._desk.report(Happening.TASK_FAILED, task, reason=reason, attempt=str(process.attempt))
         self._restart(self._round.failed | {task})
 
@@ -86,6 +100,8 @@ class Rounds:
             return False
         if not self.deploying:
             self._losses.begin(round_)
+            if self._abandon_replays(round_):
+                return self.advance()
         round_.started = True
         promoted = [p for p in chosen.values() if p is not None and p.role is Role.STANDBY]
         for process in promoted:
@@ -93,6 +109,20 @@ class Rounds:
             process.role, process.attempt = Role.PROMOTED, Attempt(desk.generation, self._counters[process.task])
         self._tell_everybody(round_, promoted)
         return self._finish()
+
+    def _abandon_replays(self, round_: Round) -> bool:
+        """A task that still replays its log waits for frames that a task which starts anew will not send again: it has
+        failed, too. Whether there is one, for which a new round has begun."""
+        desk = self._desk
+        reached = {task for origin in round_.anew for task in desk.plan.hops[origin]}
+        abandoned = (self._replaying & reached) - round_.failed
+        for task in sorted(abandoned):
+            owner = desk.fleet.owner(task)
+            assert owner is not None
+            desk.fleet.remove(owner.number)
+            desk.kill_process(owner.number)
+            self.fail(owner, "a task before it starts anew, and its log cannot be replayed any more")
+        return bool(abandoned)
 
     @property
     def over(self) -> bool:
@@ -135,7 +165,8 @@ class Rounds:
                 assert process.attempt is not None
                 restore = restore_point(desk.checkpoints.manifest, process.task, desk.plan)
                 inputs = peers(desk.plan, process.task, owners, all_reset)
-                desk.send(process, messages.Promote(round_.number, process.attempt, restore, inputs))
+                numbering = desk.checkpoints.numbering
+                desk.send(process, messages.Promote(round_.number, process.attempt, restore, inputs, numbering))
                 inputs = []
             else:
                 inputs = peers(desk.plan, process.task, owners, reset, of=round_.failed)
@@ -174,6 +205,7 @@ class Rounds:
         else:
             if self._losses.judge(round_):
                 self._restart(round_.failed)
+                self._abandon_replays(self._round)
                 return self.advance()
             self._losses.settle(round_)
         for task in sorted(round_.failed):
@@ -183,6 +215,7 @@ class Rounds:
             replay = replay_of(desk.plan, task, round_, completed, aborted)
             owner.role = Role.ACTIVE
             desk.send(owner, replay)
+            (self._replaying.add if replay.log else self._replaying.discard)(task)
             self._report(Happening.REPLAY_STARTED, task, attempt=str(owner.attempt))
         self._refill_standbys(round_.failed)
         round_.failed, round_.anew = set(), set()
@@ -223,6 +256,7 @@ class Rounds:
     # ---- how far a failed task's replacement is
 
     def replayed(self, task: TaskId, rows: int) -> None:
+        self._replaying.discard(task)
         self._report(Happening.REPLAYED, task, rows=rows)
 
     def new_effect(self, task: TaskId) -> None:
@@ -232,5 +266,5 @@ class Rounds:
     def _report(self, what: Happening, task: TaskId, **detail: object) -> None:
         """Of tasks that have failed only; with the time since."""
         if task in self._failed_us:
-            after_ms = (self._desk.now_us - self._failed_us[task]) / 1_000
+            after_ms = (self._desk.clock_us - self._failed_us[task]) / 1_000
             self._desk.report(what, task, **detail, after_ms=after_ms)

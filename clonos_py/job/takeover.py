@@ -19,6 +19,7 @@ from clonos_py.job.rounds import Rounds
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Present
+from clonos_py.model.segments import Life
 from clonos_py.model.times import MAX_TIME
 
 _PATIENCE = 2
@@ -73,13 +74,17 @@ class Takeover:
         that have nothing more to do."""
         desk = self._desk
         self.until_us = MAX_TIME
+        for process in desk.fleet.processes.values():
+            process.heard_us = desk.now_us  # it has answered, and was not asked for anything since
         desk.checkpoints.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
         attempts, round_ = self._newest_attempts(), max((a.round for a in self._answers.values()), default=0)
         for number in sorted(self._answers):
             self._assign(desk.fleet.processes[number], attempts)
         owners = {process.task: process for process in desk.fleet.with_role(Role.ACTIVE)}
         self._tell_what_is_true(owners.values())
-        rounds.resume(round_, attempts, set(desk.plan.tasks).difference(owners))
+        replaying = {task for task, process in owners.items() if self._answers[process.number].replaying}
+        failed = set(desk.plan.tasks).difference(owners)
+        rounds.resume(round_, attempts, failed, self._lives(round_), replaying)
         return {task for task, process in owners.items() if self._answers[process.number].drained}
 
     def _tell_what_is_true(self, owners: Iterable[Process]) -> None:
@@ -106,6 +111,22 @@ class Takeover:
             for task, attempt in [*own, *answer.peers]:
                 newest[task] = max(attempt, newest.get(task, attempt))
         return newest
+
+    def _lives(self, round_: int) -> dict[TaskId, Life]:
+        """Of every task that has started anew. Of one that is gone only the number of its life is known: it may have
+        begun just now."""
+        found: dict[TaskId, Life] = {}
+        for number, answer in self._answers.items():
+            process = self._desk.fleet.get(number)
+            if process is not None and process.role is Role.ACTIVE and answer.life.number:
+                found[process.task] = answer.life
+        completed = self._desk.checkpoints.completed
+        for answer in self._answers.values():
+            for ordinal, life in answer.lives.items():
+                task = self._desk.plan.tasks[ordinal]
+                if life > found.get(task, Life()).number:
+                    found[task] = Life(life, completed, round_)
+        return found
 
     def _assign(self, process: Process, attempts: Mapping[TaskId, Attempt]) -> None:
         """Gives a process its role, or ends it: a newer attempt of its task is known, or it was to start from a

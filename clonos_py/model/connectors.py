@@ -51,6 +51,15 @@ class SinkDefinition:
     upserts: bool = False
     """Whether a later row of a key replaces an earlier one: what a ``Table`` needs (P6)."""
 
+    deletes: bool = False
+    """Whether it takes deletions, too: what a ``Table`` needs whose rows may leave it. The schema that ``create`` is
+    given has the column ``_change`` then, which is ``insert``, ``update`` or ``delete``."""
+
     def create(self, schema: pa.Schema) -> Sink:
         """The writer of one task for rows of ``schema``. Raises GraphError where it cannot take them."""
         raise NotImplementedError
+
+    def on_trial(self, folder: str) -> SinkDefinition | None:
+        """A sink like this one whose rows nobody sees, for ``clonos check``, which gives it rows, prepares a checkpoint
+        and never commits; what goes to files goes below ``folder``. None if there is none."""
+        return self if self.delivery is Delivery.TRANSACTIONAL else None

@@ -5,12 +5,18 @@ A ``ClonosError`` that reaches the command line is printed as one line, ``error:
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 
 
 def one_line(error: object) -> str:
     """The text of an error without its line breaks."""
     return " ".join(str(error).split())
+
+
+def shows_tracebacks() -> bool:
+    """Whether the user has asked for tracebacks."""
+    return os.environ.get("CLONOS_DEBUG") == "1"
 
 
 class Remedy(Enum):
@@ -27,6 +33,14 @@ class ClonosError(Exception):
     """Base of all errors that the engine raises itself."""
 
     remedy = Remedy.STOP_JOB
+    traceback = ""
+    """Of the user's function that was at work, as text: it also travels between processes."""
+
+
+def error_line(error: ClonosError) -> str:
+    """What the command line prints of an error."""
+    remedy = "" if error.remedy is Remedy.FIX_INPUT else f" (remedy: {error.remedy.value})"
+    return f"error: {one_line(error)}{remedy}"
 
 
 class SettingError(ClonosError):
@@ -41,10 +55,19 @@ class GraphError(ClonosError):
     remedy = Remedy.FIX_INPUT
 
 
+class Interrupted(KeyboardInterrupt):
+    """Somebody wants the run to stop, as by Ctrl-C. A function that raises KeyboardInterrupt itself has failed."""
+
+
 class UserCodeError(ClonosError):
-    """A user's function raised; the message names operator and record."""
+    """A user's function raised; the message names operator and record, and ends with the place in the user's code."""
 
     remedy = Remedy.STOP_JOB
+
+    def __init__(self, message: str, place: str = "", traceback: str = "") -> None:
+        """``place``: see ``model/places.py``."""
+        super().__init__(f"{message}; at {place}" if place else message)
+        self.text, self.place, self.traceback = message, place, traceback
 
 
 class ServiceError(ClonosError):
@@ -91,6 +114,18 @@ class CheckpointError(ClonosError):
     remedy = Remedy.STOP_JOB
 
 
+class UnclaimedStateError(CheckpointError):
+    """A checkpoint holds state of operators that the job has not, and the user has not said what becomes of it."""
+
+    remedy = Remedy.FIX_INPUT
+
+
+class EndedError(ClonosError):
+    """A task has ended, and one before it has started anew and sends again: only a replacement can take that."""
+
+    remedy = Remedy.RECOVER_TASK
+
+
 class CapacityError(ClonosError):
     """The in-flight log's budget and reserve are spent."""
 
@@ -107,6 +142,10 @@ class ClusterError(ClonosError):
     """Ray is absent, cannot be reached or starts nothing, a job's name is in use, or a port is taken."""
 
     remedy = Remedy.STOP_JOB
+
+
+class ClusterLostError(ClusterError):
+    """Ray itself has gone while the job ran: its head, or the raylet of the driver's node."""
 
 
 class SparkError(ClonosError):

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from clonos_py.model.errors import CodecError
+from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import Life, Segment
 from clonos_py.model.snapshots import OperatorHandle, TaskHandle
 
 
@@ -52,19 +52,21 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Promote(msgspec.Struct, frozen=True, tag=True):
-    """Be this attempt of your task, start from ``restore`` and subscribe to ``inputs``. Sent anew when they change."""
+    """Be this attempt of your task, start from ``restore`` and subscribe to ``inputs``. Sent anew when they change.
+    ``numbering``: see OperatorContext."""
 
     round: int
     attempt: Attempt
     restore: Restore
     inputs: list[Peer]
+    numbering: str = ""
 
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
     """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void.
     ``upstream``: the logs of upstream tasks; on them depends what the log says. All there is to know of the logs of
     tasks number ``complete`` is in here; of others the log may depend on offsets below those in ``needs``.
-    ``life``: that of the log (see Segment)."""
+    ``life``: that of the log."""
 
     round: int
     log: list[Segment]
@@ -73,7 +75,7 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     upstream: list[Segment] = []
     complete: list[int] = []
     needs: dict[int, int] = {}
-    life: int = 0
+    life: Life = Life()
 
 
 class Sever(msgspec.Struct, frozen=True, tag=True):
@@ -153,7 +155,10 @@ class Holdings(msgspec.Struct, frozen=True, tag=True):
     logs: list[Segment]
     received: list[Expectation]
     depends: list[int] = []
-    """Inputs of which it has received frames since its restart point."""
+    """Inputs of which it has received frames since its restart point, or a log of the sender."""
+    heard: dict[int, list[int]] = {}
+    """By input: numbers of the tasks whose logs came from there. Only this process may hold them, and they are replayed
+    then: it depends on what they depend on."""
     told: list[int] = []
     """Inputs of which the log speaks that it was given to replay."""
     lacking: dict[int, list[int]] = {}
@@ -166,7 +171,7 @@ class Holdings(msgspec.Struct, frozen=True, tag=True):
     """Numbers of tasks upstream of a failed one, of whose logs it has everything that the failed task's log depends on,
     as far as it has that."""
     needs: dict[int, int] = {}
-    """What Replay said; void once a checkpoint that it has taken is complete."""
+    """What Replay said; void once the log is used up, or a checkpoint that it has taken is complete."""
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):
@@ -223,11 +228,20 @@ class SpillFailed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class FunctionHangs(msgspec.Struct, frozen=True, tag=True):
+    """A function of the user's has been at work on one row for long. It may end some time."""
+
+    process: int
+    reason: str
+
+
 class Suspect(msgspec.Struct, frozen=True, tag=True):
-    """A connection to this task broke; it may be dead, or merely the connection."""
+    """A connection to this task broke or could not be made; it may be dead, or merely the connection. ``failures``:
+    how many in a row, since the connection was last open."""
 
     process: int
     task: TaskId
+    failures: int = 1
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -236,6 +250,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     process: int
     error: str
     message: str
+    traceback: str = ""
+    """Of the user's function that was at work."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
@@ -254,6 +270,8 @@ class Present(msgspec.Struct, frozen=True, tag=True):
     """The checkpoint whose state it was last asked to start from."""
     begun: bool = False
     """Whether it has got its log: it is the task, or will be as soon as it has its state, and not only told to be."""
+    replaying: bool = False
+    """Whether its log is not used up yet."""
     drained: bool = False
     round: int = 0
     """The last recovery round that it has taken part in."""
@@ -262,6 +280,10 @@ class Present(msgspec.Struct, frozen=True, tag=True):
     peers: list[tuple[TaskId, Attempt]] = []
     """Whom it listens to and whom it serves."""
     failure: Failed | None = None
+    life: Life = Life()
+    """That of its own log, if it has that."""
+    lives: dict[int, int] = {}
+    """By number of a task that has started anew: the number of the newest life of which it holds anything."""
 
 
 ToCoordinator = (
@@ -277,11 +299,22 @@ ToCoordinator = (
     | Committed
     | RequestCheckpoint
     | SpillFailed
+    | FunctionHangs
     | Suspect
     | Failed
     | Pong
     | Present
 )
+
+
+def failed(process: int, task: TaskId, problem: BaseException) -> Failed:
+    """What a process says of what ended it. An error of user code names its operator, and needs no task."""
+    if isinstance(problem, UserCodeError):
+        return Failed(process, UserCodeError.__name__, str(problem), problem.traceback)
+    if isinstance(problem, ClonosError):
+        return Failed(process, type(problem).__name__, f"{task}: {problem}")
+    return Failed(process, ClonosError.__name__, f"{task}: {type(problem).__name__}: {problem}")
+
 
 _encoder = msgspec.msgpack.Encoder()
 _to_process: msgspec.msgpack.Decoder[ToProcess] = msgspec.msgpack.Decoder(ToProcess)

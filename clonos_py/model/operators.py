@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from clonos_py.model.errors import CheckpointError
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 
@@ -85,6 +86,12 @@ class OperatorContext(Protocol):
     def frame(self) -> tuple[int, int]:
         """(input channel index, sequence number) of the frame at work, (-1, n) for the n-th other event: for
         idempotency keys (D16) and error messages."""
+        ...
+
+    @property
+    def numbering(self) -> str:
+        """Names how the frames of this run are numbered: the job's line of checkpoints, and how often a change of
+        parallelism has numbered frames from 0 again. The same for all attempts of a task; empty before it has begun."""
         ...
 
     @property
@@ -221,8 +228,8 @@ class CausalSink(Sink):
 
     def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> Shown:
         """Takes the output over from all earlier attempts, none of which can add to it any more. What it holds since
-        ``checkpoint``, the last complete one. ``shape``: the parallelism of the job's vertices; what tasks of another
-        shape have written since then could not be repeated. Raises SinkError."""
+        ``checkpoint``, the last complete one. ``shape``: the job's vertices, with their operators and parallelism;
+        what tasks of another shape have written since then could not be repeated. Raises SinkError."""
         raise NotImplementedError
 
     def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece]) -> None:
@@ -241,6 +248,11 @@ class CausalSink(Sink):
         return b"%d" % checkpoint
 
     def commit(self, committable: bytes) -> None:
+        if not committable.isdigit():
+            raise CheckpointError(
+                f"the checkpoint names {committable!r} as output of operator {self.ctx.operator!r}: its manifest is "
+                "damaged; restore it from a copy, or start anew with --fresh"
+            )
         self.forget(int(committable))
 
 
@@ -301,8 +313,13 @@ class Source:
         """Continue at these offsets, by partition (a partition not named starts at its beginning)."""
         raise NotImplementedError
 
+    def limit(self, rows: int) -> None:
+        """The next polls should give at most so many rows, since what follows is slow. A source that cannot cut its
+        reads so may ignore it."""
+
     def poll(self, now: int) -> Read | Wait | End:
-        """The next piece, of whatever partition is next. Does not block. ``now``: processing time, microseconds."""
+        """The next piece, of whatever partition is next. Does not block. ``now``: microseconds of the run's steady
+        clock, which begins at the time of day and is never set; ``Wait`` is until a time of the same clock."""
         raise NotImplementedError
 
     def reread(self, partition: int, start: int, stop: int) -> Read:

@@ -35,13 +35,15 @@ class Partitioning(Enum):
 class SourcePlan:
     """The source at the head of a vertex. ``schemas[port]`` is what it emits (after projection).
 
-    ``merge_rows``: reads of several partitions are taken together until there are so many rows."""
+    ``merge_rows``: reads of several partitions are taken together until there are so many rows. ``adaptive``: its rows
+    reach a Python function, and reads are as large as they can be worked off soon."""
 
     name: str
     factory: Callable[[], Source]
     schemas: tuple[pa.Schema, ...]
     event_time: EventTime
     merge_rows: int = 0
+    adaptive: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class OperatorPlan:
     sink: bool = False
     causal: bool = False
     """Whether it is a sink whose output holds determinants (D16)."""
+    where: str = ""
+    """The file and line in which the user wrote it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ class Edge:
     """A frame has at most this many rows (D2)."""
     merge_rows: int = 0
     """Waiting frames may be taken together as one batch of at most this many rows; 0: each is taken by itself."""
+    adaptive: bool = False
+    """Its rows reach a Python function: frames are as large as they can be worked off soon, ``frame_rows`` at most."""
 
 
 @dataclass(frozen=True)

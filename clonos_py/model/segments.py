@@ -15,6 +15,15 @@ class Reach(NamedTuple):
     stop: int
 
 
+class Life(NamedTuple):
+    """How a task's log came to be. ``number`` counts how often the task has started anew without its log; it did so the
+    last time from ``checkpoint``, in recovery round ``round``."""
+
+    number: int = 0
+    checkpoint: int = 0
+    round: int = 0
+
+
 class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start, start + count) of the log of the task with this ordinal.
 

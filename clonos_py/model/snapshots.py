@@ -66,7 +66,12 @@ class Manifest(msgspec.Struct, frozen=True):
     """Stable operator name to the vertex it ran in."""
     code_digest: str = ""
     """Of the user's modules; empty where none was taken."""
-    format_version: int = 1
+    lineage: str = ""
+    """Of the line of checkpoints: drawn when it began, kept by all that resume from it."""
+    renumberings: int = 0
+    """How often a change of parallelism or of the operators has numbered frames from 0 again since the line began."""
+    kinds: dict[str, str] = {}
+    """The verb of each operator with state or results to commit, by name; sources among them."""
 
     def parts(self, operator: str) -> list[OperatorHandle]:
         """The snapshots of all instances of an operator, by index."""

@@ -9,14 +9,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clonos_py.observe.events import Listener, VertexProgress
-from clonos_py.observe.status import RunStatus, lapse_text, missed_text, unready_text, untraced_text, unwritten_text
+from clonos_py.observe.events import Event, FunctionHangs, Listener, VertexProgress
+from clonos_py.observe.status import (
+    RunStatus,
+    awaited_text,
+    lapse_text,
+    left_text,
+    missed_text,
+    undeleted_text,
+    unready_text,
+    untraced_text,
+    unwritten_text,
+)
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
@@ -30,11 +41,17 @@ def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
     status = RunStatus()
     try:
         with _live(job, status, console) if console.is_terminal else nullcontext():
-            yield status.on
+            yield partial(_listen, status, console)
     finally:
-        if status.finished:
-            for line in summary(job, status):
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
+        for line in summary(job, status) if status.finished else _left(status):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _listen(status: RunStatus, console: Console, event: Event) -> None:
+    """A job that waits for a function may never come to an end, so this is told at once."""
+    status.on(event)
+    if isinstance(event, FunctionHangs):
+        console.print(f"warning: {event.reason}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _live(job: str, status: RunStatus, console: Console) -> Live:
@@ -51,7 +68,8 @@ def _live(job: str, status: RunStatus, console: Console) -> Live:
 def view(job: str, status: RunStatus) -> RenderableType:
     """What the terminal shows now."""
     # News arrives in another thread: a copy is drawn.
-    news = [*status.news, *(str(recovery) for recovery in status.recoveries[-_RECOVERIES_SHOWN:])]
+    awaited = [awaited_text(status.awaited)] if status.awaited else []
+    news = [*status.news, *awaited, *(str(recovery) for recovery in status.recoveries[-_RECOVERIES_SHOWN:])]
     return Group(
         _headline(job, status),
         *([_vertices(status)] if status.progress else []),
@@ -112,6 +130,7 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield ", ".join(parts)
     if status.code_changed:
         yield f"  the code has changed since checkpoint {status.code_changed.checkpoint}, from which this run went on"
+    yield from (f"  {line}" for line in _left(status))
     if status.trace_stopped:
         yield f"  {untraced_text(status.trace_stopped)}"
     if counted := counts_text(status.progress.counts if status.progress else {}):
@@ -123,7 +142,13 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield from (f"  {lapse_text(lapse)}" for lapse in status.lapses)
     yield from (f"  {unready_text(event)}" for event in status.standbys_unready)
     yield from (f"  {unwritten_text(event)}" for event in status.spills_failed)
+    yield from (f"  {undeleted_text(event)}" for event in status.deletions_failed)
     yield from (f"  {missed_text(event)}" for event in status.kills_missed)
+
+
+def _left(status: RunStatus) -> Iterator[str]:
+    """What remains of a run that failed, too: it may have failed since it did not go on from there."""
+    yield from map(left_text, status.checkpoints_left)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

@@ -119,8 +119,24 @@ class CheckpointCompleted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointsLeft(Event):
+    """An earlier run of this job was killed and has left its checkpoints in a temporary ``folder``; this run starts
+    from the beginning."""
+
+    folder: str
+    checkpoint: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointAborted(Event):
     checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletionFailed(Event):
+    """Checkpoints that are not kept cannot be deleted. It is tried again with every checkpoint."""
+
     reason: str
 
 
@@ -140,6 +156,13 @@ class SpillFailed(Event):
     lasts the job goes no faster than checkpoints make room; when the reserve is spent it stops."""
 
     task: TaskId
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionHangs(Event):
+    """A function of the user's has been at work on one row for the function timeout. The job waits for it."""
+
     reason: str
 
 
@@ -215,6 +238,14 @@ class Lapsed(Event):
 class CoordinatorReplaced(Event):
     """The coordinator was lost, and another has taken its place. Tasks went on meanwhile; what happened to them, and
     the news that the lost one had not told, may be missing here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorAwaited(Event):
+    """Ray has not started the coordinator yet, for ``waited_us``. ``seen``: what its node shows meanwhile, in words."""
+
+    waited_us: int
+    seen: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,17 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointsLeft,
     CodeChanged,
+    CoordinatorAwaited,
     CoordinatorReplaced,
+    DeletionFailed,
     Deployed,
     Detected,
     Event,
     Finished,
     FirstNewEffect,
+    FunctionHangs,
     KillMissed,
     Lapsed,
     Progress,
@@ -81,12 +85,27 @@ def unwritten_text(event: SpillFailed) -> str:
     return f"{event.task} keeps its frames in memory, as {event.reason}"
 
 
+def undeleted_text(event: DeletionFailed) -> str:
+    return f"old checkpoints are not deleted, which is tried again with each new one: {event.reason}"
+
+
 def untraced_text(event: TraceStopped) -> str:
     return f"the trace ends {event.at_us / 1e6:.1f} s into the run: {event.reason}"
 
 
 def missed_text(event: KillMissed) -> str:
     return f"kill of {event.task} at {event.after_us / 1e6:g}s never happened: the job had ended"
+
+
+def awaited_text(event: CoordinatorAwaited) -> str:
+    return f"waiting for Ray to start the coordinator: {event.waited_us / 1e6:.0f} s so far ({event.seen})"
+
+
+def left_text(event: CheckpointsLeft) -> str:
+    return (
+        f"an earlier run was killed after checkpoint {event.checkpoint}: to go on from there, run the job with "
+        f"--checkpoints {event.folder}"
+    )
 
 
 def lapse_text(event: Lapsed) -> str:
@@ -108,12 +127,16 @@ class RunStatus:
     rollbacks: list[RolledBack] = field(default_factory=list)
     lapses: list[Lapsed] = field(default_factory=list)
     coordinators_replaced: int = 0
+    awaited: CoordinatorAwaited | None = None
+    """The last of them, while the coordinator has not come."""
     recoveries: list[Recovery] = field(default_factory=list)
     kills_missed: list[KillMissed] = field(default_factory=list)
     standbys_unready: list[StandbyUnready] = field(default_factory=list)
     spills_failed: list[SpillFailed] = field(default_factory=list)
+    deletions_failed: list[DeletionFailed] = field(default_factory=list)
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional things, in words."""
+    checkpoints_left: list[CheckpointsLeft] = field(default_factory=list)
     trace_stopped: TraceStopped | None = None
     code_changed: CodeChanged | None = None
     finished: Finished | None = None
@@ -125,11 +148,14 @@ class RunStatus:
                 self.code_changed = event
                 self.news.append(f"the code has changed since checkpoint {event.checkpoint}")
             case Deployed(tasks=tasks, standbys=standbys):
-                self.tasks, self.standbys = tasks, standbys
+                self.tasks, self.standbys, self.awaited = tasks, standbys, None
             case Progress():
                 self._meter(event)
             case CheckpointCompleted():
                 self.checkpoints.append(event)
+            case CheckpointsLeft():
+                self.checkpoints_left.append(event)
+                self.news.append(left_text(event))
             case CheckpointAborted():
                 self.aborted.append(event)
                 self.news.append(f"checkpoint {event.checkpoint} aborted: {event.reason}")
@@ -139,8 +165,11 @@ class RunStatus:
             case Lapsed():
                 self.lapses.append(event)
                 self.news.append(lapse_text(event))
+            case CoordinatorAwaited():
+                self.awaited = event
             case CoordinatorReplaced():
                 self.coordinators_replaced += 1
+                self.awaited = None
                 self.news.append("the coordinator was lost and replaced")
             case StandbyUnready():
                 self.standbys_unready.append(event)
@@ -148,6 +177,11 @@ class RunStatus:
             case SpillFailed():
                 self.spills_failed.append(event)
                 self.news.append(unwritten_text(event))
+            case FunctionHangs():
+                self.news.append(event.reason)
+            case DeletionFailed():
+                self.deletions_failed.append(event)
+                self.news.append(undeleted_text(event))
             case TraceStopped():
                 self.trace_stopped = event
                 self.news.append(untraced_text(event))

@@ -152,7 +152,7 @@ class Chains:
         chain = place.chain
         rows = chain.schema(place.operator, feed.port.port)
         name = f"{node.name}.combine"
-        step = None if chained else combining(self._step_name(name), rows, node.work, feed.columns)
+        step = None if chained else combining(self._step_name(name), rows, node, feed.columns)
         if step is None and tuple(rows.names) != feed.columns and (feed.exact or not chained):
             step = narrowing(self._step_name(f"{node.name}.columns"), rows, feed.columns)
         if step is None:
@@ -186,10 +186,10 @@ def most_telling(chain: Chain) -> str:
     return [*stateful, *source, *sinks, chain.operators[0].name if chain.operators else ""][0]
 
 
-def edge(link: Link, number: int, names: dict[int, str], frame_rows: int, merge_rows: int) -> Edge:
+def edge(link: Link, number: int, names: dict[int, str], frame_rows: int, merge_rows: int, adaptive: bool) -> Edge:
     """The finished edge, once vertices have their names."""
     source, target = names[link.source.number], names[link.target.number]
     return Edge(
         number, source, link.producer, link.port, target, link.consumer, link.side, link.partitioning, link.keys,
-        link.schema, frame_rows, merge_rows,
+        link.schema, frame_rows, merge_rows, adaptive,
     )  # fmt: skip

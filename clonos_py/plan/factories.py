@@ -21,6 +21,7 @@ from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.rows import MapRows
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
 from clonos_py.operators.stateless import Filter, MapBatches, Project
+from clonos_py.operators.table_top import TableTop
 from clonos_py.operators.tables import TableAggregate, TableCombine, combined_table_schema
 from clonos_py.operators.top import TopCombine, TopRows
 from clonos_py.operators.version_join import VersionJoin
@@ -43,20 +44,19 @@ from clonos_py.plan.logical import (
     RunProcess,
     TopTable,
     TopWindows,
-    Work,
     WriteSink,
 )
 
 Factory = Callable[[], Operator]
 
 
-def source_plan(node: Node, read_rows: int | None, merge_rows: int) -> SourcePlan:
+def source_plan(node: Node, read_rows: int | None, merge_rows: int, adaptive: bool) -> SourcePlan:
     """The source of a vertex; ``read_rows``: how many rows a read may cover at most, ``merge_rows``: up to how many
-    reads are taken together."""
+    reads are taken together, ``adaptive``: see there."""
     work = node.work
     assert isinstance(work, ReadSource)
     factory = partial(work.definition.create, work.columns, read_rows=read_rows)
-    return SourcePlan(node.name, factory, node.schemas, work.event_time, merge_rows)
+    return SourcePlan(node.name, factory, node.schemas, work.event_time, merge_rows, adaptive)
 
 
 def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
@@ -68,7 +68,7 @@ def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:
     sink = isinstance(node.work, WriteSink)
     causal = isinstance(node.work, WriteSink) and node.work.definition.delivery == Delivery.CAUSAL
     schemas = (node.schemas[0], rows) if isinstance(node.work, AggregateWindows) else node.schemas
-    return OperatorPlan(node.name, node.verb, factory, schemas, node.stateful, sink, causal)
+    return OperatorPlan(node.name, node.verb, factory, schemas, node.stateful, sink, causal, node.where)
 
 
 def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorPlan:
@@ -78,11 +78,11 @@ def narrowing(name: str, rows: pa.Schema, columns: tuple[str, ...]) -> OperatorP
     return OperatorPlan(name, "narrow", partial(Project, made, schema), (schema,))
 
 
-def combining(name: str, rows: pa.Schema, work: Work, columns: tuple[str, ...]) -> OperatorPlan | None:
+def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) -> OperatorPlan | None:
     """Does what can be done with the rows of a batch, and ``columns``, before they are shipped; None if nothing can."""
     make: Any = None
     schema = rows
-    match work:
+    match work := node.work:
         case AggregateWindows(combined=True):
             schema = combined_schema(rows, work.keys, work.window, work.aggregates)
             operator: Any = SessionCombine if isinstance(work.window, Session) else WindowCombine
@@ -90,13 +90,13 @@ def combining(name: str, rows: pa.Schema, work: Work, columns: tuple[str, ...]) 
         case AggregateTable(combined=True):
             schema = combined_table_schema(rows, work.keys, work.aggregates)
             make = partial(TableCombine, work.keys, work.aggregates, work.weighted)
-        case TopTable():
+        case TopTable(known_by=None):
             schema = _some_of(rows, columns)
             make = partial(TopCombine, work.keys, work.n, work.order, columns)
         case TopWindows():
             schema = _some_of(rows, columns)
             make = partial(WindowTopCombine, work.keys, work.window, work.n, work.order, work.time_column, columns)
-    return None if make is None else OperatorPlan(name, "combine", make, (schema,))
+    return None if make is None else OperatorPlan(name, "combine", make, (schema,), where=node.where)
 
 
 def _some_of(rows: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
@@ -122,10 +122,16 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             return _row_factory(node, work)
         case CallPerBatch(function, wants_ctx):
             return partial(MapBatches, function, node.schemas[0], wants_ctx)
-        case AggregateTable(keys, aggregates, mode, weighted, combined):
-            return partial(TableAggregate, keys, aggregates, node.schemas[0], mode, weighted, combined)
-        case TopTable(keys, n, order, mode, rank):
-            return partial(TopRows, keys, n, order, node.schemas[0], mode, rank)
+        case AggregateTable() as work:
+            return partial(
+                TableAggregate, work.keys, work.aggregates, node.schemas[0], work.mode, work.weighted, work.combined,
+                work.moved_by, work.kind,
+            )  # fmt: skip
+        case TopTable() as work:
+            top = TopRows if work.known_by is None else partial(TableTop, known_by=work.known_by)
+            return partial(
+                top, work.keys, work.n, work.order, node.schemas[0], work.mode, work.rank, work.moved_by, work.kind
+            )
         case TopWindows(keys, window, n, order, time_column, rank):
             return partial(WindowTop, keys, window, n, order, node.schemas[0], time_column, rank)
         case AggregateWindows() as work:

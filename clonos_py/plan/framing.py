@@ -1,14 +1,25 @@
 """How many rows a frame or a read may have: few where Python functions work row by row (D2).
 
 A frame is an atom: while it is at work no barrier, timer or other frame gets in. So a task whose operators call Python
-for each row gets small frames, and one that may wait for a server for each row gets smaller ones. What windows hand on
-is not cut by frames, so functions behind them do not count.
+for each row gets small frames, and one that may wait for a server for each row gets smaller ones; within these limits
+their size follows what rows cost while the job runs. What windows hand on is not cut by frames, so functions behind
+them do not count.
 """
 
 from __future__ import annotations
 
-from clonos_py.plan.chaining import SOURCE, Chain
-from clonos_py.plan.logical import GROUPING, AggregateTable, AggregateWindows, CallPerRow, Node, RunProcess
+from collections.abc import Sequence
+
+from clonos_py.plan.chaining import SOURCE, Chain, Link
+from clonos_py.plan.logical import (
+    GROUPING,
+    AggregateTable,
+    AggregateWindows,
+    CallPerBatch,
+    CallPerRow,
+    Node,
+    RunProcess,
+)
 
 ROW_FUNCTION_ROWS = 1_024
 WAITING_FUNCTION_ROWS = 64
@@ -40,6 +51,39 @@ def rows_per_read(chain: Chain) -> tuple[int | None, int]:
     limits = [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == SOURCE]
     limit = min((limit for limit in limits if limit is not None), default=None)
     return limit, MERGED_READ_ROWS if limit is None else 0
+
+
+class Adaptive:
+    """Where the size of frames and reads follows what rows cost: where they reach a Python function, in this vertex or
+    a later one, before windows or tables gather them."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._links = links
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def into(self, chain: Chain, consumer: int) -> bool:
+        """Of the rows that operator ``consumer`` is given."""
+        key = (chain.number, consumer)
+        if key not in self._known:
+            self._known[key] = self._calls(chain.origins[consumer]) or self._passes_on(chain, consumer)
+        return self._known[key]
+
+    def out_of(self, chain: Chain, producer: int) -> bool:
+        """Of the rows that an operator, or the source, gives."""
+        here = (self.into(chain, wire.consumer) for wire in chain.wires if wire.producer == producer)
+        there = (
+            self.into(link.target, link.consumer)
+            for link in self._links
+            if link.source is chain and link.producer == producer
+        )
+        return any(here) or any(there)
+
+    def _calls(self, origin: Node | None) -> bool:
+        return origin is not None and (isinstance(origin.work, CallPerBatch) or _own_limit(origin) is not None)
+
+    def _passes_on(self, chain: Chain, consumer: int) -> bool:
+        origin = chain.origins[consumer]
+        return (origin is None or not isinstance(origin.work, GROUPING)) and self.out_of(chain, consumer)
 
 
 def _own_limit(node: Node) -> int | None:

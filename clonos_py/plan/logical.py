@@ -99,24 +99,34 @@ class AggregateWindows:
 
 @dataclass(frozen=True)
 class AggregateTable:
-    """An updating result per key. ``weighted``: of the rows of another table. ``combined``: partial results come in."""
+    """An updating result per key. ``weighted``: of the rows of another table. ``combined``: partial results come in.
+
+    ``moved_by``: the columns by which a row leaves its place in the table that reads these deltas; None if every change
+    takes the earlier row back. ``kind``: the column that says of which kind a change is."""
 
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     mode: TableMode
     weighted: bool = False
     combined: bool = False
+    moved_by: tuple[str, ...] | None = None
+    kind: str | None = None
 
 
 @dataclass(frozen=True)
 class TopTable:
-    """The first ``n`` rows per key, as they are now. ``rank``: the column that says which place they have."""
+    """The first ``n`` rows per key, as they are now. ``rank``: the column that says which place they have.
+    ``known_by``: by what the rows of the table are known that it reads the deltas of; None if it reads rows that stay
+    as they are. ``moved_by`` and ``kind`` as for an aggregate."""
 
     keys: tuple[str, ...]
     n: int
     order: tuple[SortKey, ...]
     mode: TableMode
     rank: str | None = None
+    known_by: tuple[str, ...] | None = None
+    moved_by: tuple[str, ...] | None = None
+    kind: str | None = None
 
 
 @dataclass(frozen=True)

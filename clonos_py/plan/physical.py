@@ -12,9 +12,9 @@ from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.retention import Spill
-from clonos_py.plan.chaining import Chain, Chains, edge, most_telling
+from clonos_py.plan.chaining import SOURCE, Chain, Chains, edge, most_telling
 from clonos_py.plan.factories import source_plan
-from clonos_py.plan.framing import rows_per_frame, rows_per_read
+from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
 from clonos_py.plan.logical import FilterRows, LogicalGraph, ProjectColumns, ReadSource, Spread, Unite, WriteSink
 from clonos_py.plan.pickling import check_portable
 from clonos_py.plan.regeneration import obstacles
@@ -46,9 +46,16 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     _check_parallelism(graph, chosen)
     chains = Chains(graph, chosen.parallelism)
     names = {chain.number: most_telling(chain) for chain in chains.chains}
-    vertices = tuple(_vertex(chain, names[chain.number], chosen) for chain in chains.chains)
+    adaptive = Adaptive(chains.links)
+    vertices = tuple(_vertex(chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
     edges = tuple(
-        edge(link, number, names, *rows_per_frame(link.target, link.consumer, chosen.frame_rows))
+        edge(
+            link,
+            number,
+            names,
+            *rows_per_frame(link.target, link.consumer, chosen.frame_rows),
+            adaptive.into(link.target, link.consumer),
+        )
         for number, link in enumerate(chains.links)
     )
     made = PhysicalPlan(
@@ -84,10 +91,10 @@ def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
             )
 
 
-def _vertex(chain: Chain, name: str, settings: Settings) -> Vertex:
+def _vertex(chain: Chain, name: str, settings: Settings, adaptive: Adaptive) -> Vertex:
     source: SourcePlan | None = None
     if chain.source is not None:
-        source = source_plan(chain.source, *rows_per_read(chain))
+        source = source_plan(chain.source, *rows_per_read(chain), adaptive.out_of(chain, SOURCE))
         check_portable(source.factory, chain.source.name, chain.source.where)
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None:

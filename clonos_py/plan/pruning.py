@@ -38,7 +38,6 @@ from clonos_py.plan.logical import (
 
 Wanted = Mapping[Port, frozenset[str]]
 
-_WEIGHT = frozenset([WEIGHT_COLUMN])
 _BOUNDS = ("window_start", "window_end")
 
 
@@ -105,8 +104,10 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             if any(aggregate.user is not None and aggregate.column is None for aggregate in work.aggregates):
                 return every
             return _named(*work.keys, *_further(work), *(aggregate.column for aggregate in work.aggregates))
-        case TopTable(keys=keys, order=order, rank=rank):
-            return _named(*keys, *(key.column for key in order), *(name for name in passed if name != rank)) - _WEIGHT
+        case TopTable(keys=keys, order=order, known_by=known_by) as work:
+            of_table = () if known_by is None else (*known_by, WEIGHT_COLUMN)
+            others = passed - _named(work.rank, work.kind, WEIGHT_COLUMN)
+            return _named(*keys, *(key.column for key in order), *of_table, *others)
         case JoinWindows() | JoinHistory() | JoinVersions() as work:
             keys, time = ((work.left_keys, work.left_time), (work.right_keys, work.right_time))[side]
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)

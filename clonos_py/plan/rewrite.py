@@ -48,6 +48,8 @@ def _mergeable(node: Node) -> bool:
     match node.work:
         case AggregateWindows(late=False, aggregates=aggregates) as work if not work.window.processing_time:
             return all(aggregate.mergeable for aggregate in aggregates)
+        case AggregateTable(weighted=True):  # what a batch takes back and gives again must not be told apart on its way
+            return True
         case AggregateTable(aggregates=aggregates):
             return all(aggregate.mergeable for aggregate in aggregates)
         case _:

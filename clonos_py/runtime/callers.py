@@ -51,7 +51,7 @@ class Callers:
 def _answered(services: ServiceRegistry, call: Call) -> Answered:
     try:
         return answered(services.client, call)
-    except Exception as problem:  # noqa: BLE001 - whatever it is, somebody waits for an answer
+    except BaseException as problem:  # noqa: BLE001 - whatever it is, somebody waits for an answer
         error = f"service {call.service} cannot be called: {type(problem).__name__}: {problem}"
         return Answered(call.operator, call.number, None, error)
 

@@ -14,9 +14,11 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import (
     DismissProcess,
     EndJob,
+    JobEvent,
     JobInstruction,
     JobPolicy,
     KillProcess,
+    ManifestWritten,
     OpenGeneration,
     ProcessDied,
     Report,
@@ -28,8 +30,9 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Present, Promote, Started, Stop, ToProcess
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
-from clonos_py.runtime.disk import complete
+from clonos_py.runtime.disk import retire, write_manifest
 from clonos_py.runtime.placement import Placement, Seat
 
 
@@ -155,7 +158,11 @@ class Coordination:
                     self._placement.remove(event.process, self.now_us / 1e6)
                 self._coordinate(self.job.handle(event, self.now_us))
 
-        self.after(kind, queue, hear)
+        self.after(kind, queue, lambda: self._by_coordinator(hear))
+
+    def _by_coordinator(self, action: Callable[[], None]) -> None:
+        """It is the coordinator's turn to do something."""
+        action()
 
     # ---- what the coordinator asks for
 
@@ -165,7 +172,7 @@ class Coordination:
         if self.ended is None and self.job.wake_us != self._tick_at:
             at_us, incarnation = self.job.wake_us, self._incarnation
             self._tick_at = at_us
-            self.at(at_us, lambda: self._tick(at_us, incarnation))
+            self.at(at_us, lambda: self._by_coordinator(lambda: self._tick(at_us, incarnation)))
 
     def _tick(self, at_us: int, incarnation: int) -> None:
         if at_us == self._tick_at and incarnation == self._incarnation and not self._lost:
@@ -219,6 +226,13 @@ class Coordination:
         self.after("control", (number, "from coordinator"), deliver)
 
     def _write_manifest(self, instruction: WriteManifest) -> None:
-        event = complete(instruction.manifest, self.store)
-        if not self._lost and instruction.manifest.generation == self.job.generation:
+        event = write_manifest(instruction.manifest, self.store)
+        self._by_coordinator(lambda: self._stored(instruction.manifest, event))
+        if isinstance(event, ManifestWritten):
+            retired = retire(self.store)
+            self._by_coordinator(lambda: self._stored(instruction.manifest, retired))
+
+    def _stored(self, manifest: Manifest, event: JobEvent) -> None:
+        """What has become of a manifest, for the coordinator that wished for it."""
+        if not self._lost and manifest.generation == self.job.generation:
             self._coordinate(self.job.handle(event, self.now_us))

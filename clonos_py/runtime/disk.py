@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import ManifestFailed, ManifestWritten
-from clonos_py.model.errors import CheckpointError
+from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
+from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.state import Chunk
@@ -46,6 +46,8 @@ class Snapshots:
             return Persisted(self._store.write(wish.snapshot, wish.attempt), 0.0)
         except CheckpointError as problem:
             return PersistFailed(wish.snapshot.checkpoint, str(problem))
+        except Exception as problem:  # noqa: BLE001 - the coordinator waits for the snapshot
+            return PersistFailed(wish.snapshot.checkpoint, f"the snapshot of {wish.snapshot.task}: {_named(problem)}")
 
 
 def work(wish: DiskWork, snapshots: Snapshots, shelf: FrameShelf) -> Iterator[LinkEvent]:
@@ -59,11 +61,30 @@ def work(wish: DiskWork, snapshots: Snapshots, shelf: FrameShelf) -> Iterator[Li
             yield from carry_out(wish, shelf)
 
 
-def complete(manifest: Manifest, store: SnapshotStore, keep: int = 2) -> ManifestWritten | ManifestFailed:
-    """Writes a manifest, and deletes all but the ``keep`` newest checkpoints."""
+def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten | ManifestFailed:
+    """Completes a checkpoint. Recoveries wait for it: whatever goes wrong, that is said."""
     try:
         store.write_manifest(manifest)
-        store.retire(keep)
     except CheckpointError as problem:
         return ManifestFailed(manifest.checkpoint, str(problem))
+    except Exception as problem:  # noqa: BLE001 - as the docstring says
+        return ManifestFailed(
+            manifest.checkpoint, f"the manifest of checkpoint {manifest.checkpoint}: {_named(problem)}"
+        )
     return ManifestWritten(manifest.checkpoint)
+
+
+def retire(store: SnapshotStore, keep: int = 2) -> CheckpointsRetired:
+    """Deletes all but the ``keep`` newest checkpoints. What cannot be deleted is tried again with the next one."""
+    try:
+        store.retire(keep)
+    except CheckpointError as problem:
+        return CheckpointsRetired(str(problem))
+    except Exception as problem:  # noqa: BLE001 - the newest checkpoint is complete all the same
+        return CheckpointsRetired(_named(problem))
+    return CheckpointsRetired()
+
+
+def _named(problem: Exception) -> str:
+    """An error that storage should not raise."""
+    return f"{type(problem).__name__}: {one_line(problem)}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 from clonos_py.dsl.settings import Guarantee, Preference, Settings
+from clonos_py.job.claims import Claims
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model import errors
-from clonos_py.model.errors import SettingError
+from clonos_py.model.errors import SettingError, shows_tracebacks
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.metrics import LatencyHistogram
@@ -22,18 +24,26 @@ class RunResult:
     latency: LatencyHistogram
 
 
-def policy(settings: Settings) -> JobPolicy:
-    """How the coordinator is to behave."""
+def policy(settings: Settings, lineage: str = "") -> JobPolicy:
+    """How the coordinator is to behave. ``lineage``: see there."""
     return JobPolicy(
         checkpoint_interval_us=settings.checkpoint_interval_us,
         checkpoint_timeout_us=settings.checkpoint_timeout_us,
         heartbeat_us=min(settings.heartbeat_timeout_us // 8, 250_000),
         heartbeat_timeout_us=settings.heartbeat_timeout_us,
+        connection_timeout_us=settings.connection_timeout_us,
         start_timeout_us=settings.start_timeout_us,
         deduplicate=settings.guarantee is Guarantee.EXACTLY_ONCE,
         availability=settings.beyond_sharing_depth is Preference.AVAILABILITY,
         replay=settings.guarantee is not Guarantee.AT_MOST_ONCE,
+        claims=Claims(settings.drop_state, {rename.old: rename.new for rename in settings.renames}),
+        lineage=lineage,
     )
+
+
+def drawn_lineage() -> str:
+    """One that no other run has."""
+    return secrets.token_hex(8)
 
 
 def limits(settings: Settings) -> LinkLimits:
@@ -64,4 +74,8 @@ def kills(plan: PhysicalPlan, settings: Settings) -> list[tuple[int, TaskId]]:
 def raise_for(end: EndJob) -> None:
     """Raises the ClonosError that ended a job, if one did."""
     if end.error is not None:
-        raise getattr(errors, end.error, errors.ClonosError)(end.message)
+        error: errors.ClonosError = getattr(errors, end.error, errors.ClonosError)(end.message)
+        error.traceback = end.traceback
+        if end.traceback and shows_tracebacks():
+            error.add_note(end.traceback)
+        raise error

@@ -39,6 +39,8 @@ class Connection:
     receiver: LocalProcess
     sender: LocalProcess
     closed: bool = False
+    lossy: bool = False
+    """Whether what was on its way when it closed is lost, too."""
 
     def other(self, process: LocalProcess) -> LocalProcess:
         return self.sender if process is self.receiver else self.receiver

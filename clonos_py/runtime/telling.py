@@ -14,13 +14,17 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointsLeft,
     CodeChanged,
+    CoordinatorAwaited,
     CoordinatorReplaced,
+    DeletionFailed,
     Deployed,
     Detected,
     Event,
     Finished,
     FirstNewEffect,
+    FunctionHangs,
     KillMissed,
     Lapsed,
     Listener,
@@ -38,6 +42,7 @@ from clonos_py.observe.events import (
 )
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import Normality
+from clonos_py.runtime.leftovers import Leftover
 
 PROGRESS_US = 250_000
 """Listeners hear of progress this often."""
@@ -59,7 +64,8 @@ class News:
 
 
 class Teller:
-    """Tells one listener. Times come in as wall-clock microseconds and go out as microseconds since ``began_us``."""
+    """Tells one listener. Times come in as microseconds of the run's clock, and go out as microseconds since
+    ``began_us``."""
 
     def __init__(
         self, plan: PhysicalPlan, began_us: int, listener: Listener, kills: Sequence[tuple[int, TaskId]] = ()
@@ -69,7 +75,8 @@ class Teller:
         self._kills = sorted(kills)
         self._plan, self._listener = plan, listener
         self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
-        self._crashed: set[TaskId] = set()
+        self._crashed: Counter[TaskId] = Counter()
+        """Failures on order that were told of already, and that the coordinator has not reported."""
         self._counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = {}
         self._heard_us: dict[int, int] = {}
         self._fresh: dict[int, None] = {}
@@ -96,7 +103,7 @@ class Teller:
         self._heard_us.update(dict.fromkeys(news.counters, now_us))
         self._fresh.update(dict.fromkeys(news.counters))
         for at_us, task in news.crashes:
-            self._crashed.add(task)
+            self._crashed[task] += 1
             self._carried_out(task)
             self._listener(self._failure(at_us - self.began_us, task, "killed on order"))
         for at_us, report in news.reports:
@@ -110,6 +117,15 @@ class Teller:
             self._tell_progress(now_us - self.began_us)
             for task, at_us in self._normality.read(self.latency.counts, now_us - self.began_us):
                 self._listener(Recovered(at_us=at_us, task=task))
+
+    def await_coordinator(self, now_us: int, waited_us: int, seen: str) -> None:
+        """The platform has not started the coordinator yet."""
+        self._listener(CoordinatorAwaited(at_us=now_us - self.began_us, waited_us=waited_us, seen=seen))
+
+    def name_leftovers(self, leftovers: Sequence[Leftover], checkpoints: str | None) -> None:
+        """Before the run, unless the user names a place for ``checkpoints``: what a run that was killed has left."""
+        for folder, checkpoint in leftovers if checkpoints is None else ():
+            self._listener(CheckpointsLeft(at_us=0, folder=str(folder), checkpoint=checkpoint))
 
     def stop(self, now_us: int) -> None:
         """The run was interrupted, in order."""
@@ -225,6 +241,10 @@ class Teller:
                 )
             case Happening.CHECKPOINT_ABORTED:
                 yield CheckpointAborted(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
+            case Happening.DELETION_FAILED:
+                yield DeletionFailed(at_us=at_us, reason=detail["reason"])
+            case Happening.FUNCTION_HANGS:
+                yield FunctionHangs(at_us=at_us, reason=detail["reason"])
             case Happening.ROLLED_BACK:
                 yield RolledBack(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.LAPSED:
@@ -244,9 +264,9 @@ class Teller:
             case Happening.STANDBY_UNREADY:
                 yield StandbyUnready(at_us=at_us, task=task, checkpoint=detail["checkpoint"], reason=detail["reason"])
             case Happening.TASK_FAILED:
-                if task not in self._crashed:
+                if not self._crashed[task]:
                     yield self._failure(at_us, task, detail["reason"])
-                self._crashed.discard(task)
+                self._crashed[task] = max(0, self._crashed[task] - 1)
                 self._normality.failed(task)
                 yield Detected(at_us=at_us, task=task)
             case Happening.REPLAY_STARTED:

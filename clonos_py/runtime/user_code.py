@@ -1,33 +1,21 @@
-"""The user's own modules: what travels to a cluster with a job, and the digest that says whether it has changed (P8).
-
-A module is the user's if it was loaded from anywhere but the interpreter, the installed packages and this package.
-"""
+"""The user's own modules: what travels to a cluster with a job, and the digest that shows whether it changed (P8)."""
 
 from __future__ import annotations
 
 import sys
-import sysconfig
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 
-import clonos_py
+from clonos_py.model.places import is_users
 
 _DIGEST_BYTES = 16
 
 
 def user_modules() -> list[ModuleType]:
     """Those that are loaded now, a script that was started included, in the order they were loaded."""
-    known = [Path(path).resolve() for path in sysconfig.get_paths().values()]
-    known.append(Path(clonos_py.__file__).resolve().parent)
-    known += [(known[-1] / linked).resolve() for linked in ("operators", "services", "bench")]
-    found = []
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if file and not any(Path(file).resolve().is_relative_to(path) for path in known):
-            found.append(module)
-    return found
+    return [module for module in list(sys.modules.values()) if is_users(getattr(module, "__file__", None) or "")]
 
 
 def code_digest() -> str:

@@ -147,10 +147,10 @@ class World(Coordination):
         world = self._settings
         link = LinkMachine(self.plan, task, number, self._codec, world.limits, world.policy.replay)
         try:
-            merged, ports = world.limits.frames_merged, self._ports(task)
-            machine = TaskMachine(self.plan, task, ports, world.linger_us, merged)
+            ports = self._ports(task)
+            machine = TaskMachine(self.plan, task, ports, world.linger_us, world.limits)
         except ClonosError as problem:
-            self.ended = EndJob(type(problem).__name__, str(problem))
+            self.ended = EndJob(type(problem).__name__, str(problem), problem.traceback)
             return
         shelf, snapshots = world.shelf(number), disk.Snapshots(self.store)
         self.processes[number] = LocalProcess(number, task, link, machine, ports, shelf, snapshots)
@@ -205,8 +205,8 @@ class World(Coordination):
                 self.tell(number, message)
             case io.SendFrame():
                 self._send_frame(process, instruction)
-            case io.SendAck(connection, next_seq, held):
-                self._transmit(process, connection, io.Acknowledged(connection, next_seq, held))
+            case io.SendAck(connection, next_seq, held, rows_wanted):
+                self._transmit(process, connection, io.Acknowledged(connection, next_seq, held, rows_wanted))
             case io.Connect():
                 self.after(
                     "network", (number, "connect", instruction.input), lambda: self._connect(process, instruction)
@@ -247,7 +247,7 @@ class World(Coordination):
         other = link.other(process)
 
         def deliver() -> None:
-            if not link.closed or not process.alive:
+            if not link.closed or not (process.alive or link.lossy):
                 self._link_event(other.number, event)
 
         self.after("network", (connection, process.number), deliver)

@@ -12,12 +12,14 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 
 from clonos_py.causal.determinants import Completion
-from clonos_py.model.errors import ClonosError, UserCodeError
+from clonos_py.model.errors import ClonosError, Interrupted, UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator, Sink
+from clonos_py.model.places import blamed, located
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.task.at_work import NOTE, guards, label
 from clonos_py.task.context import Context, Shared
 from clonos_py.task.events import Progress
 from clonos_py.task.outputs import Outputs
@@ -58,6 +60,10 @@ class _Stage(NamedTuple):
     context: Context
     port: _Port
     producers: tuple[int | None, ...]
+    where: str
+    """The line of the user's that it is written in."""
+    label: bytes
+    """Its name in the note of what is at work."""
 
 
 class Chain:
@@ -78,7 +84,15 @@ class Chain:
                 producers.append(None)
             context = Context(shared, number, operator_plan.name)
             self._stages.append(
-                _Stage(operator_plan.name, operator_plan.factory(), context, _Port(self), tuple(producers))
+                _Stage(
+                    operator_plan.name,
+                    operator_plan.factory(),
+                    context,
+                    _Port(self),
+                    tuple(producers),
+                    operator_plan.where,
+                    label(operator_plan.name),
+                )
             )
         for wire in vertex.wires:
             self._port(wire.producer).consumers.setdefault(wire.port, []).append((wire.consumer, wire.side))
@@ -97,15 +111,24 @@ class Chain:
     def _port(self, producer: int) -> _Port:
         return self.source_port if producer == SOURCE else self._stages[producer].port
 
+    @guards
     def _guard(self, stage: _Stage, action: Callable[[], R]) -> R:
+        note = NOTE.content
+        before = note[:]
+        note[:] = stage.label
         try:
             return action()
+        except Interrupted:
+            raise
+        except UserCodeError as problem:
+            raise located(problem, stage.where) from problem.__cause__
         except ClonosError:
             raise
-        except Exception as problem:
-            raise UserCodeError(
-                f"operator {stage.name!r} of task {self._shared.task} raised {type(problem).__name__}: {problem}"
-            ) from problem
+        except BaseException as problem:
+            message = f"operator {stage.name!r} raised {type(problem).__name__}: {problem}"
+            raise located(blamed(message, problem), stage.where) from problem
+        finally:
+            note[:] = before
 
     def push(self, number: int, rows: pa.RecordBatch, side: int) -> None:
         stage = self._stages[number]
@@ -129,7 +152,8 @@ class Chain:
                 held = self._guard(stage, partial(stage.operator.on_watermark, reached))
                 self._watermarks[number] = max(held, self._watermarks[number])
         for edge, producer in self._edges_of.items():
-            self.outputs.advance(edge, self._watermarks[producer])
+            if self._watermarks[producer] != MAX_TIME:  # the end says it: what came before counts beside idle channels
+                self.outputs.advance(edge, self._watermarks[producer])
 
     def fire(self, number: int, at_us: int) -> None:
         stage = self._stages[number]

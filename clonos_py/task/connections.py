@@ -41,13 +41,18 @@ class Connections:
         parked, self._parked = self._parked, []
         return parked
 
+    @property
+    def parked(self) -> int:
+        """How many subscriptions wait for this process to be the attempt that they ask for."""
+        return len(self._parked)
+
     # ---- upstream
 
     def _connect(self, channel: InputChannel) -> None:
         if channel.peer is None or self._attempt is None:
             return
         channel.opened = False
-        next_seq = -1 if channel.peer.reset else channel.next_seq
+        next_seq = -1 if channel.renumbers else channel.next_seq
         hello = io.Hello(self._job, channel.channel, self._attempt, channel.peer.attempt, next_seq)
         self._wishes[channel.index] = hello
         self._out.append(io.Connect(channel.index, channel.peer.address, hello))
@@ -58,15 +63,19 @@ class Connections:
             self._out.append(io.Disconnect(channel.connection))
             channel.connection = None
 
-    def replace(self, peers: Sequence[Peer]) -> None:
-        """Subscribes to these instead of whoever fed their channels before."""
+    def replace(self, peers: Sequence[Peer]) -> list[InputChannel]:
+        """Subscribes to these instead of whoever fed their channels before. Gives the channels whose senders have
+        started anew."""
+        anew = []
         by_channel = {channel.channel: channel for channel in self._inputs}
         for peer in peers:
             channel = by_channel.get(peer.channel)
             if channel is not None and channel.peer != peer:
                 self._drop(channel)
-                channel.peer = peer
+                channel.follow(peer)
                 self._connect(channel)
+                anew += [channel] if peer.reset else []
+        return anew
 
     def connected(self, event: io.Connected) -> None:
         channel = self._inputs[event.input]
@@ -103,7 +112,8 @@ class Connections:
         for channel in self._inputs:
             if channel.peer is not None and self._concerns(event, channel):
                 channel.connection, channel.opened = None, False
-                self._out.append(io.Tell(Suspect(self._process, channel.sender)))
+                channel.failures += 1
+                self._out.append(io.Tell(Suspect(self._process, channel.sender, channel.failures)))
                 self._connect(channel)
         for output in self._outputs:
             if event.connection >= 0 and output.connection == event.connection:

@@ -18,7 +18,7 @@ class Ports(Protocol):
     """What lies outside of the task and is asked synchronously, through the gate. The driver implements it."""
 
     def now_us(self) -> int:
-        """Wall-clock time."""
+        """The time of day, microseconds UTC. It may be set back or forth."""
         ...
 
     def seed(self) -> int:
@@ -46,13 +46,14 @@ class Shared:
     ) -> None:
         self.task, self.parallelism, self.groups, self.key_groups = task, parallelism, groups, key_groups
         self.gate, self.ports = gate, ports
-        self.timers = Timers()
+        self.timers = Timers(ports.now_us)
         self.calls = Calls()
         self.working: set[int] = set()
         """Operators that have not finished with all their rows."""
         self.full: set[int] = set()
         """Operators that have enough rows."""
         self.frame: tuple[int, int] = (-1, 0)
+        self.numbering = ""
         self.counts: dict[str, int] = {}
         self.counted = False
         """Whether the counts have changed since somebody looked."""
@@ -115,6 +116,10 @@ class Context:
         return self._shared.frame
 
     @property
+    def numbering(self) -> str:
+        return self._shared.numbering
+
+    @property
     def time(self) -> _Clock:
         return self._clock
 
@@ -130,7 +135,7 @@ class Context:
         return self._shared.ports.service(name)
 
     def set_timer(self, at: int) -> None:
-        self._shared.timers.set(self._number, at)
+        self._shared.timers.set(self._number, at, self._shared.gate.told_us)
 
     def clear_timer(self, at: int) -> None:
         self._shared.timers.remove(self._number, at)

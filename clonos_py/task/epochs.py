@@ -18,6 +18,11 @@ class Epochs:
         self._progress: dict[int, Progress] = {}
         self._prepared: dict[int, Committables] = {}
 
+    @property
+    def checkpoints(self) -> list[int]:
+        """Those of which anything is kept."""
+        return sorted(self._progress.keys() | self._prepared.keys())
+
     def add(self, event: Snapped) -> TaskSnapshot:
         """Takes a snapshot in; gives it back with everything a completion of it has to commit."""
         snapshot = event.snapshot

@@ -73,8 +73,8 @@ class Progress(msgspec.Struct):
     """By operator: the watermark it was last told."""
     timers: list[tuple[int, int]]
     """(time, operator number) of the processing-time timers."""
-    partitions: dict[int, tuple[int, bool]]
-    """By source partition: its highest event time and whether it is idle."""
+    partitions: dict[int, tuple[int, bool, bool]]
+    """By source partition: its highest event time, whether it is idle, whether it has given its last row."""
     others: int = 0
     """Events so far that were no frames; they number what idempotency keys are made of (D16)."""
     finished: bool = False
@@ -84,6 +84,10 @@ class Progress(msgspec.Struct):
     """Counters of the operators: what is replayed counts once."""
     shown: list[int] = []
     """By causal sink: the number of its next piece."""
+    clock_us: int = 0
+    """The time of day when it was taken, if there are timers."""
+    frame_rows: list[int] = []
+    """By output channel: the most rows of a frame."""
 
 
 # ---- link to task
@@ -103,11 +107,12 @@ class TakeState:
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Be the task: replay ``log``, then run. ``aborted`` checkpoints are void; those not met in the log are taken
-    as control calls after it."""
+    as control calls after it. ``numbering``: see OperatorContext."""
 
     attempt: Attempt
     log: Sequence[Segment]
     aborted: Sequence[int]
+    numbering: str = ""
     before: tuple[int, int] | None = None
     """(output, frame): begin in the middle of the log, where that frame is still to be cut."""
 
@@ -122,10 +127,12 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Renumber:
-    """The sender of an input starts its numbering anew: no determinants were kept (sharing depth 0)."""
+    """The sender of an input has started anew, without determinants, and numbers its frames anew: those that were not
+    taken are void. ``next_seq`` is -1 until it is known. ``ended``: the channel had ended already where it started."""
 
     input: int
     next_seq: int
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,14 @@ class MayProduce:
     """Back-pressure: False when receivers have enough. A replaying task is not held back."""
 
     allowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWanted:
+    """The receiver of an output takes so many rows of it in the time that rows should wait at most."""
+
+    output: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +189,7 @@ ToTask = (
     | TriggerCall
     | AbortCall
     | MayProduce
+    | RowsWanted
     | Answered
     | Regenerate
     | RegenerateBelow
@@ -196,10 +212,13 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """The task has taken all frames of ``input`` below ``next_seq``."""
+    """The task has taken all frames of ``input`` below ``next_seq``; it had restarted ``restarts`` times.
+    ``rows_wanted``: see RowsWanted; 0 where it does not matter, or is not known yet."""
 
     input: int
     next_seq: int
+    restarts: int = 0
+    rows_wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

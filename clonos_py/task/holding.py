@@ -19,7 +19,7 @@ from clonos_py.channel.frames import FrameHeader, FrameKind
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Holdings, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Reach, Segment
+from clonos_py.model.segments import Life, Reach, Segment
 from clonos_py.task.receiving import InputChannel
 
 
@@ -41,6 +41,8 @@ class Holding:
         self._plan, self._task, self._inputs = plan, task, inputs
         self._own = plan.tasks.index(task)
         self._lacking: list[set[int]] = [set() for _ in inputs]
+        self._received: list[set[int]] = [set() for _ in inputs]
+        """By input: numbers of the tasks of whose logs anything has come from there since the restart point."""
         shared = [shared_logs(plan, channel.sender, task) for channel in inputs]
         paths = Counter(number for logs in shared for number in logs)
         self._several = [sorted(number for number in logs if paths[number] > 1) for logs in shared]
@@ -48,7 +50,7 @@ class Holding:
         self._told: set[int] = set()
         self._needs: dict[int, int] = {}
         self._settled = True
-        self.life = 0
+        self.life = Life()
         """That of the task's own log."""
 
     def succeed(self, attempt: Attempt) -> None:
@@ -83,6 +85,7 @@ class Holding:
             self._acknowledged[index] = self._untold(index)
         for segment in header.delta:
             self.store.append(segment, header.stable)
+            self._received[index].add(segment.task)
         self.store.truncate(header.stable)
         if self._lacking[index]:
             self._lacking[index].intersection_update(header.lacking)
@@ -97,7 +100,12 @@ class Holding:
 
     def produced(self, segment: Segment) -> None:
         """Takes in what the task has logged."""
-        self.store.append(msgspec.structs.replace(segment, life=self.life) if self.life else segment, self.store.stable)
+        number = self.life.number
+        self.store.append(msgspec.structs.replace(segment, life=number) if number else segment, self.store.stable)
+
+    def replayed(self) -> None:
+        """The log is used up: the frames that it speaks of have come again, and with them what they depend on."""
+        self._needs = {}
 
     def complete(self) -> None:
         """A checkpoint that this process has taken is complete: what it lacked from before does not matter any more."""
@@ -126,8 +134,9 @@ class Holding:
             process,
             message.round,
             [segment for number in sorted(numbers.union(behind)) for segment in self.store.of(number)],
-            [channel.expectation for channel in self._inputs if channel.sender in failed],
+            [c.expectation for c in self._inputs if c.sender in failed and not c.renumbers],
             depends=[channel.index for channel in self._inputs if self._has_heard(channel)],
+            heard={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
             told=sorted(self._told),
             lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
             settled=self._settled,
@@ -142,7 +151,10 @@ class Holding:
         return shared and (claimed or number not in self.store.lacking)
 
     def _has_heard(self, channel: InputChannel) -> bool:
-        """Holding implies depending: a log that was told to nobody but here is replayed because of that."""
-        sender = self._plan.tasks.index(channel.sender)
-        told = self.store.end(sender) is not None and sender not in self._lacking[channel.index]
-        return channel.has_received or told
+        """Holding implies depending: a log that only this process holds is replayed because of that."""
+        return channel.has_received or self._plan.tasks.index(channel.sender) in self._held_from(channel.index)
+
+    def _held_from(self, index: int) -> set[int]:
+        """The logs held of which something has come from an input, and all of which its predecessor had from there."""
+        came = {self._plan.tasks.index(self._inputs[index].sender), *self._received[index]}
+        return {number for number in came - self._lacking[index] if self.store.end(number) is not None}

@@ -18,12 +18,13 @@ from clonos_py.task.events import InputProgress
 
 
 class _Channel:
-    __slots__ = ("aligned", "progress", "queue")
+    __slots__ = ("aligned", "progress", "queue", "restarts")
 
     def __init__(self) -> None:
         self.queue: deque[Frame] = deque()
         self.progress = InputProgress()
         self.aligned = False
+        self.restarts = 0
 
 
 class Inputs:
@@ -59,36 +60,42 @@ class Inputs:
             raise ProtocolError(f"input {index} was given frame {frame.seq}, its next is {expected}")
         channel.queue.append(frame)
 
-    def restart(self, index: int, next_seq: int) -> None:
-        """The channel's sender starts its numbering anew (sharing depth 0)."""
+    def restart(self, index: int, next_seq: int, ended: bool) -> None:
+        """The channel's sender has started anew, and numbers anew, from where the channel had ``ended``, or had not."""
         channel = self._channels[index]
         channel.queue.clear()
-        channel.progress.next_seq = next_seq
+        channel.progress = InputProgress(next_seq, ended=ended)
+        channel.restarts += 1
+
+    def restarts(self, index: int) -> int:
+        """How often the channel's numbering has started anew."""
+        return self._channels[index].restarts
 
     def ready(self, index: int, count: int = 1) -> bool:
         """Whether ``count`` frames of this channel can be taken now."""
         channel = self._channels[index]
         return len(channel.queue) >= count and not channel.aligned
 
-    def choose(self) -> Order | Merged | None:
+    def choose(self, rows_max: int | None = None) -> Order | Merged | None:
         """The next channel that has something, in turn, and how many frames of it: the nondeterministic choice of a
-        running task. None if there is nothing."""
+        running task. Several have ``rows_max`` rows at most. None if there is nothing."""
         count = len(self._channels)
         for step in range(count):
             index = (self._next + step) % count
             if self.ready(index):
                 self._next = (index + 1) % count
-                frames = self._mergeable(index)
+                frames = self._mergeable(index, rows_max)
                 return Order(index, 1) if frames == 1 else Merged(index, frames)
         return None
 
-    def _mergeable(self, index: int) -> int:
+    def _mergeable(self, index: int, rows_max: int | None) -> int:
         """How many of the waiting frames can be taken together: data only, so many frames and rows at most; at
         least 1."""
         count = rows = 0
+        most = min(self._merge_rows[index], rows_max or self._merge_rows[index])
         for frame in islice(self._channels[index].queue, self._frames_merged):
             rows += frame.rows.num_rows if frame.rows is not None else 0
-            if frame.kind is not FrameKind.DATA or rows > self._merge_rows[index]:
+            if frame.kind is not FrameKind.DATA or rows > most:
                 break
             count += 1
         return max(1, count)
@@ -126,14 +133,22 @@ class Inputs:
     def end(self, index: int) -> bool:
         """The channel has ended. True if it was the last one."""
         progress = self._channels[index].progress
-        progress.ended, progress.watermark, progress.idle = True, MAX_TIME, False
+        progress.ended, progress.idle = True, False
         return all(c.progress.ended for c in self._channels)
 
     @property
     def watermark(self) -> int:
-        """The least of the channels that are not idle; MIN_TIME while all are idle or nothing is known."""
-        return min((c.progress.watermark for c in self._channels if not c.progress.idle), default=MIN_TIME)
+        """The least of the channels that are neither idle nor ended; where there is none, what those that have ended
+        had come to, since the idle ones may go on; MAX_TIME once all have ended, MIN_TIME while nothing is known."""
+        going_on = [c.progress for c in self._channels if not c.progress.ended]
+        if not going_on:
+            return MAX_TIME
+        if awake := [progress.watermark for progress in going_on if not progress.idle]:
+            return min(awake)
+        return max((c.progress.watermark for c in self._channels if c.progress.ended), default=MIN_TIME)
 
     @property
     def idle(self) -> bool:
-        return all(c.progress.idle for c in self._channels)
+        """Whether all channels that have not ended are idle."""
+        going_on = [c.progress for c in self._channels if not c.progress.ended]
+        return bool(going_on) and all(progress.idle for progress in going_on)

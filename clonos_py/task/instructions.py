@@ -81,11 +81,12 @@ class Arrived:
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
     """The receiver at the other end has taken everything below ``next_seq``, and holds ``held`` of upstream logs, some
-    of it from others."""
+    of it from others. ``rows_wanted``: see the task's event of that name; 0 where it does not matter."""
 
     connection: int
     next_seq: int
     held: Sequence[Reach] = ()
+    rows_wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,7 @@ class SendAck:
     connection: int
     next_seq: int
     held: Sequence[Reach] = ()
+    rows_wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import msgspec
 
 from clonos_py.channel.frames import FrameCodec, FrameKind
 from clonos_py.model import messages as control
-from clonos_py.model.errors import ClonosError
+from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.task import events as task
@@ -60,8 +60,17 @@ class LinkMachine:
         vertex = plan.by_name[task_id.vertex]
         regenerates = vertex.regenerates and self._logs
         self.outputs = [
-            OutputChannel(j, c, to, shared_logs(plan, task_id, to), retain, regenerates, vertex.sampled)
-            for j, c, to in ((j, c, plan.receiver(c)) for j, c in enumerate(plan.outputs[task_id]))
+            OutputChannel(
+                index,
+                channel,
+                receiver := plan.receiver(channel),
+                shared_logs(plan, task_id, receiver),
+                retain,
+                regenerates,
+                vertex.sampled,
+                limits.frames_sent(plan.edges[channel.edge]),
+            )
+            for index, channel in enumerate(plan.outputs[task_id])
         ]
         self._out: list[io.Instruction] = []
         self._connections = Connections(plan.job, process, self.inputs, self.outputs, self._out)
@@ -75,11 +84,14 @@ class LinkMachine:
         )
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._round = 0
+        self._numbering = ""
         self._asked: control.Sever | None = None
         self._restoring = Restoring(self._out)
         self._standing = Standing(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
+        self._restart_point: Progress | None = None
+        """The task's progress at the last checkpoint known to be complete."""
 
     # ---- dispatch
 
@@ -97,9 +109,7 @@ class LinkMachine:
     def fail(self, problem: BaseException) -> list[io.Instruction]:
         """The task or the link raised: tell the coordinator, which decides."""
         self.state = TaskState.FAILED
-        kind = type(problem).__name__ if isinstance(problem, ClonosError) else "ClonosError"
-        message = str(problem) if isinstance(problem, ClonosError) else f"{type(problem).__name__}: {problem}"
-        self._standing.failure = control.Failed(self.process, kind, f"{self.task_id}: {message}")
+        self._standing.failure = control.failed(self.process, self.task_id, problem)
         return [io.Tell(self._standing.failure)]
 
     def _enter(self, state: TaskState) -> None:
@@ -116,12 +126,12 @@ class LinkMachine:
     def _on_promote(self, message: control.Promote) -> None:
         if self.state is not TaskState.STANDBY:
             return
-        self._round, self.attempt = message.round, message.attempt
+        self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
         self._holding.succeed(message.attempt)
         self._enter(TaskState.CONNECTING)
         self._showing.claim(message.attempt, message.restore.checkpoint)
         for index, peer in enumerate(message.inputs):
-            self.inputs[index].peer = peer
+            self.inputs[index].follow(peer)
         if self._restoring.start_from(message.restore):
             self._start()
 
@@ -129,7 +139,7 @@ class LinkMachine:
         restore = event.restore
         if self.state not in BEFORE_BEGIN or not self._restoring.loaded(restore):
             return
-        progress = msgspec.msgpack.decode(restore.progress, type=Progress) if restore.progress is not None else None
+        progress = self._progress_of(restore)
         ahead = self.state is TaskState.STANDBY
         self._out.append(io.Hand(task.TakeState(restore.checkpoint, event.operators, progress, ahead)))
         self._restore_channels(progress)
@@ -137,6 +147,18 @@ class LinkMachine:
             self._out.append(io.Tell(control.Prepared(self.process, restore.checkpoint)))
         else:
             self._start()
+
+    def _progress_of(self, restore: control.Restore) -> Progress | None:
+        """Where the task stood then; None at another parallelism. Raises CheckpointError."""
+        if restore.progress is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(restore.progress, type=Progress)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+            raise CheckpointError(
+                f"checkpoint {restore.checkpoint}: the progress of {self.task_id} cannot be read: {problem}; resume "
+                "from an earlier checkpoint, or start anew with --fresh"
+            ) from problem
 
     def _on_load_failed(self, event: io.LoadFailed) -> None:
         """A slow standby may find its checkpoint reclaimed: it says so, and waits for the next one or its promotion."""
@@ -148,6 +170,7 @@ class LinkMachine:
         self._out.append(io.Tell(failed))
 
     def _restore_channels(self, progress: Progress | None) -> None:
+        self._restart_point = progress
         for channel in self.inputs:
             channel.restore(progress.inputs[channel.index].next_seq if progress else 0)
         for output in self.outputs:
@@ -170,6 +193,7 @@ class LinkMachine:
     def _on_replay(self, message: control.Replay) -> None:
         if self.state in BEFORE_BEGIN and message.round == self._round and self._replay is None:
             self._replay = message
+            self._standing.heard_of(max(message.aborted, default=0))
             self._holding.replay(message)
             if self.attempt is not None and self._restoring.here:
                 self._begin()
@@ -182,7 +206,7 @@ class LinkMachine:
             by_channel[expectation.channel].expect(expectation)
         self._catching_up.begin(self.attempt)
         self._enter(TaskState.REPLAYING)
-        self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted)))
+        self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering)))
         if not self._outflow.may_produce:
             self._out.append(io.Hand(task.MayProduce(False)))
 
@@ -210,7 +234,9 @@ class LinkMachine:
         self._connections.close_older(dict(message.attempts))
         self._asked = message
         self._answer()
-        self._connections.replace(message.replacements)
+        for channel in self._connections.replace(message.replacements):
+            channel.void()
+            self._renumber(channel)
         self._outflow.weigh()
 
     def _answer(self) -> None:
@@ -229,7 +255,7 @@ class LinkMachine:
         if header.kind is FrameKind.LOG_ONLY:
             self._catching_up.opened(channel.index, header)
             if channel.open(header):
-                self._out.append(io.Hand(task.Renumber(channel.index, header.seq)))
+                self._renumber(channel)
         else:
             channel.receive(header)
             self._standing.heard_of(header.checkpoint)
@@ -240,6 +266,10 @@ class LinkMachine:
         else:
             self._out.append(io.Hand(task.Deliver(channel.index, event.frame)))
 
+    def _renumber(self, channel: InputChannel) -> None:
+        ended = self._restart_point is not None and self._restart_point.inputs[channel.index].ended
+        self._out.append(io.Hand(task.Renumber(channel.index, channel.next_seq, ended)))
+
     def _check_opened(self) -> None:
         if self.state is TaskState.CONNECTING and all(c.opened for c in self.inputs):
             self._enter(TaskState.FETCHING_DETERMINANTS)
@@ -247,15 +277,19 @@ class LinkMachine:
     def _on_acknowledged(self, event: io.Acknowledged) -> None:
         for output in self.outputs:
             if output.connection == event.connection:
-                output.acknowledged(event.next_seq, event.held)
+                if output.acknowledged(event.next_seq, event.held, event.rows_wanted):
+                    self._out.append(io.Hand(task.RowsWanted(output.index, event.rows_wanted)))
                 self._outflow.pump(output)
         self._outflow.weigh()
 
     def _on_took(self, event: task.Took) -> None:
         channel = self.inputs[event.input]
+        if channel.renumbers or event.restarts < channel.restarts:
+            return
         taken = channel.acknowledge(event.next_seq)
         if taken is not None and channel.connection is not None:
-            self._out.append(io.SendAck(channel.connection, taken, self._holding.news(channel.index)))
+            news = self._holding.news(channel.index)
+            self._out.append(io.SendAck(channel.connection, taken, news, event.rows_wanted))
         new = self._catching_up.took(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
             self._catching_up.tell_running(self._round, 0)
@@ -318,6 +352,7 @@ class LinkMachine:
         self.store.truncate(checkpoint)
         if (progress := self._epochs.complete(checkpoint)) is None:
             return
+        self._restart_point = progress
         self._holding.complete()
         self._outflow.truncate(checkpoint)
         for channel in self.inputs:
@@ -331,6 +366,7 @@ class LinkMachine:
     def _on_entered(self, event: task.Entered) -> None:
         if event.state is TaskState.RUNNING:
             self._enter(TaskState.RUNNING)
+            self._holding.replayed()
             self._catching_up.tell_running(self._round, event.rows_replayed)
         elif event.state is TaskState.FINISHED:
             self._enter(TaskState.FINISHED)
@@ -355,12 +391,24 @@ class LinkMachine:
             **self._outflow.counters,
         }
 
+    @property
+    def uncovered(self) -> list[int]:
+        """Checkpoints whose snapshot it has taken, and that are not known to be complete."""
+        return self._epochs.checkpoints
+
+    @property
+    def parked(self) -> int:
+        """Subscriptions that wait for this process to be the attempt that they ask for."""
+        return self._connections.parked
+
     def _on_ping(self, message: control.Ping) -> None:
         self._out.append(io.Tell(control.Pong(self.process, message.number, self.counters)))
 
     def _on_roll_call(self, message: control.RollCall) -> None:
         """Whatever was asked of the former coordinator may have been lost with it."""
-        self._out.append(io.Tell(self._standing.present(self.state, self.attempt, self._round, self._replay)))
+        lives = self.store.lives
+        present = self._standing.present(self.state, self.attempt, self._round, self._replay, lives)
+        self._out.append(io.Tell(present))
         self._outflow.ask_again()
 
     def _on_stop(self, message: control.Stop) -> None:

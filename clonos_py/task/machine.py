@@ -22,6 +22,7 @@ from clonos_py.causal.determinants import (
     Abort,
     Completion,
     Determinant,
+    FrameRows,
     Landmark,
     Linger,
     Merged,
@@ -38,7 +39,7 @@ from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
-from clonos_py.model.errors import DivergenceError, ProtocolError
+from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
@@ -54,9 +55,11 @@ from clonos_py.task.events import (
     FromTask,
     MayProduce,
     Outcome,
+    Progress,
     Regenerate,
     RegenerateBelow,
     Renumber,
+    RowsWanted,
     TakeState,
     TaskState,
     Took,
@@ -67,22 +70,27 @@ from clonos_py.task.inputs import Inputs
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.outputs import Outputs
+from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.sightings import Sightings
 from clonos_py.task.snapshotting import Snapshotting
+from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
 
 class TaskMachine:
     """One process's task, active or standing by."""
 
     def __init__(
-        self, plan: PhysicalPlan, task: TaskId, ports: Ports, linger_us: int = 10_000, frames_merged: int = 8
+        self,
+        plan: PhysicalPlan,
+        task: TaskId,
+        ports: Ports,
+        linger_us: int = 10_000,
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
     ) -> None:
-        """``frames_merged``: at most so many waiting frames are taken together."""
         self.task, self.state = task, TaskState.STANDBY
         self._events: list[FromTask] = []
-        self._ports = ports
         vertex = plan.by_name[task.vertex]
         self._gaps = plan.gaps
         self._writer = LogWriter(plan.tasks.index(task), keeps=plan.logged(task))
@@ -93,13 +101,19 @@ class TaskMachine:
         self._chain = Chain(plan, task, self._shared, self._outputs)
         self.sinks = self._chain.sinks
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
-        self._inputs = Inputs([edge.merge_rows for edge in self._input_edges], frames_merged)
+        self._inputs = Inputs([edge.merge_rows for edge in self._input_edges], limits.frames_merged)
+        self._adaptive = any(edge.adaptive for edge in self._input_edges) or bool(
+            vertex.source and vertex.source.adaptive
+        )
+        self._throughput = Throughput()
+        self._read_size = ReadSize(self._throughput)
+        self._queue_us = limits.queue_us // max(1, sum(edge.adaptive for edge in self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
         parts = (self._inputs, self._chain, self._outputs, self._reader)
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts)
         regenerates = vertex.regenerates and plan.sharing_depth != 0
         self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
-        self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, frames_merged))
+        self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, limits))
         sinks = any(operator.sink for operator in vertex.operators)
         self._sightings = Sightings(self._shared, self._outputs, sinks, self._events.append)
         self._control = Control()
@@ -114,14 +128,18 @@ class TaskMachine:
         match item:
             case Deliver(index, frame):
                 self._inputs.offer(index, frame)
-            case Renumber(index, next_seq):
-                self._inputs.restart(index, next_seq)
+            case Renumber(index, next_seq, ended):
+                if self._ended and not ended:
+                    raise EndedError(f"{self.task} had ended when a task before it started anew")
+                self._inputs.restart(index, next_seq, ended)
             case TriggerCall() | AbortCall():
                 self._control.offer(item)
             case Answered():
                 self._shared.calls.answer(item)
             case MayProduce(allowed):
                 self._may_produce = allowed
+            case RowsWanted(output, rows):
+                self._outputs.want(output, rows)
             case Regenerate() | RegenerateBelow():
                 self._regeneration.take(item)
             case TakeState():
@@ -139,6 +157,7 @@ class TaskMachine:
     def _begin(self, item: Begin) -> None:
         if self.state is not TaskState.STANDBY:
             raise ProtocolError(f"{self.task} is {self.state.value} and cannot begin as attempt {item.attempt}")
+        self._shared.numbering = item.numbering
         if self._gaps and self._reader:
             self._reader.skip(self._gate.pass_over(item.log))
         elif self._landmarks is None:
@@ -162,10 +181,11 @@ class TaskMachine:
     # ---- one event
 
     def step(self, now_us: int) -> Outcome:
-        """Performs the next event, if there is one. Raises what the event raised; the task has then failed."""
+        """Performs the next event, if there is one. ``now_us`` is of a clock that is never set. Raises what the event
+        raised; the task has then failed."""
         if self.state not in (TaskState.REPLAYING, TaskState.RUNNING, TaskState.FINISHED):
             return self._outcome(MAX_TIME)
-        worked = self._replay_event() if self._gate.replaying else self._live_event(now_us)
+        worked = self._replay_event(now_us) if self._gate.replaying else self._live_event(now_us)
         self._settle()
         self._hand_over()
         if (regenerated := self._regeneration.step()) is not None:
@@ -198,7 +218,7 @@ class TaskMachine:
         self._sightings.counters()
 
     def _wake_us(self, now_us: int) -> int:
-        times = [self._lingering.until_us, self._shared.timers.next_us]
+        times = [self._lingering.until_us, self._shared.timers.wake_us(now_us)]
         if self._reader:
             times += (self._reader.next_idle_us, self._reader.wake_us if self._may_read() else None)
         return min((t for t in times if t is not None), default=MAX_TIME)
@@ -212,7 +232,7 @@ class TaskMachine:
 
     # ---- replaying: the log says what comes next
 
-    def _replay_event(self) -> bool:
+    def _replay_event(self, now_us: int) -> bool:
         expected = self._gate.peek()
         count = expected.count if isinstance(expected, Merged) else 1
         if isinstance(expected, Order | Merged) and not self._inputs.ready(expected.channel, count):
@@ -223,9 +243,9 @@ class TaskMachine:
             case SourceRead() | Together():
                 logged = [expected] if isinstance(expected, SourceRead) else self._gate.take_next(expected.count)
                 assert self._reader is not None
-                self._admit(self._reader.reread(logged), self._ports.now_us())
+                self._admit(self._reader.reread(logged), now_us)
             case Landmark() if self._landmarks:
-                self._landmarks.compare(expected, self._others, self._ended, self._ports.now_us())
+                self._landmarks.compare(expected, self._others, self._ended, now_us)
             case _:
                 self._perform(expected)
         return True
@@ -244,13 +264,24 @@ class TaskMachine:
             return self._decide(Linger())
         if self._reader and (partition := self._reader.due_idle(now_us)) is not None:
             return self._decide(SourceIdle(partition))
+        if (resizing := self._outputs.resizing()) is not None:
+            return self._decide(resizing)
         if (answer := self._shared.calls.next()) is not None:
             return self._decide(answer)
-        if self._may_take and (arrival := self._inputs.choose()) is not None:
+        if not self._may_take:
+            return False
+        if self._adaptive:
+            self._throughput.ready(now_us)
+        if (arrival := self._inputs.choose(self._rows_at_once)) is not None:
             self._gate.record(arrival)
-            self._take_frames(arrival.channel, arrival.count)
+            self._throughput.took(self._take_frames(arrival.channel, arrival.count), now_us)
             return True
         return self._may_read() and self._poll(now_us)
+
+    @property
+    def _rows_at_once(self) -> int | None:
+        """How many rows of several frames may be taken together; None if that does not matter, or is not known yet."""
+        return self._throughput.rows_within(READ_US) if self._throughput.known else None
 
     def _decide(self, determinant: Determinant) -> bool:
         self._gate.record(determinant)
@@ -259,7 +290,7 @@ class TaskMachine:
 
     def _poll(self, now_us: int) -> bool:
         assert self._reader is not None
-        reads = self._reader.poll(now_us)
+        reads = self._reader.poll(now_us, self._read_size.next(self._outputs.rows_at_once) if self._adaptive else None)
         if reads is None:
             return False
         if not reads:
@@ -267,6 +298,7 @@ class TaskMachine:
         for determinant in determinants_of(reads):
             self._gate.record(determinant)
         self._admit(reads, now_us)
+        self._throughput.took(sum(read.row_count for read in reads), now_us)
         return True
 
     # ---- what events do, live and replayed alike
@@ -284,6 +316,8 @@ class TaskMachine:
                 self._worked_off()
             case Linger():
                 self._outputs.flush()
+            case FrameRows() as change:
+                self._outputs.resize(change)
             case Trigger(checkpoint=checkpoint):
                 self._snapshot(checkpoint)
             case Abort(checkpoint=checkpoint):
@@ -302,14 +336,17 @@ class TaskMachine:
             case _:
                 raise DivergenceError(f"{self.task} is to replay {determinant} here, where no operator asks for it")
 
-    def _take_frames(self, channel: int, count: int) -> None:
-        """Several frames are data all, and their rows one batch."""
+    def _take_frames(self, channel: int, count: int) -> int:
+        """Several frames are data all, and their rows one batch. How many rows they have."""
         frames = [self._inputs.take(channel) for _ in range(count)]
         frame = frames[-1]
-        self._events.append(Took(channel, frame.seq + 1))
+        wanted = self._rows_wanted if self._input_edges[channel].adaptive else 0
+        self._events.append(Took(channel, frame.seq + 1, self._inputs.restarts(channel), wanted))
         self._shared.frame = (channel, frames[0].seq)
+        row_count = 0
         if batches := [f.rows for f in frames if f.rows is not None]:
             rows = concat(batches)
+            row_count = rows.num_rows
             self._sightings.took(rows.num_rows, self._chain.watermark, self.state is TaskState.REPLAYING)
             self._chain.enter(self._input_edges[channel].id, rows)
         for taken in frames:
@@ -328,6 +365,12 @@ class TaskMachine:
                     self._follow_inputs()
             case FrameKind.LOG_ONLY:
                 raise ProtocolError("a log-only frame is for the link, not for the task")
+        return row_count
+
+    @property
+    def _rows_wanted(self) -> int:
+        """How many rows should wait in an input channel; 0 if that is not known yet."""
+        return self._throughput.rows_within(self._queue_us) if self._throughput.known else 0
 
     def _follow_inputs(self) -> None:
         self._follow_idleness()
@@ -390,7 +433,27 @@ class TaskMachine:
         if self._landmarks:
             self._landmarks.epoch()
 
-    # ---- for the driver
+    # ---- for the driver, and for who looks on
+
+    @property
+    def progress(self) -> Progress:
+        """Where it stands, as a snapshot taken now would say."""
+        return self._snapshotting.progress(self._others, self._ended, self._writer.offset)
+
+    @property
+    def watermark(self) -> int:
+        """Event time up to which its input is complete."""
+        return self._chain.watermark
+
+    @property
+    def timers(self) -> list[tuple[int, int]]:
+        """(time of day, operator number) of the timers that are set."""
+        return self._shared.timers.all
+
+    @property
+    def uncut(self) -> list[tuple[int, int]]:
+        """(output, frame number) of the frames that wait for more rows."""
+        return self._outputs.uncut
 
     def close(self) -> None:
         self._regeneration.close()

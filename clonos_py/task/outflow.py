@@ -78,7 +78,7 @@ class Outflow:
         """Sends what may be sent, and asks for what will be next."""
         if output.connection is None:
             return
-        for header, body, new in output.sendable(self._store, self._limits.window):
+        for header, body, new in output.sendable(self._store):
             self.send(output.connection, header, body)
             if new:
                 self._catching_up.tell_effect()

@@ -1,17 +1,18 @@
 """From rows to frames: partitions what the operators emit, coalesces it, and cuts frames (D2, D5).
 
 Cuts by size are deterministic; cuts by linger time, barrier and end happen when the task machine says so, and the
-machine logs why. Frame numbers are given here, those of the pieces that
-causal sinks show too.
+machine logs why. So it does when the size changes: frames to slow receivers are small. Frame numbers are given here,
+those of the pieces that causal sinks show too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from clonos_py.causal.determinants import FrameRows
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.partition import split
@@ -22,18 +23,26 @@ from clonos_py.model.segments import Segment
 from clonos_py.model.times import MIN_TIME
 from clonos_py.task.events import Produced, Progress
 
+FRAMES_WAITING = 8
+"""What a receiver wants in its queue is cut into so many frames."""
+FRAMES_AT_ONCE = 4
+"""A read gives each channel so many frames."""
+
 
 class _Channel:
-    """What is not cut yet for one output channel."""
+    """What is not cut yet for one output channel. ``frame_rows``: a frame has so many rows at most."""
 
-    __slots__ = ("batches", "dirty", "index", "marker_us", "next_seq", "row_count", "sent_idle", "sent_watermark")
+    __slots__ = (
+        "batches", "frame_rows", "index", "marker_us", "next_seq", "row_count", "sent_idle", "sent_watermark"
+    )  # fmt: skip
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, frame_rows: int) -> None:
         self.index = index
-        self.restore(0)
+        self.restore(0, frame_rows)
 
-    def restore(self, next_seq: int, watermark: int = MIN_TIME, idle: bool = False) -> None:
+    def restore(self, next_seq: int, frame_rows: int, watermark: int = MIN_TIME, idle: bool = False) -> None:
         """Right after a barrier, which told the receiver the watermark and idleness of then."""
+        self.frame_rows = frame_rows
         self.next_seq = next_seq
         self.batches: list[pa.RecordBatch] = []
         self.row_count = 0
@@ -75,7 +84,12 @@ class Outputs:
 
     def __init__(self, plan: PhysicalPlan, task: TaskId) -> None:
         channels = plan.outputs[task]
-        self._channels = [_Channel(i) for i in range(len(channels))]
+        edges = [plan.edges[channel.edge] for channel in channels]
+        self._adaptive = [edge.adaptive for edge in edges]
+        self._edge_rows = [edge.frame_rows for edge in edges]
+        """By channel: the most rows that a frame may ever have."""
+        self._rows_wanted: dict[int, int] = {}
+        self._channels = [_Channel(i, self._frame_rows_at(i, None)) for i in range(len(channels))]
         self._shown_seqs = [0] * len(plan.by_name[task.vertex].causal_sinks)
         self._edges: dict[int, _EdgeOutput] = {}
         for edge in plan.edges:
@@ -92,6 +106,7 @@ class Outputs:
         """Continues after the barrier of checkpoint ``epoch``, where nothing is pending."""
         self.epoch, self.cut, self.shown = epoch, [], []
         self._shown_seqs = list(progress.shown) if progress else [0] * len(self._shown_seqs)
+        self._rows_wanted = {}
         self.idle = progress.idle if progress else False
         for number, output in enumerate(self._edges.values()):
             if progress:
@@ -100,11 +115,17 @@ class Outputs:
                 output.watermark = MIN_TIME
             for channel in output.channels:
                 next_seq = progress.outputs[channel.index] if progress else 0
-                channel.restore(next_seq, output.watermark, self.idle)
+                frame_rows = self._frame_rows_at(channel.index, progress)
+                channel.restore(next_seq, frame_rows, output.watermark, self.idle)
 
     @property
     def next_seqs(self) -> list[int]:
         return [channel.next_seq for channel in self._channels]
+
+    @property
+    def frame_rows(self) -> list[int]:
+        """By channel: the most rows of a frame."""
+        return [channel.frame_rows for channel in self._channels]
 
     @property
     def shown_seqs(self) -> list[int]:
@@ -118,11 +139,50 @@ class Outputs:
     def watermarks(self) -> list[int]:
         return [output.watermark for output in self._edges.values()]
 
+    # ---- the size of frames
+
+    def _frame_rows_at(self, output: int, progress: Progress | None) -> int:
+        """What a channel goes on with. Nobody knows at first how long rows take: frames begin with one."""
+        if not self._adaptive[output]:
+            return self._edge_rows[output]
+        return min(progress.frame_rows[output], self._edge_rows[output]) if progress and progress.frame_rows else 1
+
+    def want(self, output: int, rows: int) -> None:
+        """The receiver of a channel wants so many rows in its queue."""
+        self._rows_wanted[output] = rows
+
+    def resizing(self) -> FrameRows | None:
+        """The next channel whose frames have the wrong size, and the right one: a power of two. Frames grow to half of
+        what they could be at most, so that they do not change to and fro."""
+        while self._rows_wanted:
+            output, wanted = self._rows_wanted.popitem()
+            now, most = self._channels[output].frame_rows, self._edge_rows[output]
+            share = max(1, wanted // FRAMES_WAITING)
+            right = 1 << share.bit_length() - 1
+            if share >= now:
+                right = max(now, min(most, right // 2))
+            if right != now:
+                return FrameRows(output, right)
+        return None
+
+    def resize(self, change: FrameRows) -> None:
+        """From now on, frames of this channel have so many rows at most."""
+        self._channels[change.output].frame_rows = change.rows
+
+    @property
+    def rows_at_once(self) -> int | None:
+        """How many rows should be emitted at once, so that no channel gets many frames of them; None if that does not
+        matter. A task may be steps ahead of what its receivers want."""
+        sizes = [c.frame_rows for c, adaptive in zip(self._channels, self._adaptive, strict=True) if adaptive]
+        return FRAMES_AT_ONCE * sum(sizes) if sizes else None
+
+    # ---- rows
+
     def emit(self, edge: int, rows: pa.RecordBatch) -> None:
         """Takes rows for an edge; cuts what is large enough."""
         output = self._edges[edge]
-        limit = output.edge.frame_rows
         for channel, share in output.shares(rows):
+            limit = channel.frame_rows
             if channel.row_count and channel.row_count + share.num_rows > limit:
                 self._cut(output, channel)
             start = 0
@@ -153,18 +213,23 @@ class Outputs:
     @property
     def waiting(self) -> bool:
         """Whether a linger cut would send anything."""
-        return any(
-            c.row_count or output.watermark > c.sent_watermark or self.idle != c.sent_idle
-            for output in self._edges.values()
-            for c in output.channels
-        )
+        return next(self._uncut(), None) is not None
 
-    def flush(self) -> None:
-        """Cuts everything that is pending, and watermarks that receivers have not heard of."""
+    @property
+    def uncut(self) -> list[tuple[int, int]]:
+        """What a linger cut would send: (output channel, frame number)."""
+        return [(channel.index, channel.next_seq) for _, channel in self._uncut()]
+
+    def _uncut(self) -> Iterator[tuple[_EdgeOutput, _Channel]]:
         for output in self._edges.values():
             for channel in output.channels:
                 if channel.row_count or output.watermark > channel.sent_watermark or self.idle != channel.sent_idle:
-                    self._cut(output, channel)
+                    yield output, channel
+
+    def flush(self) -> None:
+        """Cuts everything that is pending, and watermarks that receivers have not heard of."""
+        for output, channel in self._uncut():
+            self._cut(output, channel)
 
     def close_with(self, kind: FrameKind, checkpoint: int = 0) -> None:
         """Flushes, then sends a BARRIER or END on every channel."""

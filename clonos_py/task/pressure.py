@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from clonos_py.channel.inflight import Entry
 from clonos_py.model.errors import CapacityError
+from clonos_py.model.plan import Edge
 from clonos_py.model.retention import Spill
 from clonos_py.task.sending import OutputChannel
 from clonos_py.task.showing import Showing
@@ -26,19 +27,28 @@ WRITE_BYTES = 8 << 20
 class LinkLimits:
     """``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which sources
     stop to read. The reserve, a share on top, admits what must pass for the next barrier; then the job stops.
-    ``spill_bytes`` is the threshold of the policy that has one."""
+    ``spill_bytes`` is the threshold of the policy that has one. ``queue_us``: before a Python function, rows should
+    wait no longer than this in a channel; so long does a barrier wait behind them, too."""
 
     window: int = 16
     budget_bytes: int = 1 << 30
     reserve: float = 0.5
     policy: Spill = Spill.IN_MEMORY
     spill_bytes: int = 256 << 20
+    queue_us: int = 500_000
 
     @property
     def frames_merged(self) -> int:
         """So many frames at most a task takes together: on replay it waits for all of them, and of a window as much as
         a quarter may be taken and not acknowledged yet."""
         return self.window // 2
+
+    def frames_sent(self, edge: Edge) -> range:
+        """How many frames of a channel may be on their way: the most, and the fewest to which a slow receiver may bring
+        that down."""
+        if not edge.adaptive:
+            return range(self.window, self.window + 1)
+        return range(max(1, self.frames_merged) if edge.merge_rows else 1, self.window + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ class Pressure:
                 f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent"
                 f"{f', as {self.disk_problem}' if self.disk_problem else ''}: {self._remedy}"
             )
-        crowded = any(output.log.unreceived >= 2 * self._limits.window for output in self._outputs)
+        crowded = any(output.log.unreceived >= 2 * output.window for output in self._outputs)
         crowded = crowded or self._showing.unwritten >= 2 * self._limits.window
         full = used >= budget and (self._source or self.barrier_passed > 0)
         return Verdict(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)

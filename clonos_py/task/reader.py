@@ -10,7 +10,7 @@ from clonos_py.model.errors import DivergenceError, SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
-from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.model.times import MIN_TIME
 
 _READS_TOGETHER = 8
 _EVENTS_TOGETHER = 32_768
@@ -43,11 +43,12 @@ class Reader:
         self._positions: dict[int, int] = {}
         self._highest: dict[int, int] = {}
         self._idle: set[int] = set()
+        self._finished: set[int] = set()
         self._active_us: dict[int, int] = {}
         self._opened_us: int | None = None
         self.ended, self.wake_us = False, 0
 
-    def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool]] | None) -> None:
+    def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool, bool]] | None) -> None:
         """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known.
 
         Raises SourceError if a partition that was read is no longer there."""
@@ -56,6 +57,8 @@ class Reader:
         known = partitions or {}
         self._highest = {p: known[p][0] if p in known else MIN_TIME for p in self._own}
         self._idle = {p for p in self._own if p in known and known[p][1]}
+        finished = {int(p) for part in parts for p in part.values["finished"]}
+        self._finished = {p for p in self._own if p in finished or (p in known and known[p][2])}
         self._active_us, self._opened_us, self.ended = {}, None, False
         self._source.seek(self._positions)
         if gone := [p for p in sorted(saved) if p >= self._source.partitions()]:
@@ -71,7 +74,7 @@ class Reader:
         self._source.seek(self._positions)
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(values={"positions": self.positions})
+        return OperatorState(values={"positions": self.positions, "finished": sorted(self._finished)})
 
     @property
     def positions(self) -> dict[int, int]:
@@ -79,15 +82,19 @@ class Reader:
         return dict(self._positions)
 
     @property
-    def partitions(self) -> dict[int, tuple[int, bool]]:
-        return {p: (self._highest[p], p in self._idle) for p in self._own}
+    def partitions(self) -> dict[int, tuple[int, bool, bool]]:
+        return {p: (self._highest[p], p in self._idle, p in self._finished) for p in self._own}
 
-    def poll(self, now_us: int) -> list[Read] | None:
-        """The next reads, several if there are several partitions and they give little: it costs less together. None
-        if there is nothing before ``wake_us``, an empty list at the end."""
+    def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | None:
+        """The next reads, several if there are several partitions and they give little: it costs less together. At
+        most ``rows_max`` rows, as far as the source can cut its reads. None if there is nothing before ``wake_us``, an
+        empty list at the end."""
         reads: list[Read] = []
         most = min(len(self._own), _READS_TOGETHER)
         rows, events, size = self._merge_rows, _EVENTS_TOGETHER, _BYTES_TOGETHER
+        if rows_max is not None:
+            self._source.limit(rows_max)
+            rows = min(rows, rows_max)
         while not reads or (len(reads) < most and rows > 0 and events > 0 and size > 0):
             match self._source.poll(now_us):
                 case Read() as read:
@@ -124,7 +131,7 @@ class Reader:
         self._active_us[read.partition] = now_us
         self._idle.discard(read.partition)
         if read.last:
-            self._highest[read.partition] = MAX_TIME
+            self._finished.add(read.partition)
         for column, rows in zip(self._event_time.columns, read.rows, strict=True):
             if column is not None and rows is not None and rows.num_rows:
                 latest = _latest(rows.column(column))
@@ -139,9 +146,9 @@ class Reader:
             return None
         if self._opened_us is None:
             self._opened_us = now_us
-        for partition in self._own:
+        for partition in self._awake:
             silent_since = self._active_us.get(partition, self._opened_us)
-            if partition not in self._idle and silent_since + self._event_time.idle_us <= now_us:
+            if silent_since + self._event_time.idle_us <= now_us:
                 return partition
         return None
 
@@ -150,19 +157,33 @@ class Reader:
         """When the next partition may fall idle."""
         if self._event_time.idle_us is None or self.ended or self._opened_us is None:
             return None
-        awake = [self._active_us.get(p, self._opened_us) for p in self._own if p not in self._idle]
-        return min(awake) + self._event_time.idle_us if awake else None
+        since = [self._active_us.get(p, self._opened_us) for p in self._awake]
+        return min(since) + self._event_time.idle_us if since else None
+
+    @property
+    def _going_on(self) -> list[int]:
+        """Partitions that have not given their last row."""
+        return [p for p in self._own if p not in self._finished]
+
+    @property
+    def _awake(self) -> list[int]:
+        """Partitions that go on and are not idle."""
+        return [p for p in self._going_on if p not in self._idle]
 
     @property
     def idle(self) -> bool:
-        return bool(self._own) and len(self._idle) == len(self._own)
+        """Whether all partitions that go on are idle."""
+        return bool(self._going_on) and not self._awake
 
     @property
     def watermark(self) -> int:
-        """Event time below which no partition that is not idle will give a row, but for late ones."""
-        awake = [self._highest[p] for p in self._own if p not in self._idle]
-        lowest = min(awake, default=MIN_TIME)
-        return lowest if lowest in (MIN_TIME, MAX_TIME) else lowest - self._event_time.out_of_order_us
+        """Event time below which no partition that is not idle will give a row, but for late ones. Where none goes on,
+        or all that do are idle, it is what the finished ones had come to."""
+        if awake := [self._highest[p] for p in self._awake]:
+            reached = min(awake)
+        else:
+            reached = max((self._highest[p] for p in self._finished), default=MIN_TIME)
+        return reached if reached == MIN_TIME else reached - self._event_time.out_of_order_us
 
     def close(self) -> None:
         self._source.close()

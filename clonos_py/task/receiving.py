@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-import msgspec
-
 from clonos_py.channel.frames import FrameHeader
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import ChannelId, TaskId
@@ -21,6 +19,13 @@ class InputChannel:
         self.connection: int | None = None
         self.opened = False
         """Whether the connection's log-only frame has come."""
+        self.failures = 0
+        """Connections lost, or not made, since one was open."""
+        self.restarts = 0
+        """How often the numbering has started anew."""
+        self.renumbers = False
+        """Whether the sender has started anew since a connection to it was last opened, so that what has come before
+        says nothing about what comes next."""
         self._window = window
         self.restore(0)
 
@@ -29,18 +34,29 @@ class InputChannel:
         self._acknowledged = next_seq
         self._checksums: deque[tuple[int, int]] = deque()
 
+    def follow(self, peer: Peer) -> None:
+        """From now on ``peer`` is the sender. One that has started anew may fail before it is reached: then its
+        replacement numbers as it did."""
+        self.peer, self.failures = peer, 0
+        self.renumbers = self.renumbers or peer.reset
+
+    def void(self) -> None:
+        """What has come, and was not taken yet, will come again under other numbers."""
+        self.restore(-1)
+        self.restarts += 1
+
     def open(self, header: FrameHeader) -> bool:
         """Takes the log-only frame. True if the numbering starts anew. Raises ProtocolError on a gap."""
-        assert self.peer is not None
-        self.opened = True
-        reset, self.peer = self.peer.reset, msgspec.structs.replace(self.peer, reset=False)
+        self.opened, self.failures = True, 0
+        renumbered, self.renumbers = self.renumbers, False
         if header.seq == self.next_seq:
             return False
-        if not reset:
+        if not renumbered:
             raise ProtocolError(
                 f"{self.sender} offers frames from {header.seq} on {self.channel}, {self.next_seq} is next"
             )
         self.restore(header.seq)
+        self.restarts += 1
         return True
 
     def receive(self, header: FrameHeader) -> None:

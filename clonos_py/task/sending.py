@@ -33,10 +33,12 @@ class OutputChannel:
         retain: bool = True,
         regenerates: bool = False,
         sampled: bool = False,
+        windows: range = range(16, 17),
     ) -> None:
         """``regenerates``: frames that were received are made again when they are asked for. ``sampled``: see the
-        vertex."""
+        vertex. ``windows``: how many frames may be on their way; fewer for a slow receiver."""
         self.index, self.channel, self.receiver = index, channel, receiver
+        self._windows = windows
         self._shared_logs, self.retain, self._regenerates = shared, retain, regenerates and retain
         self._sampled = sampled
         self.connection: int | None = None
@@ -51,6 +53,15 @@ class OutputChannel:
         self._held: dict[int, Reach] = {}
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
+        self._rows_wanted = self._frame_rows = 0
+
+    @property
+    def window(self) -> int:
+        """How many frames may be on their way: as many rows as the receiver wants."""
+        most = self._windows[-1]
+        if not self._rows_wanted:
+            return most
+        return max(self._windows[0], min(most, self._rows_wanted // max(1, self._frame_rows)))
 
     def expect(self, expectation: Expectation) -> None:
         """What the receiver has of the predecessor's frames: rebuilt ones must equal them."""
@@ -59,7 +70,9 @@ class OutputChannel:
 
     def retained(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
         """Appends a frame. Raises DivergenceError if it is not what the predecessor sent under this number."""
-        self.log.append(self._entry(frame, codec, check))
+        entry = self._entry(frame, codec, check)
+        self._frame_rows = entry.row_count or self._frame_rows
+        self.log.append(entry)
 
     def regenerated(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
         """Takes a frame that was made again; one that nobody waits for any more is dropped. Raises DivergenceError if
@@ -97,10 +110,16 @@ class OutputChannel:
         kind, lacking = FrameKind.LOG_ONLY, store.lacking
         return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, store.stable, delta, sent_before, lacking)
 
-    def acknowledged(self, next_seq: int, held: Iterable[Reach]) -> None:
-        """The receiver has taken everything below ``next_seq``, and has got so much of upstream logs from anybody."""
+    def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_wanted: int = 0) -> bool:
+        """The receiver has taken everything below ``next_seq``, has got so much of upstream logs from anybody, and
+        takes so many rows in the time that they should wait at most. Whether that has changed by much."""
         self.log.acknowledge(next_seq)
         self._held.update((reach.task, reach) for reach in held)
+        if not rows_wanted:
+            return False
+        changed = rows_wanted.bit_length() != self._rows_wanted.bit_length()
+        self._rows_wanted = rows_wanted
+        return changed
 
     def _delta(self, store: CausalStore) -> list[Any]:
         delta = store.since(self._position, self._shared_logs.__contains__) if self._shared_logs else []
@@ -115,8 +134,9 @@ class OutputChannel:
         self.log.disconnect()
         return connection
 
-    def sendable(self, store: CausalStore, window: int) -> Iterator[tuple[FrameHeader, Any, bool]]:
+    def sendable(self, store: CausalStore) -> Iterator[tuple[FrameHeader, Any, bool]]:
         """Frames to send now, each with a delta cut at this moment, and whether it was never sent before."""
+        window = self.window
         while (entry := self.log.pending(window)) is not None:
             frame = entry.frame
             header = FrameHeader(

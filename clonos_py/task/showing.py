@@ -18,7 +18,7 @@ from clonos_py.channel.frames import Frame, FrameCodec
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import Piece
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.segments import Segment
 from clonos_py.task import instructions as io
 
@@ -78,7 +78,7 @@ class Showing:
         self, plan: PhysicalPlan, task: TaskId, store: CausalStore, codec: FrameCodec, out: list[io.Instruction]
     ) -> None:
         self._task, self._store, self._codec, self._out = task, store, codec, out
-        self._shape = " ".join(f"{vertex.name}={vertex.parallelism}" for vertex in plan.vertices)
+        self._shape = " ".join(map(_shape, plan.vertices))
         self._outputs = [_Output(n, name) for n, name in enumerate(plan.by_name[task.vertex].causal_sinks)]
 
     def claim(self, attempt: Attempt, checkpoint: int) -> None:
@@ -124,3 +124,8 @@ class Showing:
         for output in self._outputs:
             self._out.extend(output.writes(self._store))
             self._out.append(io.SettleOutput(output.number, output.name))
+
+
+def _shape(vertex: Vertex) -> str:
+    """What must be the same for another run to repeat what a task of this vertex did."""
+    return f"{vertex.name}={vertex.parallelism}:{','.join(operator.name for operator in vertex.operators)}"

@@ -51,7 +51,7 @@ class Snapshotting:
         if progress:
             self._shared.timers.clear()
             for at_us, operator in progress.timers:
-                self._shared.timers.set(operator, at_us)
+                self._shared.timers.set(operator, at_us, progress.clock_us)
         if self._reader:
             self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
             self._reader.ended = progress.ended >= 0 if progress else False
@@ -68,7 +68,7 @@ class Snapshotting:
         produced = self._outputs.take(rest)
         self._outputs.epoch = checkpoint
         self._shared.open_epoch()
-        progress = self._progress(others, ended, self._writer.offset)
+        progress = self.progress(others, ended, self._writer.offset)
         encoded = msgspec.msgpack.encode(progress)
         snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables)
         return produced, Snapped(snapshot, progress, persist)
@@ -78,17 +78,18 @@ class Snapshotting:
         assert self._reader is not None
         self._outputs.flush()
         positions = sorted(self._reader.positions.items())
-        state = msgspec.msgpack.encode((positions, self._progress(others, ended, log_offset=0)))
+        state = msgspec.msgpack.encode((positions, self.progress(others, ended, log_offset=0)))
         return Landmark(self._writer.epoch, self._writer.epoch_start, state)
 
     def at(self, landmark: Landmark) -> TakeState:
         """The state there; ``go_on_at`` puts the log there, too."""
         assert self._reader is not None
         positions, progress = _landmark_states.decode(landmark.state)
-        source = OperatorState(values={"positions": dict(positions)})
+        source = OperatorState(values={"positions": dict(positions), "finished": []})
         return TakeState(landmark.epoch, {self._reader.name: [source]}, progress)
 
-    def _progress(self, others: int, ended: bool, log_offset: int) -> Progress:
+    def progress(self, others: int, ended: bool, log_offset: int) -> Progress:
+        """Where the task stands, with nothing pending in the outputs."""
         return Progress(
             inputs=self._inputs.progress,
             outputs=self._outputs.next_seqs,
@@ -99,10 +100,12 @@ class Snapshotting:
             watermarks=self._chain.watermarks,
             received=self._chain.received,
             timers=self._shared.timers.all,
+            clock_us=self._shared.ports.now_us() if self._shared.timers.all else 0,
             partitions=self._reader.partitions if self._reader else {},
             others=others,
             finished=ended,
             ended=self._chain.ended,
             counts=dict(self._shared.counts),
             shown=self._outputs.shown_seqs,
+            frame_rows=self._outputs.frame_rows,
         )

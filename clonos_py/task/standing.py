@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Failed, Present, Replay
-from clonos_py.task.events import TaskState
+from clonos_py.model.segments import Life
+from clonos_py.task.events import BEFORE_BEGIN, TaskState
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import NO_ATTEMPT, OutputChannel
@@ -33,17 +34,28 @@ class Standing:
             return sum(output.log.cursor - output.log.first for output in self._outputs)
         return sum(len(channel.expectation.checksums) for channel in self._inputs)
 
-    def present(self, state: TaskState, attempt: Attempt | None, round_: int, log: Replay | None) -> Present:
+    def present(
+        self,
+        state: TaskState,
+        attempt: Attempt | None,
+        round_: int,
+        log: Replay | None,
+        lives: Mapping[int, int],
+    ) -> Present:
+        """``log``: the one it was given to replay, if it was; ``lives``: of tasks whose logs it holds."""
         return Present(
             process=self._process,
             attempt=attempt,
             restore=self._restoring.wanted.checkpoint if self._restoring.wanted else 0,
             begun=log is not None,
+            replaying=log is not None and bool(log.log) and state in (*BEFORE_BEGIN, TaskState.REPLAYING),
             drained=state is TaskState.FINISHED,
             round=round_,
             checkpoint=self._checkpoint,
             peers=list(self._peers()),
             failure=self.failure,
+            life=log.life if log is not None else Life(),
+            lives=dict(lives),
         )
 
     def _peers(self) -> Iterator[tuple[TaskId, Attempt]]:

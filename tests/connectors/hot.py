@@ -25,8 +25,8 @@ def hot(*auctions: int, price: int = 1) -> pa.RecordBatch:
     return encode([Hot(a, Decimal(price), f"n{a}" if a % 2 else None) for a in auctions], Hot.schema())
 
 
-def start(definition: SinkDefinition, **place: Any) -> Sink:
-    return opened(pickle.loads(pickle.dumps(definition)).create(Hot.schema()), **place)
+def start(definition: SinkDefinition, schema: pa.Schema | None = None, **place: Any) -> Sink:
+    return opened(pickle.loads(pickle.dumps(definition)).create(schema or Hot.schema()), **place)
 
 
 def prepared(sink: Sink, checkpoint: int) -> bytes:

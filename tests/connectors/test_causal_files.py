@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.connectors import FileSink, read_results
-from clonos_py.model.errors import GraphError, SinkError
+from clonos_py.model.errors import CheckpointError, GraphError, SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, Piece, Shown
 from clonos_py.model.record import Money, Record
@@ -232,7 +233,9 @@ def test_results_of_two_runs_are_never_mixed(tmp_path: Path) -> None:
 def test_tasks_of_another_parallelism_cannot_repeat_what_is_out(tmp_path: Path) -> None:
     writer, _ = claimed(tmp_path, 1)
     writer.append(1, log(0, epoch=1), [piece(0, 1)])
-    with pytest.raises(SinkError, match=r"has rows since checkpoint 1, which only tasks of the parallelism that wrote"):
+    with pytest.raises(
+        SinkError, match=r"has rows since checkpoint 1, which only tasks of the operators and the parallel"
+    ):
         sink(tmp_path).claim(Attempt(1, 2), 1, "out=2")
     sink(tmp_path).claim(Attempt(1, 3), 2, "out=2")
 
@@ -250,6 +253,83 @@ def test_a_damaged_journal_of_another_version_is_told(tmp_path: Path) -> None:
     rows = tmp_path / "out-0-0.jsonl"
     rows.write_bytes(rows.read_bytes().replace(b"1", b"2", 1))
     assert claimed(tmp_path, 2)[1].checksums == {}, "what is not what was written is written again"
+
+
+def journal_of(folder: Path) -> Path:
+    (found,) = (folder / ".causal" / "out-0").glob("*/*-*")
+    return found
+
+
+def two_pieces(folder: Path) -> tuple[Path, int]:
+    """A journal, and where its second record begins."""
+    writer, _ = claimed(folder, 1)
+    writer.append(0, log(0), [piece(0, 1)])
+    begins = journal_of(folder).stat().st_size
+    writer.append(0, log(1), [piece(1, 2)])
+    return journal_of(folder), begins
+
+
+def test_rows_of_which_a_damaged_journal_does_not_speak_are_an_error(tmp_path: Path) -> None:
+    journal, second = two_pieces(tmp_path)
+    good = journal.read_bytes()
+    for place in [*range(0, len(good), 7), second, second + 3, second + 11, len(good) - 1]:
+        journal.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        refused_with(tmp_path, r"out-0-0\.jsonl (has rows that are not in the journals|exists, written by another run)")
+        journal.write_bytes(good)
+    for size in (0, 5, second, len(good) - 1):
+        journal.write_bytes(good[:size])
+        refused_with(tmp_path, r"out-0-0\.jsonl (has rows that are not in the journals|exists, written by another run)")
+    journal.write_bytes(good)
+    assert claimed(tmp_path, 2)[1].checksums == {0: 1_000, 1: 1_001}
+
+
+def refused_with(folder: Path, message: str) -> None:
+    """The output stays as it is, for another try."""
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(folder, Path(copy) / "out")
+        with pytest.raises(SinkError, match=message):
+            claimed(Path(copy) / "out", 2)
+        assert visible(Path(copy) / "out") == [1, 2]
+
+
+@pytest.mark.timeout(20, method="thread")
+@pytest.mark.parametrize("kind", ["journal", "rows"])
+def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    folder, copy = tmp_path / "out", tmp_path / "copy"
+    journal, _ = two_pieces(folder)
+    path = journal if kind == "journal" else folder / "out-0-0.jsonl"
+    path.rename(tmp_path / "aside")
+    for impostor in (os.mkfifo, os.mkdir, lambda path: os.symlink(tmp_path / "aside", path)):
+        impostor(path)
+        shutil.copytree(folder, copy, symlinks=True, copy_function=_copied)
+        with pytest.raises(SinkError, match=r"no regular file: restore it|Too many levels of symbolic links"):
+            claimed(copy, 2)
+        shutil.rmtree(copy)
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _copied(source: str, target: str) -> None:
+    """A FIFO is not opened."""
+    if Path(source).is_fifo():
+        os.mkfifo(target)
+    else:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def test_only_the_owner_reads_journals_and_everybody_may_read_rows(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        two_pieces(tmp_path)
+    finally:
+        os.umask(before)
+    assert (tmp_path / ".causal").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "out-0-0.jsonl").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("committable", [b"", b"../1", b"-1", b"x"])
+def test_a_committable_that_is_no_checkpoint_is_refused(tmp_path: Path, committable: bytes) -> None:
+    with pytest.raises(CheckpointError, match="as output of operator 'out': its manifest is damaged"):
+        claimed(tmp_path, 1)[0].commit(committable)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

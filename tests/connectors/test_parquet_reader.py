@@ -49,4 +49,4 @@ def test_a_file_without_rows_has_none(tmp_path: Path) -> None:
     pq.write_table(SCHEMA.empty_table(), tmp_path / "empty.parquet")
     partition = ParquetPartition(str(tmp_path / "empty.parquet"), SCHEMA, None)
     assert partition.rows == 0
-    assert partition.next(0) is None
+    assert partition.next(0, None) is None

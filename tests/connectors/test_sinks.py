@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from clonos_py import Job
 from clonos_py.columns.digest import digest
 from clonos_py.connectors import (
     BlackholeSink,
     DigestSink,
     FileSink,
     MemorySink,
+    MemorySource,
     PrintSink,
     UpsertMemorySink,
     read_results,
 )
 from clonos_py.connectors.digests import decode_result, read_digest
 from clonos_py.connectors.files import FileSource
+from clonos_py.dsl.settings import resolve
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.operators import Sink
+from clonos_py.model.record import Record
 from clonos_py.model.record_codec import encode
+from clonos_py.runtime.launch import run_job
 from tests.connectors.contexts import SinkContext, opened
 from tests.connectors.hot import Hot, hot, prepared, start
+from tests.connectors.test_sources import opened as source_of
 from tests.connectors.test_sources import reads, rows_of
 from tests.disks import make_read_only
 
@@ -368,3 +376,34 @@ def test_a_digest_survives_a_restart_at_any_parallelism() -> None:
         results = [decode_result(prepared(sink, 1)) for sink in sinks]
         assert sum(r.digest for r in results) % 2**64 == digest(hot(*range(1, auction + 1)))
         assert sum(r.rows for r in results) == auction
+
+
+class Measured(Record):
+    value: float
+    maybe: float | None
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "causal"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_json_cannot_say_is_null_where_it_may_be_and_else_an_error(
+    delivery: Any, value: float, tmp_path: Path
+) -> None:
+    def run(row: Measured) -> list[dict[str, Any]]:
+        job, folder = Job("measured"), str(tmp_path / str(row.value))
+        job.source(MemorySource([row])).sink(FileSink(folder, delivery=delivery)).named("out")
+        run_job(job, resolve(command_line={"runtime": "local"}))
+        return read_results(folder)
+
+    assert run(Measured(1.0, value)) == [{"value": 1.0, "maybe": None}]
+    with pytest.raises(SinkError, match="column 'value' has a NaN or an infinity, which JSON cannot say: declare it"):
+        run(Measured(value, None))
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_nan_stays_nan_where_the_format_can_say_it(format: str, tmp_path: Path) -> None:
+    sink = start(FileSink(str(tmp_path), format), Measured.schema())
+    rows = [Measured(math.nan, math.inf), Measured(-math.inf, math.nan), Measured(1.0, None)]
+    sink.on_rows(encode(rows, Measured.schema()), 0)
+    sink.commit(prepared(sink, 1))
+    source = FileSource(str(tmp_path / "*"), format, Measured)
+    assert repr(rows_of(reads(source_of(source)))) == repr([msgspec.structs.asdict(row) for row in rows])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from clonos_py.connectors import UpsertFileSink, UpsertMemorySink, read_results
+from clonos_py.columns.views import concat
+from clonos_py.connectors import FileSink, UpsertFileSink, UpsertMemorySink, read_results
 from clonos_py.model.connectors import SinkDefinition
 from tests.connectors.hot import Hot, hot, prepared, start
 
@@ -39,6 +41,28 @@ def test_the_last_row_of_a_key_wins(table: tuple[SinkDefinition, Callable[[], di
     assert prices() == {1: "3.00", 2: "2.00", 3: "4.00"}
 
 
+def changed(*rows: tuple[str, int, int]) -> pa.RecordBatch:
+    """What happened to auctions, and their prices."""
+    kinds, auctions, prices = zip(*rows, strict=True)
+    batch = concat([hot(auction, price=price) for auction, price in zip(auctions, prices, strict=True)])
+    return batch.append_column(pa.field("_change", pa.string(), nullable=False), pa.array(kinds))
+
+
+def test_a_deleted_row_is_not_shown(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
+    definition, prices = table
+    schema = changed(("insert", 1, 1)).schema
+    sink = start(definition, schema=schema)
+    sink.on_rows(changed(("insert", 1, 1), ("insert", 2, 2), ("update", 1, 3), ("delete", 2, 2)), 0)
+    sink.on_rows(changed(("insert", 3, 4), ("delete", 1, 3)), 0)
+    sink.commit(prepared(sink, 1))
+    assert prices() == {3: "4.00"}
+    successor = start(definition, schema=schema)
+    successor.restore([sink.snapshot()])
+    successor.on_rows(changed(("delete", 3, 4), ("insert", 1, 5)), 0)
+    successor.commit(prepared(successor, 2))
+    assert prices() == {1: "5.00"}
+
+
 def test_a_table_moves_to_another_parallelism(table: tuple[SinkDefinition, Callable[[], dict[int, str]]]) -> None:
     definition, prices = table
     old = start(definition)
@@ -65,3 +89,11 @@ def test_an_unchanged_table_is_not_written_again(tmp_path: Path) -> None:
     before = sink.snapshot().tables["latest"]
     assert sink.prepare(2) is None
     assert sink.snapshot().tables["latest"][0] is before[0]
+
+
+def test_results_of_a_task_are_read_in_the_order_in_which_it_wrote_them(tmp_path: Path) -> None:
+    sink = start(FileSink(str(tmp_path)))
+    for checkpoint in range(1, 12):
+        sink.on_rows(hot(checkpoint), 0)
+        sink.commit(prepared(sink, checkpoint))
+    assert [row["auction"] for row in read_results(str(tmp_path))] == list(range(1, 12))

@@ -56,6 +56,8 @@ def some_events() -> list[Event]:
 
 
 EVENTS = some_events()
+IN_FOURS = [EVENTS[start : start + 4] for start in range(0, len(EVENTS), 4)]
+"""As ``testing.run`` is to take them in."""
 BY_KEY = {key: [event for event in EVENTS if event.key == key] for key in KEYS}
 
 Body = Callable[[Stream[Event]], Stream[Any]]
@@ -70,7 +72,7 @@ def started(job: Job, out_of_order: str = "4s") -> Stream[Event]:
 def ran(body: Body, parallelism: int, seeds: int = 6) -> list[Any]:
     job = Job("semantics")
     body(started(job)).sink(MemorySink()).named("out")
-    return testing.run(job, {"in": EVENTS}, kills=2, seeds=seeds, parallelism=parallelism)["out"]
+    return testing.run(job, {"in": IN_FOURS}, kills=2, seeds=seeds, parallelism=parallelism)["out"]
 
 
 def values(rows: Sequence[Record]) -> Counter[tuple[Any, ...]]:

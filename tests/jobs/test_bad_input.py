@@ -83,10 +83,7 @@ class Rings(Process[Row, Row]):
 numbers = itertools.count()
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CLONOS_DEBUG", raising=False)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def run(text: str, *arguments: str) -> int:
@@ -112,12 +109,15 @@ def run(text: str, *arguments: str) -> int:
         ("s.map(fails).sink(out)", "ZeroDivisionError: integer division or modulo by zero; .catch() would skip it"),
         ("s.map(misfits).sink(out)", "field 'key' is 'x' (str) where an int of int64 is declared"),
         ("s.map(gives_nothing).sink(out)", "None is neither a Record nor a dict"),
-        ("s.map_batches(breaks, returns=Row).named('b').sink(out)", "operator 'b' of task rows[0] raised"),
+        (
+            "s.map_batches(breaks, returns=Row).named('b').sink(out)",
+            "operator 'b' failed on a batch of 1 rows, the first {",
+        ),
         ("s.map_batches(short, returns=Row).named('b').sink(out)", "operator 'b': column 'value' of the batch"),
         ("s.map(asks).sink(out)", "closed cannot be opened: OSError: no database"),
         ("s.key_by('key').process(Fails).named('p').sink(out)", 'operator \'p\' failed on record {"key":2,"value":11,'),
         ("s.key_by('key').process(Undeclared).sink(out)", "Undeclared.total is not declared; write 'total = state"),
-        ("s.key_by('key').process(Rings).named('p').sink(out)", "operator 'p' failed on timer 'tick' at 27000001"),
+        ("s.key_by('key').process(Rings).named('p').sink(out)", "operator 'p' failed on timer 'tick' at 1000001"),
         ("s.select('key', x=col('value') // (col('value') - 5)).sink(out)", "divide by zero, at row {'key': 2, "),
         ("s.select(x=col('value') + 9223372036854775807).sink(out)", "overflow, at row {"),
         ("job.source(FileSource('no-such-file')).sink(out)", "no such file; FileSource takes a file, a folder or"),

@@ -63,7 +63,7 @@ def test_tasks_of_another_number_do_not_take_over_what_they_cannot_repeat(comman
     (tmp_path / "resumed.py").write_text(SELDOM.replace("300ms", "1h"))
     killed_after(command("--parallelism", "2"), 8_000, tmp_path)
     message = resuming.refused(command("--parallelism", "3"))
-    assert "which only tasks of the parallelism that wrote them can repeat: resume with that" in message
+    assert "which only tasks of the operators and the parallelism that wrote them can repeat: resume with" in message
     resuming.finished(command("--parallelism", "2"))
     resuming.check(tmp_path)
 

@@ -156,3 +156,93 @@ def test_the_examples_are_replayable(example: str, capfd: pytest.CaptureFixture[
 def test_rows_that_nobody_answered_are_told(capfd: pytest.CaptureFixture[str]) -> None:
     assert invoke(["check", str(ROOT / "examples" / "quotes.py"), "--rows", "10"]) == 0
     assert "failed on 10 of 10 rows, first with: " in capfd.readouterr().out
+
+
+FAILING = """
+import math
+from clonos_py import DeadLetter, Job, Record, col
+from clonos_py.connectors import BlackholeSink, FileSink, FileSource, MemorySource
+from clonos_py.model.connectors import Delivery, SinkDefinition
+from clonos_py.model.operators import Sink
+
+
+class Row(Record):
+    id: int
+    share: float = 1.0
+
+
+class Broken(Sink):
+    def on_rows(self, rows, side):
+        open(FOLDER + "/written", "w").close()
+        raise ValueError("no such table")
+
+
+class Database(SinkDefinition):
+    def __init__(self, delivery: str) -> None:
+        self.delivery = Delivery(delivery)
+
+    def create(self, schema):
+        return Broken()
+
+
+def half(row: Row) -> Row:
+    return Row(row.id, 1 / (row.id % 2))
+
+
+def share(row: Row) -> Row:
+    return Row(row.id, math.nan if row.id == 3 else 1.0)
+
+
+def job(case: str) -> Job:
+    job = Job("failing")
+    rows = job.source(MemorySource([] if case == "made-up" else [Row(i) for i in range(6)], schema=Row)).named("in")
+    match case:
+        case "raises" | "made-up":
+            rows.map(half).named("half").sink(BlackholeSink())
+        case "caught":
+            good, bad = rows.map(half).named("half").catch()
+            good.sink(BlackholeSink()).named("good")
+            bad.sink(BlackholeSink()).named("bad")
+        case "nan":
+            rows.map(share).sink(FileSink(FOLDER + "/out")).named("file")
+        case "fine":
+            rows.sink(FileSink(FOLDER + "/out")).named("file")
+        case "malformed":
+            job.source(FileSource(FOLDER + "/rows.jsonl", "jsonl", Row)).named("rows").sink(BlackholeSink()).named("b")
+            rows.sink(BlackholeSink()).named("a")
+        case delivery:
+            rows.sink(Database(delivery)).named("database")
+    return job
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "told"),
+    [
+        (
+            "raises",
+            1,
+            r"case\.py:\d+: operator 'half' failed on 3 of 6 rows, first with: .*ZeroDivision.*catch\(\)",
+        ),
+        ("caught", 0, r"note: operator 'half' failed on 3 of 6 rows, first with: .*ZeroDivisionError"),
+        ("made-up", 0, r"note: source 'in' gave no rows.*note: operator 'half' failed on \d+ of 200 rows"),
+        ("nan", 1, r"case\.py:\d+: operator 'file' failed: .*column 'share' has a NaN or an infinity"),
+        ("fine", 0, r"2 operators|1 operator"),
+        ("malformed", 1, r"case\.py:\d+: source 'rows' cannot be read: .*rows\.jsonl, line 1 .*malformed record"),
+        ("transactional", 1, r"case\.py:\d+: operator 'database' failed: ValueError: no such table"),
+        ("idempotent", 0, r"note: sink 'database' would show its rows: it is tried with --live only"),
+        ("idempotent --live", 1, r"operator 'database' failed: ValueError: no such table"),
+    ],
+)
+def test_what_would_end_the_job_is_told_and_the_exit_code_says_so(
+    case: str, code: int, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"{re.sub('[^a-z]', '_', case)}_case.py"  # a module of its own
+    file.write_text(f"FOLDER = {str(tmp_path)!r}\n{FAILING}")
+    (tmp_path / "rows.jsonl").write_text("{\n")
+    name, *live = case.split()
+    assert invoke(["check", str(file), "--case", name, *live]) == code
+    out = capfd.readouterr().out
+    assert re.search(told, out, re.DOTALL), out
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "written").exists() == (name == "transactional" or bool(live))

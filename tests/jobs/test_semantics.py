@@ -13,7 +13,7 @@ import pytest
 
 from clonos_py import Job, Stream, col, testing
 from clonos_py.connectors import MemorySink
-from tests.jobs.rows import BY_KEY, EVENTS, Body, Event, Pair, both_parallelisms, ran, started, values
+from tests.jobs.rows import BY_KEY, EVENTS, IN_FOURS, Body, Event, Pair, both_parallelisms, ran, started, values
 
 
 def doubled(event: Event) -> Pair:
@@ -85,7 +85,7 @@ def test_failed_rows_are_caught_each_once(parallelism: int) -> None:
     good, failed = started(job).map(fails_for_some).named("picky").catch()
     good.rebalance().sink(MemorySink()).named("good")
     failed.sink(MemorySink()).named("failed")
-    out = testing.run(job, {"in": EVENTS}, kills=2, seeds=6, parallelism=parallelism)
+    out = testing.run(job, {"in": IN_FOURS}, kills=2, seeds=6, parallelism=parallelism)
     assert values(out["good"]) == values([Pair(e.key, e.value) for e in EVENTS if e.id % 10 not in (3, 4)])
     assert sorted(json.loads(letter.record)["id"] for letter in out["failed"]) == [
         event.id for event in EVENTS if event.id % 10 in (3, 4)

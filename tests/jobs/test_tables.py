@@ -80,6 +80,94 @@ def test_an_aggregate_of_an_aggregate_follows_its_changes(parallelism: int) -> N
     assert values(ran(body, parallelism)) == wanted
 
 
+class Counted(Record):
+    """So many rows have this value of their key."""
+
+    key: str
+    value: int
+    rows: int
+
+
+def counted(events: Stream[Event], different: int = 5) -> Table[Counted]:
+    values_of_keys = events.with_columns(value=col("value") % different).key_by("key", "value")
+    return values_of_keys.aggregate(Counted, rows=count()).named("counted")
+
+
+def expected_counted(different: int = 5) -> Counter[tuple[str, int]]:
+    return Counter((event.key, event.value % different) for event in EVENTS)
+
+
+@both_parallelisms
+def test_the_first_of_running_totals(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        return counted(events).key_by("key").top(2, by=col("rows").desc()).named("top").at_end()
+
+    rows = sorted(expected_counted().items(), key=lambda row: (-row[1], row[0]))
+    by_key = {key: [(value, rows) for (other, value), rows in rows if other == key] for key, _ in dict(rows)}
+    wanted = [(key, *row, rank) for key, rows in by_key.items() for rank, row in enumerate(rows[:2], 1)]
+    assert values(ran(body, parallelism)) == Counter(wanted)
+
+
+@both_parallelisms
+def test_the_first_of_all_running_totals(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        return counted(events).top(3, by=[(col("rows") * -1).asc(), "value"]).named("top").at_end()
+
+    rows = sorted(expected_counted().items(), key=lambda row: (-row[1], row[0][1], row[0][0]))
+    assert values(ran(body, parallelism)) == Counter((*row[0], row[1], rank) for rank, row in enumerate(rows[:3], 1))
+
+
+@both_parallelisms
+def test_rows_move_between_the_groups_of_a_top(parallelism: int) -> None:
+    """By how many rows there are: each row that comes takes its key and value to the next group."""
+    job, sink = Job("semantics"), UpsertMemorySink(("rows", "rank_number"))
+    events = job.source(MemorySource(EVENTS, batch_rows=1)).named("in")
+    counted(events, 2).key_by("rows").top(2, by=["key", "value"]).named("top").sink(sink)
+    run_job(job, resolve({"runtime": "local", "parallelism": parallelism}))
+    groups: dict[int, list[tuple[str, int]]] = {}
+    for place, rows in sorted(expected_counted(2).items()):
+        groups.setdefault(rows, []).append(place)
+    wanted = [(*place, rows, rank) for rows, all_ in groups.items() for rank, place in enumerate(all_[:2], 1)]
+    assert len(groups) < max(groups), "the test shows nothing: no group lost all its rows"
+    table = sink.table()
+    assert table is not None
+    assert sorted(tuple(row.values()) for row in table.to_pylist()) == sorted(wanted)
+
+
+@both_parallelisms
+def test_an_aggregate_over_other_columns_follows_rows_from_key_to_key(parallelism: int) -> None:
+    """How many values of keys there are so often, and the sum of these values."""
+
+    def body(events: Stream[Event]) -> Stream[Any]:
+        per = counted(events).key_by("rows").aggregate(n=count(), total=col("value").sum()).named("frequencies")
+        return per.at_end()
+
+    found: dict[int, list[int]] = {}
+    for (_, value), rows in expected_counted().items():
+        found.setdefault(rows, []).append(value)
+    assert values(ran(body, parallelism)) == Counter((rows, len(all_), sum(all_)) for rows, all_ in found.items())
+
+
+@both_parallelisms
+def test_tops_of_tops_of_what_moves(parallelism: int) -> None:
+    def body(events: Stream[Event]) -> Stream[Any]:
+        by_value = counted(events).key_by("value").top(2, by=[col("rows").desc()]).named("by-value")
+        return by_value.key_by("key").top(1, by=["rows", "value", "rank_number"], rank="place").named("last").at_end()
+
+    per_value: dict[int, list[tuple[int, str]]] = {}
+    for (key, value), rows in expected_counted().items():
+        per_value.setdefault(value, []).append((-rows, key))
+    chosen = [
+        (key, -rows, value, rank)
+        for value, all_ in per_value.items()
+        for rank, (rows, key) in enumerate(sorted(all_)[:2], 1)
+    ]
+    wanted = {key: min(row[1:] for row in chosen if row[0] == key) for key, *_ in chosen}
+    assert values(ran(body, parallelism)) == Counter(
+        (key, value, rows, rank) for key, (rows, value, rank) in wanted.items()
+    )
+
+
 @both_parallelisms
 def test_distinct_and_filtered_counts(parallelism: int) -> None:
     def body(events: Stream[Event]) -> Stream[Any]:

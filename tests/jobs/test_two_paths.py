@@ -11,7 +11,7 @@ import pytest
 from clonos_py import Context, Instant, Job, Process, Record, col, service, state, testing
 from clonos_py.connectors import MemorySink
 from clonos_py.runtime.sim.run import Outcome, simulate_plan
-from tests.jobs.rows import EVENTS, Event, both_parallelisms, started, values
+from tests.jobs.rows import EVENTS, IN_FOURS, Event, both_parallelisms, started, values
 
 
 class Witnessed(Record):
@@ -50,7 +50,7 @@ def test_two_paths_tell_the_same_of_every_row(parallelism: int) -> None:
         rows = started(job).map(witnessed)
         rows.sink(MemorySink()).named("left")
         rows.key_by("key").process(Through).sink(MemorySink()).named("right")
-        out = testing.run(job, {"in": EVENTS}, kills=3, first_seed=seed, parallelism=parallelism)
+        out = testing.run(job, {"in": IN_FOURS}, kills=3, first_seed=seed, parallelism=parallelism)
         assert values(out["left"]) == values(out["right"])
         assert sorted(row.id for row in out["left"]) == [event.id for event in EVENTS]
 
@@ -59,7 +59,7 @@ def test_runs_that_differ_are_told_by_their_differences() -> None:
     job = Job("semantics")
     started(job).filter(col("id") == 0).map(witnessed).sink(MemorySink()).named("out")
     with pytest.raises(AssertionError, match=r"sink 'out' got other rows .* 1 more, such as .* 1 less"):
-        testing.run(job, {"in": EVENTS}, kills=1, seeds=3)
+        testing.run(job, {"in": IN_FOURS}, kills=1, seeds=3)
 
 
 def test_kills_come_to_pass_however_short_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

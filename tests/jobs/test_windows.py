@@ -15,6 +15,7 @@ from tests.jobs.rows import (
     BY_KEY,
     EVENTS,
     HALF,
+    IN_FOURS,
     KEYS,
     SECOND,
     Event,
@@ -54,7 +55,7 @@ def in_sessions(gap: int) -> list[Total]:
     found = []
     for events in BY_KEY.values():
         ordered = sorted(events, key=lambda event: event.at)
-        breaks = [n for n in range(1, len(ordered)) if ordered[n].at - ordered[n - 1].at >= gap]
+        breaks = [n for n in range(1, len(ordered)) if ordered[n].at - ordered[n - 1].at > gap]
         for first, behind in itertools.pairwise([0, *breaks, len(ordered)]):
             part = ordered[first:behind]
             found.append(total(part[0].at, part[-1].at + gap, part))
@@ -91,7 +92,7 @@ def test_windows_in_processing_time_hold_every_row(window: Any, times: int, para
         job = Job("semantics")
         windowed = started(job).key_by("key").window(window).aggregate(rows=count())
         windowed.select("key", "rows").sink(MemorySink()).named("out")
-        out = testing.run(job, {"in": EVENTS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
+        out = testing.run(job, {"in": IN_FOURS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
         found = {key: sum(row.rows for row in out if row.key == key) for key in KEYS}
         assert found == {key: times * len(events) for key, events in BY_KEY.items()}
 
@@ -150,7 +151,7 @@ def test_the_changes_of_a_table_lead_to_its_results(parallelism: int) -> None:
         job = Job("semantics")
         table = started(job).key_by("key").aggregate(Latest, rows=count(), sum=col("value").sum())
         table.changes().sink(MemorySink()).named("out")
-        out = testing.run(job, {"in": EVENTS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
+        out = testing.run(job, {"in": IN_FOURS}, kills=2, first_seed=seed, parallelism=parallelism)["out"]
         assert values(max((r for r in out if r.key == key), key=lambda r: r.rows) for key in KEYS) == values(FINAL)  # type: ignore[arg-type]
         assert len(values(out)) == len(out), "a change is told once"
 
@@ -165,7 +166,7 @@ def test_every_row_is_in_its_window_or_late(parallelism: int) -> None:
         on_time, late = keyed.window(tumbling("500ms"), lateness="250ms").aggregate(rows=count()).with_late()
         on_time.sink(MemorySink()).named("on-time")
         late.select("id").sink(MemorySink()).named("late")
-        out = testing.run(job, {"in": EVENTS}, kills=2, first_seed=seed, parallelism=parallelism)
+        out = testing.run(job, {"in": IN_FOURS}, kills=2, first_seed=seed, parallelism=parallelism)
         latest = {(row.key, row.window_end): row.rows for row in sorted(out["on-time"], key=lambda row: row.rows)}
         missed = [EVENTS[row.id] for row in out["late"]]
         assert len({event.id for event in missed}) == len(missed)

@@ -24,6 +24,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Started, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
+from clonos_py.runtime.held_folders import LOCK_FILE, unheld
 from clonos_py.runtime.placement import Placement
 from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
 from clonos_py.runtime.ray.process import Deployment, Process
@@ -85,9 +86,15 @@ class Threads:
         self._placement.leave(number)
         return self._processes.pop(number, None)
 
-    def crash(self, number: int) -> None:
+    def cpu_us(self, number: int) -> int | None:
+        return None
+
+    def crash(self, number: int) -> bool:
+        if number not in self._processes:
+            return False
         self.kill(number)
         self.put(ProcessDied(number, "killed"))
+        return True
 
     def close(self, patience_s: float) -> None:
         for number in [] if self.outlives else list(self._processes):
@@ -103,18 +110,20 @@ class SharedHomes(Threads):
 class Zombies(Threads):
     """Whoever is to crash is taken for dead, and goes on."""
 
-    def crash(self, number: int) -> None:
+    def crash(self, number: int) -> bool:
         self.put(ProcessDied(number, "silent for the heartbeat timeout"))
+        return True
 
 
 class Cuts(Threads):
     """Of whoever is to crash all connections break."""
 
-    def crash(self, number: int) -> None:
+    def crash(self, number: int) -> bool:
         endpoint = self._processes[number]._link._channels._endpoint
         for connection in list(endpoint._connections.values()):
             with suppress(OSError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
+        return True
 
 
 def run(
@@ -224,7 +233,9 @@ def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -
         process.deliver(Stop("its home is a task's now"))
         process.wait()
         assert threading.active_count() == before
-        assert list(Path(sockets).iterdir()) == []
+        assert [path.name for path in Path(sockets).iterdir()] == [LOCK_FILE]
+        with unheld(Path(sockets)) as left_behind:
+            assert left_behind
     left = weakref.ref(process._machine)
     del process
     gc.collect()

@@ -23,6 +23,7 @@ from clonos_py.observe.events import (
     Detected,
     Event,
     Finished,
+    KillMissed,
     Progress,
     Replayed,
     RolledBack,
@@ -135,6 +136,43 @@ def test_the_coordinator_is_killed_and_another_takes_the_living_over(cluster: Cl
     assert len(of(events, CheckpointCompleted)) > 4
     assert isinstance(events[-1], Finished)
     assert_exactly_once(tmp_path, 24_000)
+
+
+def test_a_coordinator_that_stood_still_replaces_nobody(cluster: Cluster, tmp_path: Path) -> None:
+    """It is stopped for longer than the heartbeat timeout. Data goes on meanwhile, and checkpoints do afterwards."""
+    events: list[Event] = []
+    stopped: list[int] = []
+    woken_after: list[int] = []
+
+    def wake() -> None:
+        woken_after.append(len(of(events, CheckpointCompleted)))
+        os.kill(stopped[0], signal.SIGCONT)
+
+    def harm(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, CheckpointCompleted) and not stopped:
+            coordinator: Any = ray.get_actor("counting", namespace="clonos")
+            stopped.append(ray.get(coordinator.pid.remote()))
+            os.kill(stopped[0], signal.SIGSTOP)
+            threading.Timer(5.0, wake).start()
+
+    run(counting(str(tmp_path), 24_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
+    harmed = (TaskFailed, StandbyActivated, CoordinatorReplaced, RolledBack)
+    assert [event for event in events if isinstance(event, harmed)] == []
+    assert len(of(events, CheckpointCompleted)) >= woken_after[0] + 2
+    assert isinstance(events[-1], Finished)
+    assert_exactly_once(tmp_path, 24_000)
+
+
+def test_a_task_that_is_to_die_twice_at_one_moment_dies_and_then_its_replacement_does(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The second kill finds a process that is dead already, and waits for the next."""
+    events = heard(tmp_path, ["count[0]@2s", "count[0]@2s"], total=16_000, rate=2_000)
+    assert [event.task for event in events if isinstance(event, StandbyActivated)] == [TaskId("count", 0)] * 2
+    assert [event for event in events if isinstance(event, (RolledBack, KillMissed))] == []
+    assert isinstance(events[-1], Finished)
+    assert_exactly_once(tmp_path, 16_000)
 
 
 def test_no_cluster_at_the_address_is_one_line() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos_py import AsyncContext, Context, Job, Process, Record, service, state
@@ -94,6 +94,12 @@ def simulate(seed: int, kills: int = 4) -> Outcome:
     made = job(drawn.random() < 0.5, drawn.choice([1, 3, 20]), left, right)
     world = World(random.Random(seed + 1))
     physical = plan(made, resolve(made.settings), parallelism=drawn.choice([1, 2]))
+    if drawn.random() < 0.5:  # else frames and reads begin with one row
+        vertices = [
+            v if v.source is None else replace(v, source=replace(v.source, adaptive=False)) for v in physical.vertices
+        ]
+        edges = tuple(replace(edge, adaptive=False) for edge in physical.edges)
+        physical = replace(physical, vertices=tuple(vertices), edges=edges)
     outcome = simulate_plan(physical, seed, kills, client=world.client)
     outcome.problems += disagreements(left.rows(Told), right.rows(Ranked))
     if kills == 1 and any(len(keys) > 1 for keys in world.keys.values()):

@@ -6,13 +6,17 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from clonos_py.causal.determinants import Completion
 from clonos_py.causal.gate import Gate
+from clonos_py.model.messages import Promote
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.services.async_context import AsyncContext
+from clonos_py.services.keys import origin_of
 from clonos_py.task.calls import Calls
+from clonos_py.task.link import LinkMachine
 from tests.sim.async_jobs import simulate
 
 SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "60"))
@@ -75,9 +79,18 @@ def idempotency_keys_name_the_event_at_work(patch: pytest.MonkeyPatch) -> None:
     init = AsyncContext.__init__
 
     def careless(self: AsyncContext, ctx: Any, origin: Any, history: Any) -> None:
-        init(self, ctx, (*ctx.frame, 0), history)
+        init(self, ctx, origin_of(ctx, 0), history)
 
     patch.setattr(AsyncContext, "__init__", careless)
+
+
+def each_attempt_counts_as_a_renumbering(patch: pytest.MonkeyPatch) -> None:
+    promote = LinkMachine._on_promote
+
+    def careless(self: LinkMachine, message: Promote) -> None:
+        promote(self, msgspec.structs.replace(message, numbering=str(message.attempt)))
+
+    patch.setitem(LinkMachine._HANDLERS, Promote, careless)
 
 
 def time_passes_in_replayed_events(patch: pytest.MonkeyPatch) -> None:
@@ -97,6 +110,7 @@ BUGS: list[Patch] = [
     pending_rows_are_not_in_the_snapshot,
     a_restored_row_forgets_what_it_was_told,
     idempotency_keys_name_the_event_at_work,
+    each_attempt_counts_as_a_renumbering,
 ]
 
 

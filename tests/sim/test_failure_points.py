@@ -158,7 +158,9 @@ def whoever_says_so_is_the_task(patch: pytest.MonkeyPatch) -> None:
 
 def who_died_meanwhile_is_not_missed(patch: pytest.MonkeyPatch) -> None:
     resume = Rounds.resume
-    patch.setattr(Rounds, "resume", lambda self, number, attempts, failed: resume(self, number, attempts, set()))
+    patch.setattr(
+        Rounds, "resume", lambda self, number, attempts, failed, *known: resume(self, number, attempts, set(), *known)
+    )
 
 
 @pytest.mark.parametrize(

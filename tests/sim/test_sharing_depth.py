@@ -75,6 +75,7 @@ def _no_orphans(patch: pytest.MonkeyPatch) -> None:
 
 def _nothing_received(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Holding, "_has_heard", lambda self, channel: False)
+    patch.setattr(Holding, "_held_from", lambda self, index: set())
 
 
 @pytest.mark.parametrize("plant", [_no_orphans, _nothing_received], ids=["no orphans", "nothing received"])

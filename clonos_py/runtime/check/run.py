@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from clonos_py.model.errors import UserCodeError
+from clonos_py.runtime import last_words
 from clonos_py.runtime.check.findings import Finding, Kind
 from clonos_py.runtime.check.trial import Order, Trial, Tried
 
@@ -27,11 +29,12 @@ _SHOWN_CHARS = 120
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome. ``notes`` say what could not be checked."""
+    """The outcome. ``failures`` would end the job; ``notes`` say what could not be checked."""
 
     operators: int
     rows: int
     findings: tuple[Finding, ...]
+    failures: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -45,9 +48,15 @@ def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Ch
     for one, other in zip(first.operators, second.operators, strict=True):
         if one.name not in watched:
             findings.update(_differences(one, other))
-    worked = [tried for tried in first.operators if tried.taken]
-    notes = tuple(note for tried in first.operators for note in _notes(tried))
-    return Checked(len(worked), max((t.taken for t in worked), default=0), tuple(sorted(findings, key=_place)), notes)
+    every = [*first.operators, *first.sinks]
+    worked = [tried for tried in every if tried.taken and not tried.skipped]
+    return Checked(
+        len(worked),
+        max((tried.taken for tried in worked), default=0),
+        tuple(sorted(findings, key=_place)),
+        tuple(failure for tried in every if (failure := _failure(tried))),
+        tuple(note for tried in every for note in _notes(tried)),
+    )
 
 
 def _try(order: Order, hash_seed: str) -> Trial:
@@ -55,13 +64,13 @@ def _try(order: Order, hash_seed: str) -> Trial:
         asked, found = Path(folder, "order"), Path(folder, "trial")
         asked.write_bytes(msgspec.msgpack.encode(order))
         command = [sys.executable, "-m", "clonos_py.runtime.check.trial", str(asked), str(found)]
-        done = subprocess.run(
-            command, env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise UserCodeError(
-                f"the job cannot be tried: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
-            )
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as trial:
+            _, printed = trial.communicate()
+        if trial.returncode:
+            ended = last_words.read(Path(folder), trial.pid)
+            reason = (printed.strip().splitlines() or ["no reason given"])[-1]
+            raise ended or UserCodeError(f"the job cannot be tried: {reason}")
         return msgspec.msgpack.decode(found.read_bytes(), type=Trial)
 
 
@@ -81,17 +90,37 @@ def _differences(one: Tried, other: Tried) -> list[Finding]:
     return []
 
 
+def _failure(tried: Tried) -> str:
+    """What would end the job; empty if nothing is known to. Where rows are made up, or answers were refused, that may
+    be why it failed."""
+    if tried.source:
+        return f"{tried.where}: source {tried.name!r} cannot be read: {tried.error}" if tried.error else ""
+    if tried.made_up or tried.refused:
+        return ""
+    if tried.error:
+        return f"{tried.where}: operator {tried.name!r} failed: {tried.error}"
+    if tried.failed and not tried.caught:
+        return f"{tried.where}: operator {_failed_rows(tried)}; mend it, or catch() what fails"
+    return ""
+
+
 def _notes(tried: Tried) -> list[str]:
+    if tried.source:
+        return [f"source {tried.name!r} gave no rows: they were made up from its schema"] if tried.made_up else []
+    if tried.skipped:
+        return [f"sink {tried.name!r} would show its rows: it is tried with --live only"]
+    if _failure(tried):
+        return []
     notes = []
-    if tried.made_up:
-        notes.append(f"source {tried.name!r} gave no rows: they were made up from its schema")
     if tried.error:
         notes.append(f"operator {tried.name!r} failed, so it is not wholly checked: {tried.error}")
     if tried.failed:
-        notes.append(
-            f"operator {tried.name!r} failed on {tried.failed} of {tried.taken} rows, first with: {tried.reason}"
-        )
+        notes.append(f"operator {_failed_rows(tried)}")
     return notes
+
+
+def _failed_rows(tried: Tried) -> str:
+    return f"{tried.name!r} failed on {tried.failed} of {tried.taken} rows, first with: {tried.reason}"
 
 
 def _place(finding: Finding) -> tuple[str, int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -18,12 +18,24 @@ _FIRST_INSTANT_US = 1_700_000_000_000_000
 _WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 
-def sampled(node: Node, rows_max: int) -> tuple[list[pa.RecordBatch], bool]:
-    """By port: rows of a source, and whether they are made up."""
-    read = _read(node, rows_max)
+class Sample(NamedTuple):
+    """Rows of a source by port, whether they are made up, and why the source could not be read, if so."""
+
+    rows: list[pa.RecordBatch]
+    made_up: bool
+    error: str = ""
+
+
+def sampled(node: Node, rows_max: int) -> Sample:
+    """Rows of a source, made up where it gives none."""
+    error, read = "", list[pa.RecordBatch]()
+    try:
+        read = _read(node, rows_max)
+    except (ClonosError, OSError) as problem:
+        error = str(problem)
     if any(batch.num_rows for batch in read):
-        return read, False
-    return [_made_up(schema, rows_max) for schema in node.schemas], True
+        return Sample(read, False)
+    return Sample([_made_up(schema, rows_max) for schema in node.schemas], True, error)
 
 
 def _read(node: Node, rows_max: int) -> list[pa.RecordBatch]:
@@ -31,9 +43,9 @@ def _read(node: Node, rows_max: int) -> list[pa.RecordBatch]:
     assert isinstance(work, ReadSource)
     found: list[list[pa.RecordBatch]] = [[] for _ in node.schemas]
     until_s = time.monotonic() + _PATIENCE_S
+    source = work.definition.create((None,) * len(node.schemas), read_rows=rows_max)
+    source.open(0, 1)
     try:
-        source = work.definition.create((None,) * len(node.schemas), read_rows=rows_max)
-        source.open(0, 1)
         source.seek({})
         while time.monotonic() < until_s and max(sum(b.num_rows for b in port) for port in found) < rows_max:
             given = source.poll(time.time_ns() // 1_000)
@@ -44,9 +56,8 @@ def _read(node: Node, rows_max: int) -> list[pa.RecordBatch]:
                     found[port] += [batch] if batch is not None else []
             else:
                 time.sleep(0.01)
+    finally:
         source.close()
-    except (ClonosError, OSError):
-        return []
     return [_joined(port, schema).slice(0, rows_max) for port, schema in zip(found, node.schemas, strict=True)]
 
 

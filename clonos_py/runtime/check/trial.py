@@ -1,14 +1,16 @@
 """One trial of a job's operators, in a process of its own: each works alone on the rows that the one before it gave.
 
-The first trial records what operators asked and gave; the second, under another hash seed and with a clock that is
-hours ahead, gives each the same rows and answers. Run as ``python -m clonos_py.runtime.check.trial ORDER RESULT``.
+The first trial records what operators asked and gave, and has sinks write where nobody looks; the second, under another
+hash seed and with a clock that is hours ahead, gives each operator the same rows and answers. Run as
+``python -m clonos_py.runtime.check.trial ORDER RESULT``.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +21,21 @@ import pyarrow as pa
 from clonos_py.columns.views import concat
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.dsl.loading import load_job_file
-from clonos_py.model.errors import ClonosError, ServiceError
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError
 from clonos_py.model.operators import Operator
+from clonos_py.model.places import blamed, located
 from clonos_py.model.times import MAX_TIME
+from clonos_py.operators.failures import shortened
 from clonos_py.plan.factories import operator_plan
 from clonos_py.plan.logical import CallPerRow, LogicalGraph, Node, ReadSource, RunProcess, Spread, Unite, WriteSink
 from clonos_py.runtime.check.context import NOT_ASKED, CheckedContext
 from clonos_py.runtime.check.findings import Finding
 from clonos_py.runtime.check.samples import sampled
 from clonos_py.runtime.check.watching import Watch, expose_numpy
+from clonos_py.runtime.last_words import leave_in
 from clonos_py.services.registry import ServiceRegistry
+from clonos_py.task.at_work import NOTE, guards, label
 
 _BATCH_ROWS = 16
 _ROUNDS_MAX = 10_000
@@ -36,7 +43,10 @@ _ROUNDS_MAX = 10_000
 
 
 class Tried(msgspec.Struct):
-    """What one operator did: ``given`` by port, ``failed`` rows with the first reason, ``error`` if it gave up."""
+    """What one operator did: ``given`` by port, ``failed`` rows with the first reason, ``error`` if it gave up.
+
+    ``caught``: the job itself catches rows that fail. ``made_up``: the rows are; ``refused``: a service was not asked.
+    ``skipped``: a sink that would have shown its rows."""
 
     name: str
     where: str
@@ -46,13 +56,18 @@ class Tried(msgspec.Struct):
     failed: int = 0
     reason: str = ""
     error: str = ""
+    source: bool = False
     made_up: bool = False
+    caught: bool = False
+    refused: bool = False
+    skipped: bool = False
 
 
 class Trial(msgspec.Struct):
     """Everything that one trial has shown."""
 
     operators: list[Tried] = []
+    sinks: list[Tried] = []
     findings: list[Finding] = []
 
 
@@ -81,60 +96,106 @@ class _Given:
         return concat(batches) if batches else pa.RecordBatch.from_pylist([], schema)
 
     def first_error(self) -> str:
-        return str(self.batches[max(self.batches)][0].column("error")[0].as_py())
+        letter = self.batches[max(self.batches)][0].slice(0, 1).to_pylist()[0]
+        return f"{letter['error']}, on {shortened(letter['record'])}; at {letter['place']}"
 
 
 class _Trials:
-    def __init__(self, order: Order, watch: Watch) -> None:
-        self._order, self._watch = order, watch
+    def __init__(self, order: Order, watch: Watch, folder: str) -> None:
+        self._order, self._watch, self._folder = order, watch, folder
         self._before = {tried.name: tried for tried in order.before.operators} if order.before else {}
         self._rows: dict[int, list[pa.RecordBatch]] = {}
+        self._made_up: set[int] = set()
         self._registry = ServiceRegistry({}, HttpxClient)
         self._client_of: Callable[[str], Any] = self._registry.client if order.live else _refused
 
-    def run(self, graph: LogicalGraph) -> list[Tried]:
-        found = []
+    def run(self, graph: LogicalGraph) -> Trial:
+        found = Trial()
         for node in graph.nodes:
             inputs = [self._rows[port.node][port.port] for port in node.inputs]
             if isinstance(node.work, Unite | Spread):
                 self._rows[node.id] = [concat([rows.select(node.schemas[0].names) for rows in inputs])]
             elif not isinstance(node.work, WriteSink):
                 tried = self._source(node) if isinstance(node.work, ReadSource) else self._operator(node, inputs)
-                found.append(tried)
+                found.operators.append(tried)
                 before = self._before.get(node.name, tried)
                 self._rows[node.id] = [_decoded(rows) for rows in before.given]
+            elif self._order.before is None:
+                found.sinks.append(self._sink(node, node.work.definition, inputs[0]))
+            if self._has_made_up(node):
+                self._made_up.add(node.id)
         return found
 
     def _source(self, node: Node) -> Tried:
         if node.name in self._before:
             return self._before[node.name]
-        rows, made_up = sampled(node, self._order.rows)
-        return Tried(node.name, node.where, [_encoded(batch) for batch in rows], made_up=made_up)
+        sample = sampled(node, self._order.rows)
+        if sample.made_up:
+            self._made_up.add(node.id)
+        given = [_encoded(batch) for batch in sample.rows]
+        return Tried(node.name, node.where, given, error=sample.error, source=True, made_up=sample.made_up)
 
     def _operator(self, node: Node, inputs: list[pa.RecordBatch]) -> Tried:
         before = self._before.get(node.name)
         ctx = CheckedContext(node.name, before.log if before else None, self._client_of)
         given = _Given()
-        tried = Tried(node.name, node.where, [], taken=sum(rows.num_rows for rows in inputs))
-        try:
+        tried = self._begun(node, inputs)
+        with _told(tried):
             operator = operator_plan(_catching(node), inputs[0].schema).factory()
             operator.open(ctx, given)
             operator.restore(())
             with self._watch.at(node.name):
-                _work(operator, ctx, inputs)
-        except ClonosError as problem:
-            tried.error = str(problem)
-        except Exception as problem:  # noqa: BLE001 - whatever user code raises is told
-            tried.error = f"{type(problem).__name__}: {problem}"
+                _work(tried, operator, ctx, inputs)
         tried.log = ctx.gate.log
+        tried.refused = any(NOT_ASKED in (error or "") for _, _, error in ctx.gate.log)
         tried.given = [_encoded(given.rows(port, schema)) for port, schema in enumerate(node.schemas)]
         tried.failed = ctx.counted.get("dead_letters", 0)
         tried.reason = given.first_error() if tried.failed else ""
         return tried
 
+    def _sink(self, node: Node, definition: SinkDefinition, rows: pa.RecordBatch) -> Tried:
+        """Has a sink write rows, and prepare a checkpoint that never comes."""
+        tried = self._begun(node, [rows])
+        trial = definition.on_trial(str(Path(self._folder, node.name))) or (definition if self._order.live else None)
+        if trial is None:
+            tried.skipped = True
+            return tried
+        ctx = CheckedContext(node.name, None, self._client_of)
+        with _told(tried):
+            sink = trial.create(rows.schema)
+            sink.open(ctx, _Given())
+            try:
+                sink.restore(())
+                _work(tried, sink, ctx, [rows])
+                sink.prepare(1)
+            finally:
+                sink.close()
+        return tried
 
-def _work(operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
+    def _begun(self, node: Node, inputs: list[pa.RecordBatch]) -> Tried:
+        taken = sum(rows.num_rows for rows in inputs)
+        caught = isinstance(node.work, CallPerRow | RunProcess) and node.work.catch
+        return Tried(node.name, node.where, [], taken=taken, caught=caught, made_up=self._has_made_up(node))
+
+    def _has_made_up(self, node: Node) -> bool:
+        return any(port.node in self._made_up for port in node.inputs)
+
+
+@contextmanager
+def _told(tried: Tried) -> Iterator[None]:
+    """Notes why an operator gave up."""
+    try:
+        yield
+    except ClonosError as problem:
+        tried.error = str(located(problem, tried.where) if isinstance(problem, UserCodeError) else problem)
+    except BaseException as problem:  # noqa: BLE001 - whatever user code raises is told
+        tried.error = str(located(blamed(f"{type(problem).__name__}: {problem}", problem), tried.where))
+
+
+@guards
+def _work(stage: Tried, operator: Operator, ctx: CheckedContext, inputs: list[pa.RecordBatch]) -> None:
     """All rows, the sides in turn; then the end of time, and of all input."""
+    NOTE.content[:] = label(stage.name)
     sequence = 0
     for start in range(0, max(rows.num_rows for rows in inputs), _BATCH_ROWS):
         for side, rows in enumerate(inputs):
@@ -193,13 +254,15 @@ def _set_clocks(ahead_us: int) -> None:
 
 def main(order_file: str, result_file: str) -> None:
     order = msgspec.msgpack.decode(Path(order_file).read_bytes(), type=Order)
+    leave_in(Path(result_file).parent)
     if order.ahead_us:
         _set_clocks(order.ahead_us)
     expose_numpy()
     watch = Watch()
     job = load_job_file(order.file).job(order.parameters)
-    operators = _Trials(order, watch).run(job.graph())
-    Path(result_file).write_bytes(msgspec.msgpack.encode(Trial(operators, watch.findings)))
+    found = _Trials(order, watch, str(Path(result_file).parent)).run(job.graph())
+    found.findings = watch.findings
+    Path(result_file).write_bytes(msgspec.msgpack.encode(found))
 
 
 if __name__ == "__main__":

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+
+from clonos_py.runtime.clock import SteadyClock
 
 _WAIT_S_MAX = 3_600.0
 
 
 class RealTime:
-    """A scheduler on the wall clock. ``post`` may be called by any thread."""
+    """A scheduler on a steady clock. ``post`` may be called by any thread."""
 
     def __init__(self) -> None:
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._arrived: list[Callable[[], None]] = []
+        self._clock = SteadyClock.start()
 
     def now_us(self) -> int:
-        return time.time_ns() // 1_000
+        return self._clock.now_us()
 
     def wait_until(self, time_us: int) -> None:
         wait_s = (time_us - self.now_us()) / 1e6

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import heapq
 import secrets
-import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from clonos_py.checkpoint.storage import CheckpointStore
@@ -24,9 +24,16 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.runtime.callers import Callers
+from clonos_py.runtime.checkpoint_place import checkpoint_place
+from clonos_py.runtime.clock import time_of_day_us
 from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.hangs import HangWatch
+from clonos_py.runtime.held_folders import temporary
+from clonos_py.runtime.interrupts import Interrupts, interrupts
+from clonos_py.runtime.last_words import watched
+from clonos_py.runtime.leftovers import SPILLED, clear
 from clonos_py.runtime.local.clock import RealTime
-from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
+from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.telling import News, Teller
 from clonos_py.runtime.user_code import code_digest
@@ -36,17 +43,18 @@ from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.events import Observed
 
 _TELL_US = 50_000
+_KILL_AGAIN_US = 50_000
 
 
 class LocalPorts:
     """The outside world of one task."""
 
-    def __init__(self, clock: RealTime, store: SnapshotStore, owner: str) -> None:
-        self._clock, self._store, self._owner = clock, store, owner
+    def __init__(self, store: SnapshotStore, owner: str) -> None:
+        self._store, self._owner = store, owner
         self._services = ServiceRegistry({}, HttpxClient)
 
     def now_us(self) -> int:
-        return self._clock.now_us()
+        return time_of_day_us()
 
     def seed(self) -> int:
         return secrets.randbits(63)
@@ -64,11 +72,14 @@ class LocalPorts:
 class Monitor:
     """Watches a world between its actions: failures on order, news and counters for the listener."""
 
-    def __init__(self, teller: Teller, orders: list[tuple[int, TaskId]], clock: RealTime) -> None:
-        self._teller, self._clock = teller, clock
+    def __init__(
+        self, teller: Teller, orders: list[tuple[int, TaskId]], clock: RealTime, interrupted: Interrupts
+    ) -> None:
+        self._teller, self._clock, self._interrupted = teller, clock, interrupted
         self._orders = orders
         self._due: list[tuple[int, TaskId]] = []
         self._news = News()
+        self._telling = threading.Lock()
         self._counters: dict[TaskId, Counters] = {}
         self._numbers: dict[TaskId, int] = {}
         self._tell_at_us = 0
@@ -84,15 +95,22 @@ class Monitor:
         self._counters.setdefault(task, Counters()).observe(observed, time_us)
 
     def __call__(self, world: World) -> None:
+        self._interrupted.check()
         while self._due and self._due[0][0] <= world.now_us:
-            self._crash(world, heapq.heappop(self._due)[1])
+            due_us, task = heapq.heappop(self._due)
+            if not self._crash(world, task):
+                heapq.heappush(self._due, (max(due_us, world.now_us) + _KILL_AGAIN_US, task))
         if world.now_us >= self._tell_at_us:
             self._tell_at_us = world.now_us + _TELL_US
             self.tell(world)
 
-    def _crash(self, world: World, task: TaskId) -> None:
-        self._news.crashes.append((world.now_us, task))
-        world.kill(next(p.number for p in world.processes.values() if p.task == task and p.link.attempt is not None))
+    def _crash(self, world: World, task: TaskId) -> bool:
+        """False if it is dead already: its replacement is to fail then."""
+        owners = [p.number for p in world.processes.values() if p.task == task and p.link.attempt is not None]
+        for number in owners:
+            self._news.crashes.append((world.now_us, task))
+            world.kill(number)
+        return bool(owners)
 
     def tell(self, world: World) -> None:
         """Hands over what has gathered."""
@@ -102,7 +120,16 @@ class Monitor:
                 number = self._numbers.setdefault(process.task, len(self._numbers))
                 self._news.counters[number] = (process.task, counters.report() | process.link.counters)
         news, self._news = self._news, News()
-        self._teller.tell(news, self._clock.now_us())
+        self._pass_on(news)
+
+    def hangs(self, what: str) -> None:
+        """A function hangs, and the thread of the world with it: another tells of that."""
+        report = Report(Happening.FUNCTION_HANGS, detail={"reason": what})
+        self._pass_on(News(reports=[(self._clock.now_us(), report)]))
+
+    def _pass_on(self, news: News) -> None:
+        with self._telling:
+            self._teller.tell(news, self._clock.now_us())
 
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
@@ -111,16 +138,17 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     clock = RealTime()
     orders = kills(plan, settings)
     teller = Teller(plan, clock.now_us(), listener, orders)
-    monitor = Monitor(teller, orders, clock)
+    teller.name_leftovers(clear(plan.job), settings.checkpoints)
     with ExitStack() as stack:
+        monitor = Monitor(teller, orders, clock, stack.enter_context(interrupts()))
         store = _open_store(plan, settings, stack)
         world = World(
             plan,
             store,
             clock,
-            _ports(clock, store),
+            _ports(store),
             WorldSettings(
-                policy(settings),
+                replace(policy(settings, drawn_lineage()), heartbeat_us=0),
                 limits(settings),
                 settings.linger_us,
                 code_digest(),
@@ -132,6 +160,9 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             monitor,
         )
         try:
+            stack.enter_context(watched())
+            watch = HangWatch(threading.get_ident(), settings.function_timeout_us, monitor.hangs)
+            stack.callback(watch.stop)
             end = _run_to_the_end(world, monitor)
         except KeyboardInterrupt:
             teller.stop(clock.now_us())
@@ -149,7 +180,7 @@ def _run_to_the_end(world: World, monitor: Monitor) -> EndJob:
 
 def _shelf(stack: ExitStack) -> Callable[[int], FileShelf]:
     """By process number: where its retained frames go when the policy says so; the folder is gone after the run."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-spilled-")))
+    folder = stack.enter_context(temporary(SPILLED))
     return lambda number: FileShelf(folder / f"spilled-{number}")
 
 
@@ -160,13 +191,13 @@ def _calls(clock: RealTime, stack: ExitStack) -> Callable[[Call, Callable[[Answe
     return lambda call, deliver: callers.start(call, lambda answered: clock.post(partial(deliver, answered)))
 
 
-def _ports(clock: RealTime, store: SnapshotStore) -> Callable[[TaskId], LocalPorts]:
-    return lambda task: LocalPorts(clock, store, str(task))
+def _ports(store: SnapshotStore) -> Callable[[TaskId], LocalPorts]:
+    return lambda task: LocalPorts(store, str(task))
 
 
 def _open_store(plan: PhysicalPlan, settings: Settings, stack: ExitStack) -> SnapshotStore:
-    folder = settings.checkpoints or stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-checkpoints-"))
-    store = CheckpointStore(folder, plan.job)
+    place = stack.enter_context(checkpoint_place(plan.job, settings.checkpoints))
+    store = CheckpointStore(place, plan.job)
     if settings.fresh:
         store.archive()
     return store

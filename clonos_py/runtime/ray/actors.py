@@ -7,6 +7,7 @@ keep the order of calls, so each carries a number (``InOrder``).
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,10 +105,15 @@ class CoordinatorActor:
             return EndJob(type(problem).__name__, str(problem))
         turn, ears = self._turn, Ears(self._report, self._crashed, self._count)
         roster = {number: member.task for number, member in turn.members.items()} if turn.incarnation else None
-        kept = self._order.checkpoints_kept
-        self._loop = JobLoop(machine, store, ears, kept, turn.kills, turn.deployed_us, roster)
+        kept, clock = self._order.checkpoints_kept, self._order.deployment.clock.here()
+        self._loop = JobLoop(machine, store, ears, kept, turn.kills, turn.deployed_us, roster, clock)
         self._platform = RayPlatform(
-            self._wish, self._dismiss, self._loop.put, turn.incarnation, self._order.standbys_per_process
+            self._wish,
+            self._dismiss,
+            self._loop.put,
+            turn.incarnation,
+            self._order.standbys_per_process,
+            self._order.deployment.scratch,
         )
         self._platform.adopt(turn.members)
         self._ready.set()
@@ -150,6 +156,10 @@ class CoordinatorActor:
     def pid(self) -> int:
         """Of this coordinator."""
         return os.getpid()
+
+    def die(self) -> None:
+        """The run is over, and Ray is not there to end it."""
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def processes(self) -> list[ProcessPlace]:
         """Where every living process runs that has said so."""

@@ -7,15 +7,14 @@ accepted carries an output channel, the other way round.
 from __future__ import annotations
 
 import heapq
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.plan import Edge, PhysicalPlan
 from clonos_py.runtime.ray.wire_codec import decode_ack, decode_frame, encode_ack, encode_header
 from clonos_py.runtime.transport import events as transport
 from clonos_py.runtime.transport.address import Address
@@ -37,6 +36,7 @@ from clonos_py.task.instructions import (
     encode_hello,
 )
 
+_LOG = logging.getLogger("clonos_py.transport")
 RETRY_S = 0.05
 """A connection that could not be made is reported as lost after so long: the link tries again at once."""
 
@@ -47,7 +47,7 @@ class _Inbound:
 
     input: int
     hello: Hello
-    schema: pa.Schema
+    edge: Edge
     remote: bool
     sampled: bool
     open: bool = False
@@ -109,7 +109,7 @@ class Channels:
         self._inbound[connection] = _Inbound(
             instruction.input,
             instruction.hello,
-            self._edges[instruction.input].schema,
+            self._edges[instruction.input],
             remote,
             self._sampled[instruction.input],
         )
@@ -139,7 +139,8 @@ class Channels:
         match event:
             case transport.Received(_, header, body):
                 if inbound := self._inbound.get(connection):
-                    frame = decode_frame(header, body, inbound.schema, inbound.remote, inbound.sampled)
+                    edge = inbound.edge
+                    frame = decode_frame(header, body, edge.schema, edge.frame_rows, inbound.remote, inbound.sampled)
                     return Arrived(connection, *frame)
                 return Acknowledged(connection, *decode_ack(header)) if connection in self._outbound else None
             case transport.Accepted(_, hello):
@@ -157,6 +158,7 @@ class Channels:
 
     def _refuse(self, connection: int, reason: str) -> LinkEvent | None:
         """The peer does not keep to the format: its connection ends here."""
+        _LOG.warning("closed a connection of a peer that has proven the secret: %s", reason)
         self._endpoint.close_connection(connection)
         return self._lost(connection, reason)
 

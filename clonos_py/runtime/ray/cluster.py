@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from clonos_py.model.errors import ClusterError
+from clonos_py.model.errors import ClusterError, ClusterLostError
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
@@ -34,7 +35,8 @@ _OBJECT_STORE_BYTES = 80 << 20
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|worker processes have been started",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|worker processes have been started|Raylet is terminated"
+    "|has been marked dead",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 """Ray reads these when imported. Its messages would stand among printed rows on standard output: a death is for the
@@ -42,6 +44,7 @@ coordinator to report, and a process for each task is the plan."""
 
 
 _ANSWER_S_MAX = 5.0
+_FAREWELL_S = 1.0
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HTTP2_HEADER_BYTES = 9
 _HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
@@ -78,10 +81,14 @@ def connected(address: str | None) -> Iterator[Cluster]:
         _start(ray)
     else:
         _join(ray, address)
+    patience_s: float | None = None
     try:
         yield Cluster(_prepared(ray))
+    except ClusterLostError:
+        patience_s = _FAREWELL_S
+        raise
     finally:
-        ray.shutdown()
+        _leave(ray, patience_s)
 
 
 def machines() -> set[str]:
@@ -100,6 +107,16 @@ def import_ray() -> ModuleType:
     except ImportError as error:
         raise ClusterError("Ray is not installed: install clonos-py again, or use --runtime local") from error
     return ray
+
+
+def _leave(ray: ModuleType, patience_s: float | None) -> None:
+    """Without a head Ray takes seconds to end its connection, and does the rest of it when the interpreter ends."""
+    leaving = threading.Thread(target=ray.shutdown, name="leaving Ray", daemon=True)
+    if patience_s is None:
+        ray.shutdown()
+    else:
+        leaving.start()
+        leaving.join(patience_s)
 
 
 def _start(ray: ModuleType) -> None:

@@ -83,6 +83,11 @@ class Crew:
         inhabited = {home for _, home in self._members.values()}
         self._homes = {number: home for number, home in self._homes.items() if number in inhabited}
 
+    def end_without_ray(self) -> list[Any]:
+        """Has all actors end themselves: calls between processes need neither head nor raylet. Gives what to wait for
+        (they never answer)."""
+        return [home.actor.die.remote() for home in self._homes.values()]
+
     def close(self) -> None:
         """Ends whoever is left."""
         for home in self._homes.values():

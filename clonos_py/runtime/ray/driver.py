@@ -11,24 +11,31 @@ from typing import Any
 
 from clonos_py.connectors.terminal import terminal
 from clonos_py.job.events import EndJob, Happening
-from clonos_py.model.errors import ClusterError
+from clonos_py.model.errors import ClusterError, ClusterLostError
 from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, Bulletin, CoordinatorActor, JobOrder, Turn
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.crew import Crew, on_node
 from clonos_py.runtime.ray.names import NAMESPACE, is_free, taken, taken_over
+from clonos_py.runtime.ray.outage import Outage
 from clonos_py.runtime.ray.shipping import pack
-from clonos_py.runtime.ray.task_loop import now_us
+from clonos_py.runtime.ray.start_patience import StartPatience
+from clonos_py.runtime.ray.worker_signs import signs_of
 from clonos_py.runtime.telling import Teller
 
 _LOSSES_IN_VAIN_MAX = 3
 """Coordinators that die before they have taken over; then something else is wrong."""
 
+_LOOK_S = 1.0
+"""So often it is looked at whether Ray is there, and what a node does where a coordinator is to start."""
+_END_S = 1.0
+"""So long calls may take to reach their processes."""
+
 
 class Driver:
     """One run, to its end."""
 
-    def __init__(self, job: str, order: JobOrder, crew: Crew, teller: Teller) -> None:
-        self._job, self._order, self._crew, self._teller = job, order, crew, teller
+    def __init__(self, job: str, order: JobOrder, crew: Crew, teller: Teller, outage: Outage) -> None:
+        self._job, self._order, self._crew, self._teller, self._outage = job, order, crew, teller, outage
         self._ray = import_ray()
         self._packed_order = pack(order)
         self._incarnation = 0
@@ -47,9 +54,16 @@ class Driver:
                     return self._listen(coordinator)
                 except self._ray.exceptions.RayActorError as error:
                     problem = error
+                except ClusterLostError:
+                    self._end_without_ray(coordinator)
+                    raise
                 finally:
                     self._ray.kill(coordinator)
+                self._outage.settle()
                 self._check_use(problem)
+        except self._ray.exceptions.RayError:
+            self._outage.settle()
+            raise
         finally:
             self._crew.close()
         raise AssertionError("the count has no end")
@@ -81,13 +95,15 @@ class Driver:
             ) from problem
 
     def _await_start(self, coordinator: Any) -> None:
-        patience_s = self._order.policy.start_timeout_us / 1e6
-        started, _ = self._ray.wait([coordinator.__ray_ready__.remote()], timeout=patience_s)
-        if not started:
-            raise ClusterError(
-                f"the coordinator of {self._job!r} could not be started within {patience_s:g} s; see with `ray status` "
-                "whether memory is left and every node answers, or wait longer with --start-timeout"
-            )
+        ready, node = coordinator.__ray_ready__.remote(), self._ray.get_runtime_context().get_node_id()
+        patience = StartPatience(self._order.policy.start_timeout_us, self._now_us())
+        while not self._ray.wait([ready], timeout=_LOOK_S)[0]:
+            self._outage.check()
+            patience.look(signs_of(node), self._now_us())
+            if patience.over:
+                raise ClusterError(patience.complaint(self._job))
+            if patience.reports():
+                self._teller.await_coordinator(self._now_us(), patience.waited_us, patience.seen)
 
     def _listen(self, coordinator: Any) -> EndJob | None:
         """Makes processes and passes news on until the job has ended."""
@@ -97,13 +113,27 @@ class Driver:
         while True:
             try:
                 finished, _ = self._ray.wait([done], timeout=0)
-                self._take(self._ray.get(coordinator.news.remote()), coordinator)
+                self._take(self._news(coordinator), coordinator)
                 if finished:
                     end: EndJob | None = self._ray.get(done)
                     return end
             except KeyboardInterrupt:
                 self._interrupted = True
                 coordinator.interrupt.remote()
+
+    def _news(self, coordinator: Any) -> Bulletin:
+        """Raises ClusterLostError."""
+        self._outage.check()
+        coming = coordinator.news.remote()
+        while not self._ray.wait([coming], timeout=_LOOK_S)[0]:
+            self._outage.check()
+        bulletin: Bulletin = self._ray.get(coming)
+        return bulletin
+
+    def _end_without_ray(self, coordinator: Any) -> None:
+        """Nobody else would end them: without a head Ray does not notice that their driver is gone."""
+        coming = [coordinator.die.remote(), *self._crew.end_without_ray()]
+        self._ray.wait(coming, num_returns=len(coming), timeout=_END_S)
 
     def _take(self, bulletin: Bulletin, coordinator: Any) -> None:
         self._gives_way = bulletin.gives_way
@@ -117,4 +147,7 @@ class Driver:
                 self._deployed_us = at_us
             if report.what in (Happening.DEPLOYED, Happening.COORDINATOR_REPLACED):
                 self._losses_in_vain = 0
-        self._teller.tell(bulletin.news, now_us())
+        self._teller.tell(bulletin.news, self._now_us())
+
+    def _now_us(self) -> int:
+        return self._order.deployment.clock.now_us()

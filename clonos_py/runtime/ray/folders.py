@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clonos_py.model.errors import SettingError
+from clonos_py.runtime.checkpoint_place import checkpoint_place
+from clonos_py.runtime.held_folders import hold
+from clonos_py.runtime.leftovers import SCRATCH
 
 
 @contextmanager
-def folders(checkpoints: str | None, machines: Collection[str]) -> Iterator[tuple[Path, str]]:
+def folders(job: str, checkpoints: str | None, machines: Collection[str]) -> Iterator[tuple[Path, str]]:
     """Scratch (with a short path, as sockets need it) and checkpoints; both temporary, unless the user names a place
     for checkpoints. Raises SettingError if the temporary one would be on one machine of several."""
     if checkpoints is None and len(machines) > 1:
@@ -21,9 +24,11 @@ def folders(checkpoints: str | None, machines: Collection[str]) -> Iterator[tupl
             f"the job runs on {len(machines)} machines ({', '.join(sorted(machines))}), and its checkpoints have no "
             "place that all of them reach: give --checkpoints a shared folder or a URI such as s3://bucket/folder"
         )
-    scratch = Path(tempfile.gettempdir()) / f"clonos-{secrets.token_hex(6)}"
-    with tempfile.TemporaryDirectory(prefix="clonos-checkpoints-") as temporary:
-        try:
-            yield scratch, checkpoints or temporary
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+    scratch = Path(tempfile.gettempdir()) / f"{SCRATCH}{secrets.token_hex(6)}"
+    held = hold(scratch)
+    try:
+        with checkpoint_place(job, checkpoints) as place:
+            yield scratch, place
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        held.release()

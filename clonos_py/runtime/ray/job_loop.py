@@ -6,22 +6,23 @@ Where processes live is the ``Platform``'s business; Ray is one, threads of a te
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import (
+    AtWork,
     DismissProcess,
     EndJob,
     Happening,
     JobEvent,
     JobInstruction,
     KillProcess,
+    ManifestWritten,
     OpenGeneration,
     ProcessDied,
     Report,
@@ -34,14 +35,18 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, Promote, ToCoordinator, ToProcess
 from clonos_py.model.snapshots import Manifest
-from clonos_py.runtime.disk import complete
+from clonos_py.runtime.clock import SteadyClock
+from clonos_py.runtime.disk import retire, write_manifest
+from clonos_py.runtime.ray.busy import Busy
 from clonos_py.runtime.ray.restarts import Restarts
+from clonos_py.runtime.ray.serial_executor import SerialExecutor
 
 _WAIT_S_MAX = 1.0
 _STOP_S_MAX = 2.0
-_LATE_US = 100_000
-_GRACE_S = 0.05
-"""A coordinator that is late itself listens so long before it looks at the clock."""
+_KILL_AGAIN_US = 50_000
+"""A failure on order whose task is dead already is tried again after so long: its replacement is to fail then."""
+_STORAGE_S_MAX = 60.0
+"""Storage that opens no generation within this time does not answer."""
 
 
 class Platform(Protocol):
@@ -63,8 +68,12 @@ class Platform(Protocol):
         """Ends a process for good; its death need not be told, but the deaths of those who shared its home."""
         ...
 
-    def crash(self, number: int) -> None:
-        """A failure on order: SIGKILL, to be noticed like any other."""
+    def crash(self, number: int) -> bool:
+        """A failure on order: SIGKILL, to be noticed like any other. False if the process is dead already."""
+        ...
+
+    def cpu_us(self, number: int) -> int | None:
+        """The processor time that a process has used; None where that cannot be seen."""
         ...
 
     def close(self, patience_s: float) -> None:
@@ -74,7 +83,7 @@ class Platform(Protocol):
 
 @dataclass(frozen=True)
 class Ears:
-    """Who is told of what happens; times are wall-clock microseconds."""
+    """Who is told of what happens; times are microseconds of the run's clock."""
 
     report: Callable[[int, Report], None]
     crashed: Callable[[int, TaskId], None]
@@ -102,9 +111,12 @@ class JobLoop:
         kills: Sequence[tuple[int, TaskId]] = (),
         deployed_us: int | None = None,
         roster: Mapping[int, TaskId] | None = None,
+        clock: SteadyClock | None = None,
     ) -> None:
         """``kills``: tasks to crash, each so many microseconds after the job is deployed, or was: ``deployed_us``. With
-        a ``roster`` of processes that may be alive it goes on in the place of a lost coordinator."""
+        a ``roster`` of processes that may be alive it goes on in the place of a lost coordinator.
+        ``clock``: that of the run."""
+        self._clock = clock or SteadyClock.start()
         self._machine, self._store, self._ears = machine, store, ears
         self._checkpoints_kept = checkpoints_kept
         self._orders = sorted(kills)
@@ -116,7 +128,8 @@ class JobLoop:
         self._tasks: dict[int, TaskId] = dict(roster or {})
         self._owners: dict[TaskId, int] = {}
         self._restarts = Restarts()
-        self._writer = ThreadPoolExecutor(1, "manifests")
+        self._busy = Busy(2 * machine.heartbeat_us)
+        self._writer = SerialExecutor("manifests")
         self._end: EndJob | None = None
 
     def put(self, event: ToCoordinator | JobEvent | Interrupt) -> None:
@@ -131,9 +144,9 @@ class JobLoop:
         """Until the job has ended (and how) or was interrupted (as the interrupt says). All its processes are gone
         then."""
         if self._roster is None:
-            self._perform(self._machine.start(_now_us()), platform)
+            self._perform(self._machine.start(self._clock.now_us()), platform)
         else:
-            self._perform(self._machine.take_over(self._roster, _now_us()), platform)
+            self._perform(self._machine.take_over(self._roster, self._clock.now_us()), platform)
         interrupted = False
         while self._end is None and not interrupted:
             event = self._next()
@@ -143,45 +156,53 @@ class JobLoop:
                 self._pass_time(platform)
             else:
                 self._react(event, platform)
-        self._writer.shutdown()
+        self._writer.stop(_STOP_S_MAX)
         platform.close(0.0 if interrupted else _STOP_S_MAX)
         return self._end
 
     def _next(self) -> ToCoordinator | JobEvent | Interrupt | None:
-        """The next event, or None when time is up for something else. Time counts only when no event waits: else a
-        coordinator that got no processor for a while would take its processes for silent, their answers unread."""
+        """The next event, or None when time is up for something else. Events that wait come first."""
         with suppress(Empty):
             return self._inbox.get_nowait()
         times = [self._machine.wake_us, self._restarts.due_us, self._due[0][0] if self._due else None]
         due_us = min(time_us for time_us in times if time_us is not None)
-        late_us = _now_us() - due_us
-        wait_s = _GRACE_S if late_us > _LATE_US else min(max(0.0, -late_us / 1e6), _WAIT_S_MAX)
+        wait_s = min(max(0.0, (due_us - self._clock.now_us()) / 1e6), _WAIT_S_MAX)
         with suppress(Empty):
             return self._inbox.get(timeout=wait_s)
         return None
 
     def _pass_time(self, platform: Platform) -> None:
-        while self._due and self._due[0][0] <= _now_us():
-            task = heapq.heappop(self._due)[1]
-            self._ears.crashed(_now_us(), task)
-            platform.crash(self._owners[task])
-        self._start(self._restarts.on_time(_now_us()), platform)
-        if self._machine.wake_us <= _now_us():
-            self._perform(self._machine.tick(_now_us()), platform)
+        while self._due and self._due[0][0] <= self._clock.now_us():
+            self._crash(heapq.heappop(self._due)[1], platform)
+        self._start(self._restarts.on_time(self._clock.now_us()), platform)
+        for number in self._busy.at_work(self._clock.now_us(), platform.cpu_us):
+            self._perform(self._machine.handle(AtWork(number), self._clock.now_us()), platform)
+        if self._machine.wake_us <= self._clock.now_us():
+            self._perform(self._machine.tick(self._clock.now_us()), platform)
+
+    def _crash(self, task: TaskId, platform: Platform) -> None:
+        now_us, owner = self._clock.now_us(), self._owners.get(task)
+        if owner is not None and platform.crash(owner):
+            self._ears.crashed(now_us, task)
+        else:
+            heapq.heappush(self._due, (now_us + _KILL_AGAIN_US, task))
 
     def _react(self, event: ToCoordinator | JobEvent, platform: Platform) -> None:
-        if isinstance(event, Pong) and event.process in self._tasks:
-            self._ears.count(self._tasks[event.process], event.process, event.counters)
+        process = getattr(event, "process", None)
         if isinstance(event, ProcessDied):
-            self._tasks.pop(event.process, None)
-        self._perform(self._machine.handle(event, _now_us()), platform)
+            self._forget(event.process)
+        elif process in self._tasks:
+            self._busy.heard(process, self._clock.now_us())
+            if isinstance(event, Pong):
+                self._ears.count(self._tasks[process], process, event.counters)
+        self._perform(self._machine.handle(event, self._clock.now_us()), platform)
 
     def _perform(self, instructions: Sequence[JobInstruction], platform: Platform) -> None:
         for instruction in instructions:
             match instruction:
                 case StartProcess(number, task, _):
                     self._tasks[number] = task
-                    self._start(self._restarts.on_start(instruction, _now_us()), platform)
+                    self._start(self._restarts.on_start(instruction, self._clock.now_us()), platform)
                 case Send(number, message):
                     if isinstance(message, Promote):
                         self._owners[self._tasks[number]] = number
@@ -189,12 +210,12 @@ class JobLoop:
                     platform.send(number, message)
                 case DismissProcess(number):
                     platform.dismiss(number)
-                    self._tasks.pop(number, None)
+                    self._forget(number)
                 case KillProcess(number):
                     platform.kill(number)
-                    self._tasks.pop(number, None)
+                    self._forget(number)
                 case WriteManifest(manifest):
-                    self._writer.submit(self._write, manifest)
+                    self._writer.submit(partial(self._write, manifest))
                 case OpenGeneration(generation):
                     self._open_generation(generation)
                 case Report():
@@ -203,10 +224,17 @@ class JobLoop:
                 case EndJob():
                     self._end = instruction
 
+    def _forget(self, number: int) -> None:
+        """A process is gone, or will be soon: what it still says counts no more."""
+        self._tasks.pop(number, None)
+        self._busy.forget(number)
+
     def _open_generation(self, generation: int) -> None:
         """A coordinator that has been replaced without noticing ends here."""
         try:
-            self._writer.submit(self._store.open_generation, generation - 1).result()
+            self._writer.submit(partial(self._store.open_generation, generation - 1)).result(_STORAGE_S_MAX)
+        except TimeoutError:
+            self._end = EndJob("CheckpointError", f"checkpoint storage has not answered for {_STORAGE_S_MAX:g} s")
         except CheckpointError as problem:
             self._end = EndJob(type(problem).__name__, str(problem))
 
@@ -216,7 +244,7 @@ class JobLoop:
                 platform.start(wish.process, wish.task, wish.shares)
 
     def _tell(self, report: Report) -> None:
-        now_us = _now_us()
+        now_us = self._clock.now_us()
         if report.what is Happening.DEPLOYED:
             self._schedule_kills(now_us)
         if report.what is Happening.COORDINATOR_REPLACED:
@@ -230,8 +258,7 @@ class JobLoop:
 
     def _write(self, manifest: Manifest) -> None:
         """On the writer's thread: heartbeats go on meanwhile."""
-        self.put(complete(manifest, self._store, self._checkpoints_kept))
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1_000
+        event = write_manifest(manifest, self._store)
+        self.put(event)
+        if isinstance(event, ManifestWritten):
+            self.put(retire(self._store, self._checkpoints_kept))

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from clonos_py.model.messages import Drained, Ping, Pong, RollCall, Stop, ToCoordinator, ToProcess
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.ray.channels import Channels
-from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.task.events import FromTask, Observed, TaskState, ToTask
 from clonos_py.task.instructions import (
     ClaimOutput,
@@ -75,7 +74,15 @@ Item = ToProcess | LinkEvent | Raised | Step
 class LinkLoop:
     """Owns a LinkMachine and its channels. ``run`` is the thread; the other methods may be called by any thread."""
 
-    def __init__(self, machine: LinkMachine, channels: Channels, doors: Doors, counters: Counters) -> None:
+    def __init__(
+        self,
+        machine: LinkMachine,
+        channels: Channels,
+        doors: Doors,
+        counters: Counters,
+        now_us: Callable[[], int],
+    ) -> None:
+        self._now_us = now_us
         self._machine, self._channels, self._doors, self._counters = machine, channels, doors, counters
         self._inbox: deque[Item] = deque()
         self._room = threading.Semaphore(_STEPS_AHEAD)
@@ -120,7 +127,7 @@ class LinkLoop:
 
     def _handle(self, event: ToProcess | LinkEvent | FromTask) -> None:
         if isinstance(event, Observed):
-            self._counters.observe(self._machine.observed(event), now_us())
+            self._counters.observe(self._machine.observed(event), self._now_us())
         elif self._machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping | RollCall):
             try:
                 self._perform(self._machine.handle(event))

@@ -6,21 +6,24 @@ ended for good, is the home.
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from clonos_py.job.events import ProcessDied
+from clonos_py.job.events import EndedByFunction, ProcessDied
 from clonos_py.model import messages
+from clonos_py.model.errors import UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Present, Promote, Stop, ToProcess
+from clonos_py.runtime import last_words
 from clonos_py.runtime.placement import Placement, Seat
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.crew import Member, Wish
+from clonos_py.runtime.ray.crew import Member, Wish, on_node
+from clonos_py.runtime.ray.process_handle import ProcessHandle
+from clonos_py.runtime.ray.process_table import entry
 
 
 class RayPlatform:
@@ -31,14 +34,16 @@ class RayPlatform:
         self,
         wish: Callable[[Wish], None],
         dismissed: Callable[[int], None],
-        tell: Callable[[ProcessDied | Present], None],
+        tell: Callable[[EndedByFunction | ProcessDied | Present], None],
         incarnation: int,
         standbys_per_process: int,
+        scratch: Path,
     ) -> None:
         """``dismissed`` hears of processes that the driver need not keep any longer, ``tell`` of deaths, and of those
-        that are not up yet."""
+        that are not up yet. ``scratch``: the folder in which processes leave what ended them."""
         self._ray = import_ray()
         self._wish, self._dismissed, self._tell, self._incarnation = wish, dismissed, tell, incarnation
+        self._scratch = scratch
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
         self._placement = Placement(standbys_per_process)
@@ -53,6 +58,10 @@ class RayPlatform:
         """These two by home."""
         self.places: dict[int, tuple[int, str]] = {}
         """Process id and node."""
+        self._handles: dict[int, ProcessHandle] = {}
+        """Of those on this node."""
+        self._crashed: set[int] = set()
+        """Killed on order, and perhaps not gone yet."""
 
     # ---- processes come
 
@@ -101,6 +110,8 @@ class RayPlatform:
         with self._lock:
             if number in self._tasks:
                 self.places[number] = pid, node
+                if node == self._node and (handle := ProcessHandle.of(pid)) is not None:
+                    self._handles[number] = handle
                 self._placement.put(number, self._tasks[number], Seat(node, self._homes[number]))
 
     def heard(self, number: int) -> None:
@@ -150,12 +161,23 @@ class RayPlatform:
         for other in others:
             self._tell(ProcessDied(other, f"it shared the process of number {number}, which was ended"))
 
-    def crash(self, number: int) -> None:
-        pid, node = self.places.get(number, (0, ""))
-        if node == self._node:
-            os.kill(pid, signal.SIGKILL)
-        elif actor := self._actors.get(self._homes.get(number, -1)):
+    def crash(self, number: int) -> bool:
+        with self._lock:
+            handle = self._handles.get(number)
+            actor = self._actors.get(self._homes.get(number, -1))
+            if number in self._crashed or (handle is None and actor is None):
+                return False
+            self._crashed.add(number)
+        if handle is not None:
+            return handle.kill()
+        if actor is not None:
             actor.die.remote()
+        return True
+
+    def cpu_us(self, number: int) -> int | None:
+        with self._lock:
+            found = entry(self.places[number][0]) if number in self._handles else None
+        return found.cpu_us if found is not None else None
 
     def close(self, patience_s: float) -> None:
         watched = [self._watched[home] for home in list(self._actors)]
@@ -175,10 +197,29 @@ class RayPlatform:
     def _bury(self, home: int, problem: BaseException | None) -> None:
         with self._lock:
             self._actors.pop(home, None)
+            place = next((self.places[number] for number in self._at_home(home) if number in self.places), None)
             dead = self._forget(home)
+        if problem is not None and place is not None and dead:
+            self._hear_last_words(*place)
         reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
         for number in dead:
             self._tell(ProcessDied(number, reason))
+
+    def _hear_last_words(self, pid: int, node: str) -> None:
+        """Of a process on another machine they come later: its tasks are replaced meanwhile."""
+        if node == self._node or (self._scratch / f"{pid}.note").exists():
+            self._tell_last_words(last_words.read(self._scratch, pid))
+            return
+        read = self._ray.remote(last_words.read).options(scheduling_strategy=on_node(node), num_cpus=0, max_retries=0)
+        read.remote(self._scratch, pid).future().add_done_callback(self._read_elsewhere)
+
+    def _read_elsewhere(self, future: Any) -> None:
+        if future.exception() is None:  # else the node has gone, too
+            self._undertaker.submit(self._tell_last_words, future.result())
+
+    def _tell_last_words(self, error: UserCodeError | None) -> None:
+        if error is not None:
+            self._tell(EndedByFunction(str(error), error.traceback))
 
     def _at_home(self, home: int) -> list[int]:
         return sorted(number for number, where in self._homes.items() if where == home)
@@ -197,4 +238,8 @@ class RayPlatform:
     def _release(self, number: int) -> None:
         """Nobody need know where the process was."""
         del self._homes[number]
+        if (handle := self._handles.pop(number, None)) is not None:
+            handle.close()
+        self.places.pop(number, None)
+        self._crashed.discard(number)
         self._dismissed(number)

@@ -11,7 +11,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,19 @@ import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Started, ToCoordinator, ToProcess
+from clonos_py.model.messages import FunctionHangs, Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.runtime.callers import Callers
+from clonos_py.runtime.clock import SteadyClock, time_of_day_us
 from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.hangs import HangWatch
+from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.ray.background import Background
 from clonos_py.runtime.ray.channels import Channels
 from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
 from clonos_py.runtime.ray.spill_loop import SpillLoop
 from clonos_py.runtime.ray.storage_loop import StorageLoop
-from clonos_py.runtime.ray.task_loop import TaskLoop, now_us
+from clonos_py.runtime.ray.task_loop import TaskLoop
 from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.transport.endpoint import Endpoint
@@ -61,6 +64,10 @@ class Deployment:
     """Folder for Unix-domain sockets and spilled frames, made where it is missing. Sockets need a short path."""
     tls: TlsFiles | None = None
     """None: connections between nodes are plain."""
+    clock: SteadyClock = field(default_factory=SteadyClock.start)
+    """That of the run."""
+    function_timeout_us: int = 60_000_000
+    """A function that has been at work on one row for so long is told of."""
 
 
 def of_vertex(deployment: Deployment, name: str) -> Deployment:
@@ -88,7 +95,7 @@ class LivePorts:
         self._store = functools.cache(open_store)
 
     def now_us(self) -> int:
-        return now_us()
+        return time_of_day_us()
 
     def seed(self) -> int:
         return secrets.randbits(64)
@@ -119,18 +126,18 @@ class Process:
         """``node`` and ``host``: identity and address of the node it runs on. ``tell`` reaches the coordinator.
         ``home``: the same for those that are one process for the operating system; 0: it is alone. Raises ClonosError
         where an operator or a file for TLS cannot be opened."""
-        plan = deployment.plan
+        plan, clock = deployment.plan, deployment.clock.here()
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
         ports = LivePorts(self._services, deployment.open_store, f"{task.vertex}-{task.index}.{number}")
-        self._machine = TaskMachine(plan, task, ports, deployment.linger_us, deployment.limits.frames_merged)
-        deployment.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._machine = TaskMachine(plan, task, ports, deployment.linger_us, deployment.limits)
+        self._scratch = hold(deployment.scratch)
         tls = deployment.tls.load() if deployment.tls else None
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
         link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, deployment.retain)
         doors = Doors(tell, self._hand, self._store, self._spill_frames, self._shut_down)
-        self._link = LinkLoop(link, channels, doors, Counters())
+        self._link = LinkLoop(link, channels, doors, Counters(), clock.now_us)
         self._callers = Callers(_http_client)
         self._background = Background(f"background of {task}")
         self._task = TaskLoop(
@@ -140,6 +147,7 @@ class Process:
             self._close_services,
             self._callers.start,
             self._background,
+            clock.now_us,
         )
         self._storage = StorageLoop(
             deployment.open_store(), self._machine.sinks, self._link.put, self._raised, self._background
@@ -153,11 +161,17 @@ class Process:
         ]
         self._threads = [threading.Thread(target=run, name=f"{name} of {task}", daemon=True) for name, run in loops]
         self._started = partial(tell, Started(number, channels.address, home))
+        self._hangs = lambda reason: tell(FunctionHangs(number, reason))
+        self._function_timeout_us = deployment.function_timeout_us
+        self._watch: HangWatch | None = None
 
     def start(self) -> None:
         """Starts the threads and says so to the coordinator."""
         for thread in self._threads:
             thread.start()
+        task_thread = self._threads[1].ident
+        assert task_thread is not None
+        self._watch = HangWatch(task_thread, self._function_timeout_us, self._hangs)
         self.say_started()
 
     def say_started(self) -> None:
@@ -173,6 +187,7 @@ class Process:
         self._done.wait()
         self._join()
         shutil.rmtree(self._spilled, ignore_errors=True)
+        self._scratch.release()
 
     def abandon(self) -> None:
         """Ends the threads and closes the connections without a word to anybody, as a death would. On return nothing
@@ -182,8 +197,11 @@ class Process:
         self._storage.stop()
         self._spill.stop()
         self._join()
+        self._scratch.release()
 
     def _join(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
         for thread in self._threads:
             thread.join(_JOIN_S_MAX)
         self._background.stop()

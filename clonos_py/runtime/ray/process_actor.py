@@ -19,9 +19,11 @@ from typing import Any
 
 from clonos_py.connectors.terminal import CarriedLines, print_on
 from clonos_py.model import messages
-from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToCoordinator, ToProcess
+from clonos_py.runtime.held_folders import hold
+from clonos_py.runtime.last_words import leave_in
+from clonos_py.runtime.leftovers import clear_scratch
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, Process, tune_interpreter
@@ -87,11 +89,13 @@ class ProcessActor:
         try:
             deployment: Deployment = unpack(packed)
             if first:
+                self._scratch = hold(deployment.scratch)  # for as long as this process lives
+                leave_in(deployment.scratch)
+                clear_scratch()
                 _settle_garbage()
             process = Process(deployment, guest.number, task, *_place(), partial(self._tell, guest), self._home)
-        except Exception as problem:  # noqa: BLE001 - a user's operator may raise anything when it is made
-            kind = type(problem).__name__ if isinstance(problem, ClonosError) else "ClonosError"
-            self._tell(guest, messages.Failed(guest.number, kind, f"{task} cannot start: {problem}"))
+        except BaseException as problem:  # noqa: BLE001 - a user's operator may raise anything when it is made
+            self._tell(guest, messages.failed(guest.number, task, problem))
         else:
             self._change(guest, process)
             process.start()
@@ -157,7 +161,8 @@ class ProcessActor:
         return guest.over or (guest.process is not None and self._incarnation >= incarnation)
 
     def die(self) -> None:
-        """A failure on order, where the coordinator cannot reach the process itself."""
+        """A failure on order, where the coordinator cannot reach the process itself; or the end of a run without Ray's
+        help."""
         os.kill(os.getpid(), signal.SIGKILL)
 
     # ---- what processes say

@@ -10,18 +10,21 @@ from pathlib import Path
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.dsl.settings import Guarantee, Settings
+from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
-from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
+from clonos_py.runtime.clock import SteadyClock
+from clonos_py.runtime.leftovers import clear
+from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.ray.actors import JobOrder
 from clonos_py.runtime.ray.cluster import connected, machines
 from clonos_py.runtime.ray.crew import Crew
 from clonos_py.runtime.ray.driver import Driver
 from clonos_py.runtime.ray.folders import folders
 from clonos_py.runtime.ray.names import claim
+from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
-from clonos_py.runtime.ray.task_loop import now_us
 from clonos_py.runtime.telling import Teller
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
@@ -34,32 +37,48 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     raised again. Raises the ClonosError that ended the job."""
     orders = kills(plan, settings)
     tls = _tls_files(settings)
-    teller = Teller(plan, now_us(), listener, orders)
+    clock = SteadyClock.start()
+    teller = Teller(plan, clock.now_us(), listener, orders)
+    teller.name_leftovers(clear(plan.job), settings.checkpoints)
     with (
         connected(settings.address) as cluster,
-        folders(settings.checkpoints, machines()) as (scratch, checkpoints),
+        folders(plan.job, settings.checkpoints, machines()) as (scratch, checkpoints),
+        watched(partial(_resume, plan.job, checkpoints)) as outage,
     ):
         claim(plan.job, settings.take_over)
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:
             open_store().archive()
-        deployment = _deployment(plan, settings, open_store, scratch, tls)
+        deployment = _deployment(plan, settings, open_store, scratch, tls, clock)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
         order = JobOrder(
             of_vertex(deployment, ""),
-            policy(settings),
+            policy(settings, drawn_lineage()),
             cluster,
             settings.checkpoints_kept,
             code_digest(),
             settings.standbys_per_process,
         )
         crew = Crew(packed, cluster, settings.standbys_per_process)
-        end = Driver(plan.job, order, crew, teller).run()
+        end = Driver(plan.job, order, crew, teller, outage).run()
     if end is None:
-        teller.stop(now_us())
+        teller.stop(clock.now_us())
         raise KeyboardInterrupt
     raise_for(end)
     return RunResult(plan, teller.latency)
+
+
+def _resume(job: str, checkpoints: str) -> str:
+    """How to go on when the cluster was lost."""
+    try:
+        manifest = CheckpointStore(checkpoints, job).latest()
+    except CheckpointError as problem:
+        return f"whether a checkpoint was complete cannot be said ({one_line(problem)})"
+    if manifest is None:
+        return "no checkpoint was complete, so run it again from the beginning"
+    return (
+        f"checkpoint {manifest.checkpoint} is complete; to go on from it, run the job with --checkpoints {checkpoints}"
+    )
 
 
 def _deployment(
@@ -68,6 +87,7 @@ def _deployment(
     open_store: Callable[[], CheckpointStore],
     scratch: Path,
     tls: TlsFiles | None,
+    clock: SteadyClock,
 ) -> Deployment:
     return Deployment(
         plan=plan,
@@ -78,6 +98,8 @@ def _deployment(
         retain=settings.guarantee is not Guarantee.AT_MOST_ONCE,
         scratch=scratch,
         tls=tls,
+        clock=clock,
+        function_timeout_us=settings.function_timeout_us,
     )
 
 

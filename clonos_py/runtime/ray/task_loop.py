@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -26,12 +25,14 @@ class TaskLoop:
         close_services: Callable[[], None],
         call: Callable[[Call, Callable[[ToTask], None]], None],
         background: Background,
+        now_us: Callable[[], int],
     ) -> None:
         """``produce`` takes what each step gave and may wait; ``fail`` takes what ended the task; ``call`` starts one
-        whose answer is to be ``put``; ``background`` takes in state that nobody waits for. Services are closed where
-        they were opened, in this thread: some clients insist on it."""
+        whose answer is to be ``put``; ``background`` takes in state that nobody waits for; ``now_us``
+        is a clock that is never set. Services are closed where they were opened, in this thread: some clients insist on
+        it."""
         self._machine, self._produce, self._fail, self._close_services = machine, produce, fail, close_services
-        self._call, self._background = call, background
+        self._call, self._background, self._now_us = call, background, now_us
         self._inbox: SimpleQueue[ToTask | None] = SimpleQueue()
         self._abandoned = False
 
@@ -56,7 +57,7 @@ class TaskLoop:
             if not self._abandoned:
                 self._machine.close()
                 self._close_services()
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
+        except BaseException as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
             self._fail(problem)
 
     def _take(self, wait_s: float | None) -> bool:
@@ -78,16 +79,11 @@ class TaskLoop:
 
     def _step(self) -> float | None:
         """One event. How long to wait before the next: 0 not at all, None until something comes."""
-        outcome = self._machine.step(now_us())
+        outcome = self._machine.step(self._now_us())
         if outcome.events:
             self._produce(outcome.events)
         for call in outcome.calls:
             self._call(call, self.put)
         if outcome.wake_us is None:
             return 0
-        return min(max(0.0, (outcome.wake_us - now_us()) / 1e6), _WAIT_S_MAX)
-
-
-def now_us() -> int:
-    """Wall-clock time in microseconds UTC."""
-    return time.time_ns() // 1_000
+        return min(max(0.0, (outcome.wake_us - self._now_us()) / 1e6), _WAIT_S_MAX)

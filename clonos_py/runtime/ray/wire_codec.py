@@ -15,7 +15,7 @@ from clonos_py.task.instructions import SendAck
 
 _header_encoder = msgspec.msgpack.Encoder()
 _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)
-_Ack = tuple[int, list[Reach]]
+_Ack = tuple[int, list[Reach], int]
 _ack_decoder: msgspec.msgpack.Decoder[_Ack] = msgspec.msgpack.Decoder(_Ack)
 
 _PAGE_BYTES, _EVERY = 4_096, 8
@@ -40,11 +40,11 @@ def encode_header(header: FrameHeader) -> bytes:
 
 
 def encode_ack(acknowledgement: SendAck) -> bytes:
-    return _header_encoder.encode((acknowledgement.next_seq, acknowledgement.held))
+    return _header_encoder.encode((acknowledgement.next_seq, acknowledgement.held, acknowledgement.rows_wanted))
 
 
-def decode_ack(data: bytes) -> tuple[int, list[Reach]]:
-    """The next sequence number, and how far the receiver holds logs. Raises CodecError."""
+def decode_ack(data: bytes) -> tuple[int, list[Reach], int]:
+    """The next sequence number, how far the receiver holds logs, and how many rows it wants. Raises CodecError."""
     try:
         return _ack_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as problem:
@@ -63,17 +63,18 @@ def _checksum(body: pa.Buffer, sampled: bool) -> int:
 
 
 def decode_frame(
-    data: bytes, body: pa.Buffer | None, schema: pa.Schema, verify: bool, sampled: bool
+    data: bytes, body: pa.Buffer | None, schema: pa.Schema, rows_max: int, verify: bool, sampled: bool
 ) -> tuple[FrameHeader, Frame]:
-    """The header and its frame. ``verify``: compare the body with the header's checksum, which is worth its cost where
-    a network lies between; ``sampled``: as the sender has made it. Raises CodecError."""
+    """The header and its frame of at most ``rows_max`` rows: columns without content, as of nulls, can announce any
+    number. ``verify``: compare the body with the header's checksum, which is worth its cost where a network lies
+    between; ``sampled``: as the sender has made it. Raises CodecError."""
     try:
         header = _header_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         raise CodecError(f"a frame's header cannot be read: {problem}") from problem
     if verify and body is not None and header.checksum and _checksum(body, sampled) != header.checksum:
         raise CodecError(f"frame {header.seq} was damaged on its way")
-    rows = _rows(header, body, schema)
+    rows = _rows(header, body, schema, rows_max)
     frame = Frame(
         header.seq,
         header.kind,
@@ -87,7 +88,11 @@ def decode_frame(
     return header, frame
 
 
-def _rows(header: FrameHeader, body: pa.Buffer | None, schema: pa.Schema) -> pa.RecordBatch | None:
+def _rows(header: FrameHeader, body: pa.Buffer | None, schema: pa.Schema, rows_max: int) -> pa.RecordBatch | None:
+    if not 0 <= header.rows <= rows_max:
+        raise CodecError(
+            f"frame {header.seq} announces {header.rows} rows; frames of this edge have {rows_max} at most"
+        )
     if body is None:
         if header.rows:
             raise CodecError(f"frame {header.seq} announces {header.rows} rows and has none")

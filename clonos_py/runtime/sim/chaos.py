@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.processes import LocalProcess
+from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.runtime.sim.harsh_world import HarshWorld
 from clonos_py.runtime.sim.schedule import TYPICAL_US, VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.task.events import BEFORE_BEGIN, TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
+_STEPS_US = (20_000, 3_600_000_000)
 _PATIENCE = 400
 """For so many actions a fault waits for somebody whom it can befall."""
 
@@ -41,8 +43,13 @@ class FaultKind(Enum):
     """Two processes that talk to each other cannot for a while; what was on the way is lost."""
     FREEZE = "freeze"
     """A process stands still, mostly for so long that it is replaced, and wakes up."""
+    CLOCK = "clock"
+    """The time of day of one process is set back or forth."""
     DISK = "disk"
-    """The next snapshot, manifest or retained frame cannot be written, or the next snapshot not be read."""
+    """The next snapshot, manifest, large answer or retained frame cannot be written, or the next snapshot not be read,
+    for whatever reason; or a manifest is never written, and nothing says so."""
+    STAND_STILL = "stand still"
+    """The coordinator does nothing for a while, and then goes on."""
     COORDINATOR = "coordinator"
     """It is lost, and another takes its place after a while."""
     CRASH = "crash"
@@ -156,32 +163,31 @@ class Chaos:
     def _strike_slow(self, world: HarshWorld, random_: random.Random) -> bool:
         kind = random_.choice(sorted(set(TYPICAL_US) - {"start"}))
         factor, duration_us = random_.choice([5.0, 20.0]), random_.choice([5_000, 30_000])
-        self._slow(kind, factor)
+        self._time.slow(kind, factor)
         self._tell(f"{kind} takes {factor:g} times as long for {duration_us} us")
-        world.at(world.now_us + duration_us, lambda: self._slow(kind, 1 / factor))
+        world.at(world.now_us + duration_us, lambda: self._time.slow(kind, 1 / factor))
         return True
 
-    def _slow(self, kind: str, factor: float) -> None:
-        self._time.slowness[kind] = self._time.slowness.get(kind, 1.0) * factor
-
     def _strike_hold_back(self, world: HarshWorld, random_: random.Random) -> bool:
-        return self._of_a_pair(world, random_, "gives nothing to", world.hold_back)
+        return self._of_a_pair(world, random_, "gives nothing to", world.hold_back, (500, 5_000, 30_000))
 
     def _strike_cut(self, world: HarshWorld, random_: random.Random) -> bool:
-        return self._of_a_pair(world, random_, "is cut off from", world.cut)
+        return self._of_a_pair(world, random_, "is cut off from", world.cut, (500, 5_000, 30_000, None))
 
     def _of_a_pair(
         self,
         world: HarshWorld,
         random_: random.Random,
         what: str,
-        act: Callable[[LocalProcess, LocalProcess, int], None],
+        act: Callable[[LocalProcess, LocalProcess, Any], None],
+        durations_us: Sequence[int | None],
     ) -> bool:
         pairs = world.pairs()
         if pairs:
             one, other = random_.choice(pairs)
-            duration_us = random_.choice([500, 5_000, 30_000])
-            self._tell(f"process {one.number}, {one.task}, {what} {other.number}, {other.task}, for {duration_us} us")
+            duration_us = random_.choice(durations_us)
+            how_long = "for good" if duration_us is None else f"for {duration_us} us"
+            self._tell(f"process {one.number}, {one.task}, {what} {other.number}, {other.task}, {how_long}")
             act(one, other, duration_us)
         return bool(pairs)
 
@@ -200,12 +206,35 @@ class Chaos:
     # ---- what fails, and what ends everything
 
     def _strike_disk(self, world: HarshWorld, random_: random.Random) -> bool:
-        method = random_.choice(["write", "write", "write_manifest", "read"] + ["spill"] * 4 * bool(self._disk))
+        method = random_.choice(
+            ["write", "write", "write_manifest", "hang", "read", "keep_answer"] + ["spill"] * 4 * bool(self._disk)
+        )
+        if method == "hang":
+            self._tell("the next manifest is never written")
+            world.manifests_that_hang += 1
+            return True
         self._tell(f"the next {method} of the disk fails")
         if method == "spill" and self._disk is not None:
             self._disk.fail_next()
         else:
-            self._store.fail_next(method)
+            raised = random_.choice([None, OSError("an error of the disk's own")])
+            self._store.fail_next(method, raised if method.startswith("write") else None)
+        return True
+
+    def _strike_clock(self, world: HarshWorld, random_: random.Random) -> bool:
+        victims = random_.choice([_active, _processes])(world)
+        if not victims:
+            return False
+        victim, step_us = random_.choice(victims), random_.choice([-1, 1]) * random_.choice(_STEPS_US)
+        assert isinstance(victim.ports, HarshPorts)
+        self._tell(f"the clock of process {victim.number}, {victim.task}, is set by {step_us} us")
+        victim.ports.ahead_us += step_us
+        return True
+
+    def _strike_stand_still(self, world: HarshWorld, random_: random.Random) -> bool:
+        duration_us = random_.choice([50_000, 400_000, 5_000_000])
+        self._tell(f"the coordinator stands still for {duration_us} us")
+        world.stand_still(duration_us)
         return True
 
     def _strike_coordinator(self, world: HarshWorld, random_: random.Random) -> bool:
@@ -229,7 +258,9 @@ class Chaos:
         FaultKind.HOLD_BACK: _strike_hold_back,
         FaultKind.CUT: _strike_cut,
         FaultKind.FREEZE: _strike_freeze,
+        FaultKind.CLOCK: _strike_clock,
         FaultKind.DISK: _strike_disk,
+        FaultKind.STAND_STILL: _strike_stand_still,
         FaultKind.COORDINATOR: _strike_coordinator,
         FaultKind.CRASH: _strike_crash,
     }

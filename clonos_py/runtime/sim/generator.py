@@ -10,8 +10,9 @@ from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import Partitioning
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
+from clonos_py.runtime.sim.origin import Volume
+from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import Feed, Node, Topology
-from clonos_py.runtime.sim.trails import StepKind, Volume
 
 TASKS_MAX = 30
 _PATHS_MAX = 6
@@ -31,20 +32,23 @@ FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
     "delay": (FaultKind.SLOW, FaultKind.HOLD_BACK),
     "partition": (FaultKind.CUT,),
     "zombie": (FaultKind.FREEZE,),
+    "clock": (FaultKind.CLOCK,),
     "disk": (FaultKind.DISK,),
-    "coordinator": (FaultKind.COORDINATOR,),
+    "coordinator": (FaultKind.COORDINATOR, FaultKind.STAND_STILL),
     "crash": (FaultKind.CRASH,),
 }
 """By the name that the command line knows: what may befall a run. Kills are drawn as often as all others together."""
 _FOLLOWING = (FaultKind.KILL_AGAIN, FaultKind.KILL_RECOVERING, FaultKind.KILL_MEANWHILE)
 
+_AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE, FaultKind.KILL_NEIGHBOURS)
+
 
 @dataclass(frozen=True)
 class Range:
-    """What may be generated. ``sharing_depth`` None: any from 1 to full, drawn by the seed."""
+    """What may be generated. ``sharing_depth`` None: any, drawn by the seed, full in every other run."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
-    sharing_depth: int | None = -1
+    sharing_depth: int | None = None
     tasks_max: int = TASKS_MAX
     faults_max: int = 6
 
@@ -65,6 +69,10 @@ class Conditions:
     slowness: tuple[tuple[str, float], ...]
     spill: Spill
     standbys_per_process: int = 1
+    availability: bool = False
+    """Whether a task whose determinants are lost starts anew, instead of the whole job."""
+    queue_us: int = 500_000
+    """How long rows should wait in a channel, where the size of frames follows what rows cost."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +88,18 @@ class Scenario:
 def generate(seed: int, range_: Range = Range()) -> Scenario:
     random_ = random.Random(seed)
     topology = _topology(random_, range_)
-    conditions = replace(_conditions(random_), standbys_per_process=_standbys_per_process(seed))
-    topology = replace(topology, regenerates=conditions.spill is Spill.REGENERATE)
+    standbys, availability = _standbys_per_process(seed), topology.sharing_depth > 0 and random_.random() < 0.5
+    adaptive, queue_us = _adaptive(seed)
+    conditions = replace(
+        _conditions(random_), standbys_per_process=standbys, availability=availability, queue_us=queue_us
+    )
+    granularity_us = random_.choice([0, 0, 300, 3_000])
+    regenerates = conditions.spill is Spill.REGENERATE
+    topology = replace(topology, regenerates=regenerates, time_granularity_us=granularity_us, adaptive=adaptive)
     if topology.sharing_depth < 0:
         topology = _with_causal_sinks(random.Random(~seed), topology)
-    return Scenario(seed, topology, conditions, _faults(random_, range_))
+    faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
+    return Scenario(seed, topology, conditions, faults or _faults(random_, range_))
 
 
 # ---- topologies
@@ -111,7 +126,7 @@ def _with_causal_sinks(random_: random.Random, topology: Topology) -> Topology:
 
 
 def _depth(random_: random.Random, range_: Range) -> int:
-    return random_.choice([1, 1, 2, 3, -1]) if range_.sharing_depth is None else range_.sharing_depth
+    return random_.choice([0, 1, 1, 2, 3, -1, -1, -1, -1, -1]) if range_.sharing_depth is None else range_.sharing_depth
 
 
 def _shape(random_: random.Random) -> list[tuple[int, ...]]:
@@ -151,6 +166,8 @@ def _node(random_: random.Random, before: list[Node], sources: tuple[int, ...], 
     parallelism = before[sources[0]].parallelism if random_.random() < 0.6 else random_.randint(1, most)
     feeds = tuple(_feed(random_, n, before[n].parallelism == parallelism) for n in sources)
     steps = tuple(_step(random_, feeds, first=i == 0) for i in range(random_.choice([1, 1, 1, 2])))
+    if len(steps) > 1 and random_.random() < 0.2:
+        steps = (StepKind.TIMERS,) * len(steps)
     return Node(parallelism, feeds, steps, None, random_.random() < 0.15, standbys)
 
 
@@ -162,6 +179,8 @@ def _volume(random_: random.Random) -> Volume:
         pause_us=random_.choice([500, 2_000, 5_000]),
         idle_us=random_.choice([None, 3_000]),
         burst=random_.choice([1, 1, 3]),
+        in_turn=random_.random() < 0.3,
+        nap_us=random_.choice([0, 8_000]),
     )
 
 
@@ -200,6 +219,12 @@ def _standbys_per_process(seed: int) -> int:
     return random.Random(f"standbys of {seed}").choice([1, 1, 2, 4])
 
 
+def _adaptive(seed: int) -> tuple[bool, int]:
+    """Whether reads and frames are as large as they can be worked off soon, and how soon."""
+    random_ = random.Random(f"frames of {seed}")
+    return random_.random() < 0.4, random_.choice([500, 10_000, 100_000, 500_000])
+
+
 def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
     if not range_.faults:
         return ()
@@ -212,3 +237,13 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
         after = random_.randrange(60 if follows else 200)
         faults.append(Fault(kind, faults[-1].at if follows else at, after, random_.getrandbits(32)))
     return tuple(faults)
+
+
+def _losses(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
+    """In a third of the runs: tasks in a row are lost, so that some start anew, then the coordinator, that knows which,
+    and then more. None where not all of it may happen."""
+    if not {"kill", "coordinator"}.issubset(range_.faults) or random_.random() < 2 / 3:
+        return ()
+    kinds = (FaultKind.KILL_NEIGHBOURS, FaultKind.COORDINATOR, random_.choice(_AFTER_LOSSES))
+    at = random_.random()
+    return tuple(Fault(kind, at, random_.choice([20, 60, 200]), random_.getrandbits(32)) for kind in kinds)

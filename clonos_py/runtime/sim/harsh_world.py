@@ -11,25 +11,31 @@ from functools import partial
 from typing import Any
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobInstruction, Report
+from clonos_py.job.events import EndJob, Happening, JobInstruction, Report, WriteManifest
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.processes import Connection, LocalProcess
+from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.silence import Silence
 from clonos_py.runtime.sim.tape import TapedSink
 from clonos_py.runtime.sim.watch import Watch
 from clonos_py.runtime.world import Settings, World
 from clonos_py.task import instructions as io
 from clonos_py.task.context import Ports
-from clonos_py.task.events import Produced
+from clonos_py.task.events import Produced, TakeState
 
 CRASHED = "crashed"
 """As the error of a job's end: nobody was left to say why."""
 _ZOMBIE_LIVES_US = 20_000
+_SLOW_STEPS = 3
+"""Steps that take longer than so many times as long as is typical make tasks late."""
+_CONTROL_MATTERS_US = 1_000_000
+"""For so long after control messages were slow the coordinator may still find somebody silent because of that."""
 
 
 class HarshWorld(World):
-    """``hook`` is called before every action, ``watch`` hears of everything that happens."""
+    """``hook`` is called before every action, ``watch`` and ``bounds`` see everything that happens."""
 
     def __init__(
         self,
@@ -41,24 +47,35 @@ class HarshWorld(World):
         listener: Callable[[int, Report], None],
         hook: Callable[[HarshWorld], None],
         watch: Watch,
+        bounds: Bounds,
     ) -> None:
 
         def before(world: World) -> None:
             watch.tick(self.now_us)
+            bounds.look(self._prompt, self.now_us)
             hook(self)
 
         super().__init__(plan, store, scheduler, ports, settings, listener, hook=before)
-        self._watch = watch
+        self._watch, self._bounds, self._silence, self._time = watch, bounds, Silence(), scheduler
         self._frozen: dict[int, list[Callable[[], None]]] = {}
         self._fenced: set[int] = set()
         self._cut_off: set[frozenset[int]] = set()
         self._writing: dict[int, list[io.WriteOutput]] = {}
+        self._standstill: list[Callable[[], None]] | None = None
+        """What the coordinator has to do once it gets a processor again; None: it has one."""
+        self.manifests_that_hang = 0
 
     # ---- what befalls
 
     def crash(self) -> None:
         """Nothing more happens here."""
         self.ended = EndJob(CRASHED)
+
+    def _prompt(self) -> list[LocalProcess]:
+        """Processes that do in time what they have to: that are not hung, while steps do not take long."""
+        if self._time.slowness.get("step", 1.0) > _SLOW_STEPS:
+            return []
+        return [process for number, process in self.processes.items() if number not in self._frozen]
 
     def is_frozen(self, number: int) -> bool:
         return number in self._frozen
@@ -67,6 +84,7 @@ class HarshWorld(World):
         """With everybody who shares its home."""
         for hung in self._at_home_of(number):
             self._frozen[hung] = []
+            self._silence.hangs(hung)
             self.at(self.now_us + duration_us, partial(self._wake, hung))
 
     def _wake(self, number: int) -> None:
@@ -75,6 +93,40 @@ class HarshWorld(World):
             self.at(self.now_us, action)
         if number in self._fenced:
             self.at(self.now_us + _ZOMBIE_LIVES_US, lambda: self.kill(number))
+
+    def stand_still(self, duration_us: int) -> None:
+        """The coordinator does nothing for so long, as if it was stopped, or its machine suspended."""
+        if self._standstill is None:
+            self._standstill = []
+            self.at(self.now_us + duration_us, self._go_on)
+
+    def _go_on(self) -> None:
+        """What has waited happens now, in its order."""
+        waiting, self._standstill = self._standstill or [], None
+        for action in waiting:
+            action()
+
+    def _by_coordinator(self, action: Callable[[], None]) -> None:
+        if self._standstill is not None:
+            self._standstill.append(action)
+        else:
+            super()._by_coordinator(action)
+
+    def lose_coordinator(self) -> None:
+        """With what it had still to do."""
+        if not self._lost and self._standstill is not None:
+            self._standstill.clear()
+        super().lose_coordinator()
+
+    def _replace_coordinator(self) -> None:
+        self._standstill = None
+        super()._replace_coordinator()
+
+    def _write_manifest(self, instruction: WriteManifest) -> None:
+        if self.manifests_that_hang:
+            self.manifests_that_hang -= 1
+        else:
+            super()._write_manifest(instruction)
 
     def pairs(self) -> list[tuple[LocalProcess, LocalProcess]]:
         """Processes that talk to each other: (sender, receiver)."""
@@ -85,17 +137,20 @@ class HarshWorld(World):
             queue = (number, sender.number)
             self._latest[queue] = max(self._latest.get(queue, 0), self.now_us + duration_us)
 
-    def cut(self, one: LocalProcess, other: LocalProcess, duration_us: int) -> None:
-        """Both ends lose their connections, and what was on the way; new ones are refused for a while."""
+    def cut(self, one: LocalProcess, other: LocalProcess, duration_us: int | None) -> None:
+        """Both ends lose their connections, and what was on the way; new ones are refused for a while, or for good."""
         pair = frozenset((one.number, other.number))
         for number, connection in self._between(one, other):
             self._connections.pop(number)
-            connection.closed = True
+            connection.closed = connection.lossy = True
             for process in (one, other):
                 process.connections.discard(number)
                 self._lose(process, number)
         self._cut_off.add(pair)
-        self.at(self.now_us + duration_us, lambda: self._cut_off.discard(pair))
+        if duration_us is None:
+            self._silence.cut_off()
+        else:
+            self.at(self.now_us + duration_us, lambda: self._cut_off.discard(pair))
 
     def _lose(self, process: LocalProcess, connection: int) -> None:
         lost = io.Lost(connection)
@@ -122,14 +177,18 @@ class HarshWorld(World):
         super()._link_event(number, event)
         if process is not None and process.alive:
             self._watch.handled(process, event)
+            self._bounds.handled(process, event)
 
     def _offer(self, process: LocalProcess, item: Any) -> None:
         if not self._frozen or not self._waits(process.number, lambda: self._offer(process, item)):
             super()._offer(process, item)
+            if isinstance(item, TakeState) and process.alive:
+                self._watch.restored(process, item)
 
     def _step(self, process: LocalProcess, token: int) -> None:
         if not self._frozen or not self._waits(process.number, lambda: self._step(process, token)):
             super()._step(process, token)
+            self._bounds.stepped(process)
 
     def _end_process(self, number: int) -> bool:
         self._frozen.pop(number, None)
@@ -171,6 +230,10 @@ class HarshWorld(World):
 
     def _coordinate(self, instructions: list[JobInstruction]) -> None:
         self._watch.decided(instructions, self.processes)
+        control_is_slow = self._time.was_slow("control", _CONTROL_MATTERS_US)
+        self._silence.decided(instructions, self.processes, control_is_slow, self._time.slowness.get("start", 1.0) > 1)
+        if any(isinstance(i, Report) and i.what is Happening.CHECKPOINT_COMPLETED for i in instructions):
+            self._bounds.completed(self.job)
         super()._coordinate(instructions)
 
     def _fence(self, number: int) -> None:

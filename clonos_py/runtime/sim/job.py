@@ -10,6 +10,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.last_words import watched
 from clonos_py.runtime.orders import RunResult, policy, raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.runtime.telling import News, Teller
@@ -41,16 +42,17 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         counters.setdefault(task, Counters()).observe(observed, time_us)
 
     services = ServiceRegistry({}, HttpxClient)
-    outcome = simulate_plan(
-        plan,
-        settings.seed,
-        kills=0,
-        policy=policy(settings),
-        client=services.client,
-        listener=report,
-        observer=observe,
-        actions_max=_ACTIONS_MAX,
-    )
+    with watched():
+        outcome = simulate_plan(
+            plan,
+            settings.seed,
+            kills=0,
+            policy=policy(settings),
+            client=services.client,
+            listener=report,
+            observer=observe,
+            actions_max=_ACTIONS_MAX,
+        )
     assert outcome.ended is not None
     raise_for(outcome.ended)
     assert teller is not None

@@ -12,6 +12,8 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.interrupts import interrupts
+from clonos_py.runtime.last_words import exits_told
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
@@ -77,6 +79,7 @@ def simulate_plan(
     actions_max: int = 200_000,
     actions_expected: int | None = None,
     limits: LinkLimits | None = None,
+    linger_us: int = 2_000,
 ) -> Outcome:
     """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
     given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems: with full sharing
@@ -92,14 +95,16 @@ def simulate_plan(
         listener(time_us, report)
 
     chosen = policy or JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000, 100_000]))
+    chosen = replace(chosen, lineage=f"seed-{seed}")
     window = random_.choice([1, 2, 4, 16])
     limits = replace(limits or LinkLimits(), window=window)
-    settings = Settings(chosen, limits, linger_us=2_000, events_max=actions_max)
+    settings = Settings(chosen, limits, linger_us=linger_us, events_max=actions_max)
     store = MemoryStore(plan.job)
     ports: Ports = SimulatedPorts(time.now_us, random_, store, client)
     world = World(plan, store, time, lambda task: ports, settings, listen, observer, faults)
     try:
-        outcome.ended = world.run()
+        with interrupts(), exits_told():
+            outcome.ended = world.run()
     except AssertionError as problem:
         outcome.problems.append(f"{type(problem).__name__}: {problem}")
     outcome.kills, outcome.worthy_kills, outcome.actions = faults.done, faults.worthy, world.actions_done

@@ -5,29 +5,29 @@ from __future__ import annotations
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report
-from clonos_py.model.errors import ServiceError
 from clonos_py.model.retention import Spill
+from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.chaos import Chaos, FaultKind
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
+from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.runtime.sim.harsh_world import CRASHED, HarshWorld
-from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.runtime.sim.trails import Ledger, disagreements, missing_or_doubled
-from clonos_py.runtime.sim.watch import Violation, Watch
+from clonos_py.runtime.sim.violation import Violation
+from clonos_py.runtime.sim.watch import Watch
 from clonos_py.runtime.world import Settings
-from clonos_py.task.context import Ports
 from clonos_py.task.pressure import LinkLimits
 
 ACTIONS_MAX = 300_000
 _RESTARTS_MAX = 8
 _OF_THE_DISK = ("CheckpointError", "CapacityError")
-_REFUSALS = 0.1
+_CONNECTION_TIMEOUT_US = 1_600_000
+"""Of a standstill of the coordinator two heartbeats may count: no connection is given up for that."""
 _SPILL_BYTES = 500
 """Some frames of a few rows."""
 
@@ -67,7 +67,9 @@ class _Run:
         self._answers = random.Random(2 * scenario.seed + 1)
         self._start_us = self._time.now_us()
         self._disk = Disk()
-        self._watch = Watch(self._plan, self._store.latest)
+        partitions = scenario.topology.partitions
+        self._bounds = Bounds(self._plan, partitions, self._ledger, conditions.window, conditions.linger_us)
+        self._watch = Watch(self._plan, self._store.latest, self._bounds, conditions.availability)
         total = sum(scenario.topology.rows_of.values())
         self._chaos = Chaos(
             scenario.faults,
@@ -88,8 +90,9 @@ class _Run:
             place = traceback.extract_tb(problem.__traceback__)[-1]
             verdict.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
         if not verdict.problems:
-            verdict.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, self._causal)
-            if self._causal:
+            once = self._causal and not self._watch.lapses
+            verdict.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, once)
+            if once:
                 verdict.problems += disagreements(self._ledger, topology.numbered)
         verdict.faults, verdict.rollbacks = self._chaos.done, self._watch.rollbacks
         return verdict
@@ -100,18 +103,18 @@ class _Run:
 
     def _run_to_the_end(self) -> None:
         """A crash, or a disk that failed, ends a run; the next one resumes from the last checkpoint."""
-        ports: Ports = SimulatedPorts(self._time.now_us, self._answers, self._store, self._client)
         settings = self._settings()
         for _ in range(_RESTARTS_MAX):
             world = HarshWorld(
                 self._plan,
                 self._store,
                 self._time,
-                lambda task: ports,
+                lambda task: HarshPorts(self._time.now_us, self._answers, self._store),
                 settings,
                 self._listen,
                 self._chaos,
                 self._watch,
+                self._bounds,
             )
             try:
                 ended = world.run()
@@ -125,6 +128,7 @@ class _Run:
             self._verdict.restarts += 1
             self._chaos.restarted()
             self._watch.restarted()
+            self._bounds.restarted()
         raise Violation(f"has not finished after {_RESTARTS_MAX} restarts")
 
     def _expected(self, ended: EndJob) -> bool:
@@ -139,10 +143,19 @@ class _Run:
             checkpoint_interval_us=conditions.checkpoint_interval_us,
             heartbeat_us=500_000 if patient else 30_000,
             heartbeat_timeout_us=2_000_000 if patient else 150_000,
+            manifest_timeout_us=400_000,
+            connection_timeout_us=_CONNECTION_TIMEOUT_US,
             rollbacks_max=100,
             deduplicate=self._causal,
+            availability=conditions.availability,
+            lineage=f"seed-{self._scenario.seed}",
         )
-        limits = LinkLimits(window=conditions.window, policy=conditions.spill, spill_bytes=_SPILL_BYTES)
+        limits = LinkLimits(
+            window=conditions.window,
+            policy=conditions.spill,
+            spill_bytes=_SPILL_BYTES,
+            queue_us=conditions.queue_us,
+        )
         return Settings(
             policy,
             limits,
@@ -151,17 +164,6 @@ class _Run:
             shelf=self._disk.shelf,
             standbys_per_process=conditions.standbys_per_process,
         )
-
-    def _client(self, service: str) -> Callable[[], int]:
-        """No answer is ever given twice."""
-        random_ = self._answers
-
-        def answer() -> int:
-            if random_.random() < _REFUSALS:
-                raise ServiceError("not now")
-            return random_.getrandbits(62)
-
-        return answer
 
     def _listen(self, time_us: int, report: Report) -> None:
         detail = ", ".join(f"{key} {value}" for key, value in report.detail.items())

@@ -25,6 +25,8 @@ class VirtualTime:
         self._random = random_
         self.slowness = dict(slowness or {})
         """By kind of action: how many times as long it takes as is typical."""
+        self._slow_us: dict[str, int] = {}
+        """By kind of action: when it was last made slower or faster."""
         self._now_us = 1_700_000_000_000_000
 
     def now_us(self) -> int:
@@ -35,6 +37,16 @@ class VirtualTime:
 
     def arrived(self) -> Sequence[Callable[[], None]]:
         return ()
+
+    def slow(self, kind: str, factor: float) -> None:
+        """From now on all actions of this kind take so many times as long; with a fraction it is over."""
+        self.slowness[kind] = self.slowness.get(kind, 1.0) * factor
+        self._slow_us[kind] = self._now_us
+
+    def was_slow(self, kind: str, within_us: int) -> bool:
+        """Whether actions of this kind have been made slow, or were until then, within so much time."""
+        at_us = self._slow_us.get(kind)
+        return at_us is not None and self._now_us - at_us <= within_us
 
     def delay_us(self, kind: str) -> int:
         """Mostly near nothing, sometimes long: the orders that matter come from the extremes."""

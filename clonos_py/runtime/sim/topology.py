@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
-from clonos_py.runtime.sim.trails import STEPS, TRAILED, CausalTrails, Ledger, Origin, Path, StepKind, Trails, Volume
+from clonos_py.runtime.sim.origin import Origin, Volume
+from clonos_py.runtime.sim.steps import STEPS, StepKind
+from clonos_py.runtime.sim.trails import TRAILED, CausalTrails, Ledger, Path, Trails
 
 STEPS_MAX = 4
 """An operator's letter is made of its vertex and its place there."""
@@ -47,6 +50,9 @@ class Topology:
     sharing_depth: int = -1
     regenerates: bool = False
     """Whether sources that ask nothing keep no frames and make them again."""
+    time_granularity_us: int = 0
+    adaptive: bool = False
+    """Whether the size of frames and reads follows what rows cost."""
 
     @cached_property
     def fed(self) -> frozenset[int]:
@@ -69,11 +75,11 @@ class Topology:
         return range(number * STEPS_MAX, number * STEPS_MAX + len(self.nodes[number].steps))
 
     @property
-    def numbered(self) -> dict[int, StepKind]:
-        """The operators that count, by letter."""
+    def numbered(self) -> dict[int, bool]:
+        """The operators that count, by letter; whether they count each key by itself."""
         counting = (StepKind.COUNT, StepKind.RANK)
         return {
-            letter: kind
+            letter: kind is StepKind.RANK
             for n, node in enumerate(self.nodes)
             for letter, kind in zip(self.letters(n), node.steps, strict=True)
             if kind in counting
@@ -91,7 +97,9 @@ class Topology:
 
     def plan(self, ledger: Ledger) -> PhysicalPlan:
         vertices = tuple(self._vertex(number, ledger) for number in range(len(self.nodes)))
-        return PhysicalPlan("sim", vertices, tuple(self._edges()), key_groups=16, sharing_depth=self.sharing_depth)
+        settings = {"time_granularity_us": self.time_granularity_us}
+        edges = tuple(self._edges())
+        return PhysicalPlan("sim", vertices, edges, 16, self.sharing_depth, settings=settings)
 
     def _vertex(self, number: int, ledger: Ledger) -> Vertex:
         node, name = self.nodes[number], self.name(number)
@@ -99,7 +107,9 @@ class Topology:
         if node.volume is not None:
             times = EventTime(("id",), out_of_order_us=0, idle_us=node.volume.idle_us)
             merge_rows = node.volume.rows if node.volume.burst > 1 else 0
-            source = SourcePlan(name, partial(Origin, number, node.volume, ledger), (TRAILED,), times, merge_rows)
+            source = SourcePlan(
+                name, partial(Origin, number, node.volume, ledger), (TRAILED,), times, merge_rows, self.adaptive
+            )
         operators = [
             OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), (TRAILED,))
             for letter, kind in zip(self.letters(number), node.steps, strict=True)
@@ -119,9 +129,21 @@ class Topology:
                 producer = len(self.nodes[feed.source].steps) - 1
                 yield Edge(
                     count, self.name(feed.source), producer, 0, self.name(number), 0, side,
-                    feed.partitioning, ("key",), TRAILED, feed.frame_rows, feed.merge_rows,
+                    feed.partitioning, ("key",), TRAILED, feed.frame_rows, feed.merge_rows, self.adaptive,
                 )  # fmt: skip
                 count += 1
+
+    @property
+    def partitions(self) -> dict[TaskId, list[tuple[int, int]]]:
+        """By source task: the numbers of its source and of each partition that it reads and that has rows."""
+        return {
+            TaskId(self.name(number), index): [
+                (number, partition) for partition in range(index, min(volume.partitions, volume.rows), node.parallelism)
+            ]
+            for number, node in enumerate(self.nodes)
+            if (volume := node.volume) is not None
+            for index in range(node.parallelism)
+        }
 
     @property
     def tasks(self) -> int:

@@ -4,9 +4,10 @@ Promises, each a ``Violation`` where it is broken:
 - always-no-orphans (Clonos, equations 1 to 3): whoever received a frame holds the logs that the frame depends on, as
   the sharing depth demands, and is sent no others; after a failure the logs found reach as far as survivors depend;
 - frames of a channel are received in their order, without a gap and without a double, whatever was between;
-- a replacement restarts from the last completed checkpoint;
+- a replacement restarts from the last completed checkpoint, and its task is just where that says;
 - what a completed checkpoint covers is dropped;
-- rollbacks happen when D10 calls for them, and only then;
+- rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks start anew
+  when D10 calls for that, and until a checkpoint covers what was sent anew;
 - something happens: a job in which for a long time no frame is taken and nothing is decided is stuck.
 
 Dependence is tracked as happened-before: every frame carries, unseen by the machines, how far into which logs it was
@@ -18,31 +19,26 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from clonos_py.channel.frames import FrameKind
-from clonos_py.job.events import Happening, JobInstruction, Report, Send
+from clonos_py.job.events import Happening, JobInstruction, Report, Send, StartProcess
 from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.processes import LocalProcess
+from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
+from clonos_py.runtime.sim.violation import check
 from clonos_py.task import instructions as io
-from clonos_py.task.events import Produced, Progress, TaskState, Took
+from clonos_py.task.events import Produced, Progress, TakeState, TaskState, Took
 
+_RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 STUCK_US = 10_000_000
 """Nothing in a generated run takes as long as this."""
-
-
-class Violation(AssertionError):
-    """Something that must hold at every step did not."""
-
-
-def check(holds: bool, complaint: str) -> None:
-    if not holds:
-        raise Violation(complaint)
 
 
 class Knowledge:
@@ -62,16 +58,28 @@ def joined(one: Extent, other: Extent) -> Extent:
     return {**one, **more} if more else one
 
 
+def _without(number: int, extent: Extent) -> Extent:
+    return {task: offset for task, offset in extent.items() if task != number} if number in extent else extent
+
+
 class Watch:
     """Watches the runs of one job, one after the other. ``latest`` is storage's word on the last checkpoint."""
 
-    def __init__(self, plan: PhysicalPlan, latest: Callable[[], Manifest | None]) -> None:
+    def __init__(
+        self, plan: PhysicalPlan, latest: Callable[[], Manifest | None], bounds: Bounds, availability: bool = False
+    ) -> None:
+        """``bounds`` are checked where a checkpoint makes them narrow."""
+        self._availability, self._bounds = availability, bounds
+        self._lapsed_at = -1
+        """The last completed checkpoint when tasks last had to start anew."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._known: dict[int, Knowledge] = {}
         self._on_the_way: dict[tuple[int, int], Extent] = {}
         self._owner: dict[TaskId, int] = {}
+        self._started: dict[int, TaskId] = {}
+        """By process that the coordinator has ever asked for: its task."""
         self._history: dict[TaskId, list[tuple[int, Extent]]] = {task: [] for task in plan.tasks}
         """By task: what its log depended on when it had grown to an offset."""
         self._cut: dict[TaskId, dict[tuple[int, int], Extent]] = {task: {} for task in plan.tasks}
@@ -82,6 +90,7 @@ class Watch:
         self._failed: set[TaskId] = set()
         self._now_us = self._moved_us = 0
         self.rollbacks = 0
+        self.lapses = 0
 
     # ---- progress
 
@@ -127,12 +136,29 @@ class Watch:
                     restore.checkpoint == self._checkpoint,
                     f"{process.task} restarts from checkpoint {restore.checkpoint}, the last one is {self._checkpoint}",
                 )
+                self._renumbered(process)
+            case messages.Sever():
+                self._renumbered(process)
             case messages.Replay():
                 self._begins(process, event)
             case messages.Complete(checkpoint):
                 self._dropped(process, checkpoint)
             case _:
                 pass
+
+    def restored(self, process: LocalProcess, item: TakeState) -> None:
+        """The task of ``process`` has taken the state of a snapshot."""
+        if item.progress is None or process.link.state is TaskState.FAILED:
+            return
+        wanted, found = (msgspec.structs.replace(p, clock_us=0) for p in (item.progress, process.machine.progress))
+        differing = [name for name in wanted.__struct_fields__ if getattr(wanted, name) != getattr(found, name)]
+        check(not differing, f"{process.task} was restored from checkpoint {item.checkpoint} without its {differing}")
+
+    def _renumbered(self, process: LocalProcess) -> None:
+        """Senders that start anew begin again where their receivers' restart point is."""
+        for channel in process.link.inputs:
+            if channel.renumbers:
+                self._of(process).next_seq[channel.index] = None
 
     def sent(self, process: LocalProcess, wish: io.SendFrame) -> None:
         """A frame leaves on a connection of ``process``."""
@@ -215,8 +241,10 @@ class Watch:
         replays: dict[TaskId, messages.Replay] = {}
         for instruction in instructions:
             match instruction:
+                case StartProcess(number, task):
+                    self._started[number] = task
                 case Send(number, messages.Replay() as message):
-                    replays[processes[number].task if number in processes else self._lost(number)] = message
+                    replays[self._started[number]] = message
                 case Report(what=what, task=task, detail=detail):
                     self._moved_us = self._now_us
                     if what is Happening.TASK_FAILED and task is not None:
@@ -225,29 +253,34 @@ class Watch:
                         self._completed()
                     elif what is Happening.ROLLED_BACK:
                         self._rolled_back(str(detail["reason"]), processes)
+                    elif what is Happening.LAPSED:
+                        self._lapsed(str(detail["reason"]), processes)
                 case _:
                     pass
+        for task, message in replays.items() if self._availability else ():
+            if message.life.number and message.life.round == message.round:
+                self._forget(self._number[task])
         if replays and self._causal:
             self._check_logs(replays, processes)
         self._failed -= replays.keys()
 
-    def _lost(self, number: int) -> TaskId:
-        """The process has died meanwhile; whose it was is known if it ever got so far."""
-        return next((task for task, owner in self._owner.items() if owner == number), TaskId("", number))
-
     def _check_logs(self, replays: Mapping[TaskId, messages.Replay], processes: Mapping[int, LocalProcess]) -> None:
         """After the round nobody depends on what no replacement is given: neither survivors nor what is replayed."""
-        ends = {t: m.log[-1].stop if m.log else self._stable[self._number[t]] for t, m in replays.items() if t.vertex}
+        ends = {t: m.log[-1].stop if m.log else self._stable[self._number[t]] for t, m in replays.items()}
         reach = {self._number[task]: end for task, end in ends.items()}
-        replaying = [
-            Survivor(task, {n: o for n, o in self._implied(task, end).items() if n != self._number[task]}, {}, ())
-            for task, end in ends.items()
-        ]
+        replaying = [self._replayer(task, end) for task, end in ends.items()]
         lost = orphan(self._plan, reach, self._stable, [*self._survivors(processes, ends), *replaying])
         check(lost is None, f"no rollback, but {lost and lost[0]} depends on a log of {lost and lost[1]} that is lost")
         for task, end in ends.items():
             history = self._history[task]
             del history[bisect_right(history, end, key=lambda entry: entry[0]) :]
+
+    def _replayer(self, task: TaskId, end: int) -> Survivor:
+        """A replacement that replays its log up to ``end``."""
+        implied = {
+            number: offset for number, offset in self._implied(task, end).items() if number != self._number[task]
+        }
+        return Survivor(task, implied, {}, ())
 
     def _survivors(self, processes: Mapping[int, LocalProcess], failed: Mapping[TaskId, int]) -> list[Survivor]:
         found = []
@@ -264,13 +297,52 @@ class Watch:
     def _rolled_back(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
         """Whoever has died since it answered counts for the coordinator; what it had said is not known here."""
         self.rollbacks += 1
-        survivors = self._survivors(processes, {})
-        unnoticed = any(owner not in processes and task not in self._failed for task, owner in self._owner.items())
-        check(
-            unnoticed or called_for(self._plan, self._failed, self._stable, survivors),
-            f"rolled back without need, {', '.join(map(str, sorted(self._failed))) or 'nobody'} being dead: {reason}",
-        )
+        check(not self._availability, f"rolled back, though the job prefers availability: {reason}")
+        check(self._called_for(processes), f"rolled back without need, {self._dead} being dead: {reason}")
         self.restarted()
+
+    def _called_for(self, processes: Mapping[int, LocalProcess]) -> bool:
+        """Below full depth, a task that still replays cannot know whether it has all that its log depends on."""
+        unnoticed = any(owner not in processes and task not in self._failed for task, owner in self._owner.items())
+        unsure = self._plan.covered < self._plan.depth and any(
+            process.link.state in _RECOVERING and any(process.task in self._plan.hops[task] for task in self._failed)
+            for process in processes.values()
+            if self._owner.get(process.task) == process.number
+        )
+        known = self._survivors(processes, {})
+        replaying = [self._replayer(task, self._held(task, known)) for task in self._failed]
+        return unnoticed or unsure or called_for(self._plan, self._failed, self._stable, [*known, *replaying])
+
+    def _held(self, task: TaskId, survivors: Sequence[Survivor]) -> int:
+        """How far survivors hold the log of a task."""
+        number = self._number[task]
+        return max((survivor.holds.get(number, 0) for survivor in survivors), default=0)
+
+    @property
+    def _dead(self) -> str:
+        return ", ".join(map(str, sorted(self._failed))) or "nobody"
+
+    def _lapsed(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
+        """Tasks start anew without their logs."""
+        self.lapses += 1
+        needed = self._lapsed_at == self._checkpoint or self._called_for(processes)
+        check(needed, f"started anew without need, {self._dead} being dead: {reason}")
+        self._lapsed_at = self._checkpoint
+
+    def _forget(self, number: int) -> None:
+        """This task starts anew: its log of before is void, and nobody depends on it any more."""
+        task = self._plan.tasks[number]
+        without = partial(_without, number)
+        self._history[task].clear()
+        self._cut[task].clear()
+        for known in self._known.values():
+            known.received, known.used = without(known.received), without(known.used)
+            for index, waiting in enumerate(known.waiting):
+                known.waiting[index] = deque((seq, without(extent)) for seq, extent in waiting)
+        self._on_the_way = {key: without(extent) for key, extent in self._on_the_way.items()}
+        for other in self._plan.hops[task]:
+            self._history[other] = [(offset, without(extent)) for offset, extent in self._history[other]]
+            self._cut[other] = {key: without(extent) for key, extent in self._cut[other].items()}
 
     # ---- checkpoints
 
@@ -288,12 +360,7 @@ class Watch:
         link = process.link
         if checkpoint != self._checkpoint or link.state not in (TaskState.RUNNING, TaskState.FINISHED):
             return
-        progress = self._progress[process.task]
-        for output in link.outputs:
-            first, barrier = output.log.first, progress.outputs[output.index]
-            check(first >= barrier, f"{process.task} retains frame {first} of {output.channel}, {barrier} is enough")
-        old = [s for s in link.store.since(0, lambda task: True) if s.epoch < checkpoint]
-        check(not old, f"{process.task} holds determinants from before checkpoint {checkpoint}")
+        self._bounds.dropped(process, checkpoint, self._progress[process.task])
 
     def restarted(self) -> None:
         """Everything begins anew at the last checkpoint: nobody depends on anything."""
@@ -302,6 +369,7 @@ class Watch:
         self._on_the_way.clear()
         self._owner.clear()
         self._failed.clear()
+        self._lapsed_at = -1
         for task in self._plan.tasks:
             self._history[task].clear()
             self._cut[task].clear()

@@ -7,10 +7,12 @@ import socket
 
 from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.handshake import Handshake, HandshakeState
-from clonos_py.runtime.transport.inbound import Inbound
+from clonos_py.runtime.transport.inbound import STAGING_BYTES_UNPROVEN, Inbound
 from clonos_py.runtime.transport.outbound import Outbound
 from clonos_py.runtime.transport.wire import UNPROVEN, Frame, Kind, Limits
 
+SILENCE_S = 20
+"""A TCP connection whose other host acknowledges nothing for so long is broken."""
 _SOCKET_BUFFER_BYTES = 1 << 20
 READ_BYTES_MAX = 4 << 20
 """Read per turn from one connection, so that none starves the others."""
@@ -36,7 +38,7 @@ class Connection:
         self.waits_to_write = False
         self.accepted = first is not None
         self._limits = limits
-        self._inbound = Inbound(UNPROVEN)
+        self._inbound = Inbound(UNPROVEN, STAGING_BYTES_UNPROVEN)
         self._outbound = Outbound()
         self._early: list[tuple[bytes, list[memoryview]]] = []
         _tune(sock)
@@ -132,7 +134,7 @@ class Connection:
         if reply := self.handshake.on_frame(frame):
             self._outbound.add(*reply)
         if self.proven:
-            self._inbound.limits = self._limits
+            self._inbound.trust(self._limits)
             for header, bodies in self._early:
                 self._outbound.add(Kind.DATA, header, bodies)
             self._early.clear()
@@ -144,3 +146,14 @@ def _tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER_BYTES)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _notice_silence(sock)
+
+
+def _notice_silence(sock: socket.socket) -> None:
+    """A host that vanished without a word (power, a cable, a firewall) acknowledges nothing: the connection breaks
+    after ``SILENCE_S``, with unsent data or without. The system's own patience is a quarter of an hour."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {"TCP_USER_TIMEOUT": SILENCE_S * 1_000, "TCP_KEEPIDLE": SILENCE_S // 2, "TCP_KEEPINTVL": 2}
+    for name, value in options.items():
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -2,8 +2,8 @@
 
 The owner calls ``poll`` again and again and gets events; everything but ``wake`` must be called by that one thread.
 What ``send`` queues is written by the next ``poll``, many small frames in one system call. A connection that breaks the
-wire format, the handshake or a limit is closed with a logged reason, and no other one notices. TCP is bound to the
-node's own address, the Unix-domain socket lies in a folder of its own (D18).
+wire format, the handshake or a limit is closed with a logged reason, and no other one notices. ``listeners`` and
+``strangers`` bound what peers without the secret can cost.
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from clonos_py.model.errors import ClusterError, CodecError
+from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.connection import Connection, PeerClosed
 from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Drained, Received, TransportEvent
 from clonos_py.runtime.transport.handshake import NONCE_BYTES, Handshake
+from clonos_py.runtime.transport.listeners import Listeners
+from clonos_py.runtime.transport.strangers import RefusalLog, Strangers
 from clonos_py.runtime.transport.tls import Tls
 from clonos_py.runtime.transport.tls_connection import TlsConnection
 from clonos_py.runtime.transport.wire import Limits
 
 _LOG = logging.getLogger("clonos_py.transport")
-_BACKLOG = 512
-HANDSHAKE_S = 5.0
-"""A new connection has so long to prove the secret."""
 
 Body = bytes | bytearray | memoryview | pa.Buffer
 
@@ -57,19 +56,16 @@ class Endpoint:
         self._node = node
         self._limits = limits or Limits()
         self._tls = tls
-        self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, Connection] = {}
-        self._unproven: dict[int, float] = {}
+        self._strangers = Strangers(clock)
+        self._refusals = RefusalLog(clock)
         self._dirty: dict[int, Connection] = {}
         self._events: list[TransportEvent] = []
         self._next = 0
-        tcp = _listen_tcp(host)
         path = folder / f"{os.getpid():x}-{secrets.token_hex(4)}"
-        self._listeners = [tcp, _listen_unix(path)]
-        for listener in self._listeners:
-            self._selector.register(listener, selectors.EVENT_READ, listener)
-        self.address = str(Address(node, str(path), host, tcp.getsockname()[1]))
+        self._listeners = Listeners(self._selector, host, path, clock)
+        self.address = str(Address(node, str(path), host, self._listeners.port))
         self._waker, self._woken = socket.socketpair()
         self._waker.setblocking(False)
         self._woken.setblocking(False)
@@ -80,17 +76,21 @@ class Endpoint:
         """Begins to connect; ``Connected`` or ``Closed`` will tell. Frames may be queued at once."""
         where = Address.parse(address)
         family, target = where.target(self._node)
-        sock = socket.socket(family, socket.SOCK_STREAM)
         handshake = Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), hello)
-        connection = self._add(sock, address, handshake)
         try:
-            sock.connect(target)
+            connection = self._add(socket.socket(family, socket.SOCK_STREAM), address, handshake)
+        except OSError as error:
+            self._next += 1
+            self._events.append(Closed(self._next, f"{address} cannot be reached: {error.strerror}"))
+            return self._next
+        try:
+            connection.sock.connect(target)
         except BlockingIOError:
             if family == socket.AF_UNIX:
                 self._fail(connection, f"{address} has too many connections waiting")
             else:
                 connection.connecting = True
-                self._selector.modify(sock, selectors.EVENT_WRITE, connection)
+                self._selector.modify(connection.sock, selectors.EVENT_WRITE, connection)
         except OSError as error:
             self._fail(connection, f"{address} cannot be reached: {error.strerror}")
         else:
@@ -119,9 +119,7 @@ class Endpoint:
         """Closes everything."""
         for connection in list(self._connections.values()):
             self._remove(connection)
-        for listener in self._listeners:
-            listener.close()
-        Path(Address.parse(self.address).path).unlink(missing_ok=True)
+        self._listeners.close()
         self._waker.close()
         self._woken.close()
         self._selector.close()
@@ -140,12 +138,10 @@ class Endpoint:
             if not connection.connecting:
                 self._guard(connection, self._write)
         self._dirty.clear()
-        if self._unproven:
-            self._expire()
-            timeout_s = HANDSHAKE_S if timeout_s is None else min(HANDSHAKE_S, timeout_s)
-        if self._events:
-            timeout_s = 0
-        for key, mask in self._selector.select(timeout_s):
+        self._close_overdue()
+        self._listeners.resume()
+        waits = (timeout_s, self._strangers.wait_s(), self._listeners.wait_s(), 0 if self._events else None)
+        for key, mask in self._selector.select(min((wait for wait in waits if wait is not None), default=None)):
             self._serve(key.data, mask)
         events, self._events = self._events, []
         return events
@@ -163,25 +159,31 @@ class Endpoint:
             self._accept(what)
 
     def _accept(self, listener: socket.socket) -> None:
-        try:
-            sock, peer = listener.accept()
-        except OSError as error:
-            _LOG.warning("a connection could not be accepted: %s", error)
+        if (accepted := self._listeners.accept(listener)) is None:
             return
-        name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a process of this node"
-        connection = self._add(sock, name, Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), None))
+        try:
+            connection = self._add(*accepted, Handshake(self._secret, secrets.token_bytes(NONCE_BYTES), None))
+        except OSError as error:
+            self._listeners.pause(error)
+            return
+        self._listeners.accepted()
         self._dirty[connection.number] = connection
 
     def _add(self, sock: socket.socket, peer: str, handshake: Handshake) -> Connection:
+        """Raises OSError where the system has no room for it; the socket is closed then."""
         self._next += 1
         connection: Connection
-        if self._tls and sock.family != socket.AF_UNIX:
-            connection = TlsConnection(self._next, sock, peer, handshake, self._limits, self._tls)
-        else:
-            connection = Connection(self._next, sock, peer, handshake, self._limits)
+        try:
+            if self._tls and sock.family != socket.AF_UNIX:
+                connection = TlsConnection(self._next, sock, peer, handshake, self._limits, self._tls)
+            else:
+                connection = Connection(self._next, sock, peer, handshake, self._limits)
+            self._selector.register(sock, selectors.EVENT_READ, connection)
+        except OSError:
+            sock.close()
+            raise
         self._connections[connection.number] = connection
-        self._unproven[connection.number] = self._clock() + HANDSHAKE_S
-        self._selector.register(sock, selectors.EVENT_READ, connection)
+        self._strangers.add(connection)
         return connection
 
     def _read(self, connection: Connection) -> None:
@@ -196,7 +198,7 @@ class Endpoint:
 
     def _prove(self, connection: Connection) -> None:
         number = connection.number
-        del self._unproven[number]
+        self._strangers.remove(connection)
         hello = connection.handshake.hello
         self._events.append(Accepted(number, hello) if connection.accepted else Connected(number))
 
@@ -217,17 +219,21 @@ class Endpoint:
         try:
             act(connection)
         except CodecError as error:
-            _LOG.warning("closed the connection with %s: %s", connection.peer, error)
-            self._fail(connection, str(error))
+            self._refuse(connection, str(error))
         except PeerClosed as error:
             self._fail(connection, str(error))
 
-    def _expire(self) -> None:
-        now = self._clock()
-        for number in [number for number, until in self._unproven.items() if until <= now]:
-            connection = self._connections[number]
-            _LOG.warning("closed the connection with %s: the secret was not proven in time", connection.peer)
-            self._fail(connection, f"{connection.peer} did not prove the secret in time")
+    def _close_overdue(self) -> None:
+        for overdue in self._strangers.overdue():
+            self._refuse(overdue.connection, overdue.reason)
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        """Closes it for what the peer did or left undone, and logs why."""
+        if connection.accepted and not connection.proven:
+            self._refusals.note(connection.peer, reason)
+        else:
+            _LOG.warning("closed the connection with %s: %s", connection.peer, reason)
+        self._fail(connection, reason)
 
     def _fail(self, connection: Connection, reason: str) -> None:
         """Closes it; the owner is told unless it never heard of it."""
@@ -238,31 +244,7 @@ class Endpoint:
 
     def _remove(self, connection: Connection) -> None:
         del self._connections[connection.number]
-        self._unproven.pop(connection.number, None)
+        self._strangers.remove(connection)
         self._dirty.pop(connection.number, None)
         self._selector.unregister(connection.sock)
         connection.sock.close()
-
-
-def _listen_unix(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(str(path))
-    except OSError as error:
-        raise ClusterError(f"cannot open the socket {path}: {error}; choose another folder for sockets") from error
-    return _listening(listener)
-
-
-def _listen_tcp(host: str) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.bind((host, 0))
-    except OSError as error:
-        raise ClusterError(f"cannot listen at {host}: {error}; is it the address of this node?") from error
-    return _listening(listener)
-
-
-def _listening(listener: socket.socket) -> socket.socket:
-    listener.listen(_BACKLOG)
-    listener.setblocking(False)
-    return listener

@@ -3,27 +3,39 @@
 Small frames are cut out of a staging buffer, many of them per read. The body of a large frame is read straight into
 memory of Arrow's allocator: it needs no copy, lives as long as any array refers to it, and with the allocator told to
 keep its memory (``ALLOCATOR_ENVIRONMENT`` in ``batches``) such memory is reused without page faults.
+
+Memory is not touched before its bytes arrive, whatever length a frame claims. A peer that has not proven the secret
+gets a staging buffer that its handshake fits into, and nothing more.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from clonos_py.runtime.transport.wire import PREAMBLE_BYTES, Frame, Kind, Limits, Preamble, read_preamble
+from clonos_py.model.errors import CodecError
+from clonos_py.runtime.transport.wire import PREAMBLE_BYTES, Frame, Limits, Preamble, read_preamble
 
 STAGING_BYTES = 128 << 10
+STAGING_BYTES_UNPROVEN = 512
 
 
 class Inbound:
     """The receiving half of a connection: read into ``targets()``, note how much with ``advance``, then take every
-    ``next_frame``. ``limits`` may change between two frames."""
+    ``next_frame``. ``trust`` may be called between two frames."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self._staging = memoryview(bytearray(STAGING_BYTES))
+    def __init__(self, limits: Limits, staging_bytes: int = STAGING_BYTES) -> None:
+        self._limits = limits
+        self._staging = memoryview(bytearray(staging_bytes))
         self._start = 0
         self._end = 0
         self._partial: _Partial | None = None
+
+    def trust(self, limits: Limits) -> None:
+        """From here on other limits hold, and many frames fit into one read."""
+        rest = self._staging[self._start : self._end]
+        staging = memoryview(bytearray(STAGING_BYTES))
+        staging[: len(rest)] = rest
+        self._limits, self._staging, self._start, self._end = limits, staging, 0, len(rest)
 
     def targets(self) -> list[memoryview]:
         """Where the next bytes belong, never empty: the rest of the frame at work, then the staging buffer."""
@@ -46,7 +58,7 @@ class Inbound:
             return self._finish_partial()
         if self._end - self._start < PREAMBLE_BYTES:
             return None
-        head = read_preamble(self._staging, self._start, self.limits)
+        head = read_preamble(self._staging, self._start, self._limits)
         start = self._start + PREAMBLE_BYTES
         stop = start + head.header_bytes + head.body_bytes
         if stop <= self._end:
@@ -69,12 +81,12 @@ class _Partial:
     """A frame of which part has arrived."""
 
     def __init__(self, head: Preamble, arrived: memoryview) -> None:
-        self._kind = head.kind
-        self._header = bytearray(head.header_bytes)
-        self._body = pa.allocate_buffer(head.body_bytes) if head.body_bytes else None
-        self.missing = [memoryview(self._header)] if self._header else []
-        if self._body is not None:
-            self.missing.append(memoryview(self._body).cast("B"))
+        self._head = head
+        try:
+            self._header, self._body = pa.allocate_buffer(head.header_bytes), pa.allocate_buffer(head.body_bytes)
+        except MemoryError as error:
+            raise CodecError(f"no memory for a frame of {head.header_bytes} + {head.body_bytes} bytes") from error
+        self.missing = [memoryview(part).cast("B") for part in (self._header, self._body) if part.size]
         self._fill(arrived)
 
     def _fill(self, arrived: memoryview) -> None:
@@ -96,10 +108,14 @@ class _Partial:
         return count
 
     def frame(self) -> Frame:
-        return Frame(self._kind, bytes(self._header), self._body)
+        header = self._header.to_pybytes()
+        self._head.check(header)
+        return Frame(self._head.kind, header, self._body if self._body.size else None)
 
 
 def _small(head: Preamble, staging: memoryview, start: int, stop: int) -> Frame:
     body_start = start + head.header_bytes
+    header = bytes(staging[start:body_start])
+    head.check(header)
     body = pa.py_buffer(bytes(staging[body_start:stop])) if head.body_bytes else None
-    return Frame(Kind(head.kind), bytes(staging[start:body_start]), body)
+    return Frame(head.kind, header, body)

@@ -24,7 +24,7 @@ class Outbound:
         """Queues a frame whose body is the concatenation of ``bodies`` (memoryviews of bytes)."""
         parts = [body for body in bodies if body.nbytes]
         body_bytes = sum(part.nbytes for part in parts)
-        head = preamble(kind, len(header), body_bytes) + header
+        head = preamble(kind, header, body_bytes) + header
         self._pieces.append(memoryview(head))
         self._pieces.extend(parts)
         self.unsent_bytes += len(head) + body_bytes

@@ -1,6 +1,7 @@
 """A connection between nodes under TLS: the same frames and the same handshake of the secret, within it.
 
-The TLS handshake goes on whenever the socket is written or read; nothing else passes before it is done.
+The TLS handshake goes on whenever the socket is written or read; nothing else passes before it is done. What OpenSSL
+needs for a connection (tens of KiB) is allocated with the peer's first bytes, not for one that only connects.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-from contextlib import suppress
 
 from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.connection import READ_BYTES_MAX, Connection
@@ -17,7 +17,8 @@ from clonos_py.runtime.transport.tls import Tls, tls_reason
 from clonos_py.runtime.transport.wire import Limits
 
 _RECORD_BYTES = 16 << 10
-"""The most that TLS encrypts as one; a target of reads always has more room."""
+"""The most that TLS encrypts as one. Targets have more room once the secret is proven; before, they are read into until
+they are not filled."""
 _WRITE_BYTES = 256 << 10
 """Handed to OpenSSL at once."""
 
@@ -34,22 +35,23 @@ class TlsConnection(Connection):
         self._established = False
 
     def _ready(self) -> bool:
-        if not self._established:
-            try:
-                self._establish()
-            except OSError as error:
-                raise self._plain_error(error) from error
+        if not self._established and (self._secured or not self.accepted):
+            self._establish()
         return self._established
 
     def _establish(self) -> None:
         """The next step of the TLS handshake. The socket must be connected before it is wrapped."""
-        if self._secured is None:
-            accepts = self.accepted
-            self._secured = self._context.wrap_socket(self.sock, server_side=accepts, do_handshake_on_connect=False)
-            self.sock = self._secured
-        with suppress(ssl.SSLWantReadError):
+        try:
+            if self._secured is None:
+                accepts = self.accepted
+                self._secured = self._context.wrap_socket(self.sock, server_side=accepts, do_handshake_on_connect=False)
+                self.sock = self._secured
             self._secured.do_handshake()
             self._established = True
+        except ssl.SSLWantReadError:
+            pass
+        except OSError as error:
+            raise self._plain_error(error) from error
 
     def _send(self, pieces: list[memoryview]) -> int:
         """What OpenSSL could not finish must be given to it again: it is, as the queue changes at its end only."""
@@ -60,7 +62,9 @@ class TlsConnection(Connection):
             raise self._plain_error(error) from error
 
     def _fill(self, targets: list[memoryview]) -> int:
-        if not self._ready():
+        if not self._established:
+            self._establish()
+        if not self._established:
             raise BlockingIOError
         assert self._secured is not None
         rest = targets[::-1]
@@ -68,7 +72,7 @@ class TlsConnection(Connection):
         taken = 0
         try:
             # Never leaves part of a record with OpenSSL: the selector would not tell of it.
-            while rest and (self._secured.pending() or room - taken >= _RECORD_BYTES):
+            while rest and (not taken or self._secured.pending() or room - taken >= _RECORD_BYTES):
                 count = self._secured.recv_into(rest[-1])
                 if not count:
                     break

@@ -1,10 +1,14 @@
 """How a frame lies on the wire.
 
-    magic (4) | version (1) | kind (1) | 0 (2) | header length (4) | body length (8) | header | body
+    magic (4) | version (1) | kind (1) | 0 (2) | header length (4) | body length (8) | checksum of the header (4)
+    | checksum of all before (4) | header | body
 
-All numbers are big-endian. Header and body are opaque here: the header is the msgpack of whoever sends, the body an
-Arrow record batch message without its schema. Nothing read from a socket is unpickled. Whoever breaks the format gets
-a ``CodecError``, and only its own connection is closed.
+All numbers are big-endian. The checksums (xxHash32) detect damage on the way: with a wrong length the receiver would
+wait forever, with a wrong header it would drop rows or fail. A checksum of the body, if any, belongs to the header.
+
+Header and body are opaque here: the header is the msgpack of the sender, the body an Arrow record batch message without
+its schema. Nothing read from a socket is unpickled. A peer that breaks the format causes a ``CodecError``, and only its
+own connection is closed.
 """
 
 from __future__ import annotations
@@ -15,13 +19,15 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import pyarrow as pa
+import xxhash
 
 from clonos_py.model.errors import CodecError
 
 MAGIC = b"clns"
-VERSION = 1
-_PREAMBLE = struct.Struct(">4sBBHIQ")
-PREAMBLE_BYTES = _PREAMBLE.size
+VERSION = 2
+_PREAMBLE = struct.Struct(">4sBBHIQI")
+_CHECK = struct.Struct(">I")
+PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size
 
 
 class Kind(IntEnum):
@@ -48,6 +54,12 @@ class Preamble(NamedTuple):
     kind: Kind
     header_bytes: int
     body_bytes: int
+    header_checksum: int
+
+    def check(self, header: bytes) -> None:
+        """Raises CodecError if ``header`` is not what was sent."""
+        if xxhash.xxh32_intdigest(header) != self.header_checksum:
+            raise CodecError(f"a {self.kind.name} frame's header was damaged on its way")
 
 
 class Frame(NamedTuple):
@@ -58,21 +70,32 @@ class Frame(NamedTuple):
     body: pa.Buffer | None
 
 
-def preamble(kind: Kind, header_bytes: int, body_bytes: int) -> bytes:
+def preamble(kind: Kind, header: bytes, body_bytes: int) -> bytes:
     """The bytes before header and body. Raises CodecError for a header beyond 4 GiB."""
+    return announce(Preamble(kind, len(header), body_bytes, xxhash.xxh32_intdigest(header)))
+
+
+def announce(head: Preamble) -> bytes:
+    """The bytes before header and body, whatever these will be. Raises CodecError for a header beyond 4 GiB."""
     try:
-        return _PREAMBLE.pack(MAGIC, VERSION, kind, 0, header_bytes, body_bytes)
+        said = _PREAMBLE.pack(MAGIC, VERSION, head.kind, 0, head.header_bytes, head.body_bytes, head.header_checksum)
     except struct.error as error:
-        raise CodecError(f"a header of {header_bytes} bytes does not fit into a frame: send it as a body") from error
+        raise CodecError(
+            f"a header of {head.header_bytes} bytes does not fit into a frame: send it as a body"
+        ) from error
+    return said + _CHECK.pack(xxhash.xxh32_intdigest(said))
 
 
 def read_preamble(view: memoryview, offset: int, limits: Limits) -> Preamble:
     """The preamble at ``offset``, of which all bytes are there. Raises CodecError."""
-    magic, version, kind, zero, header_bytes, body_bytes = _PREAMBLE.unpack_from(view, offset)
+    magic, version, kind, zero, header_bytes, body_bytes, checksum = _PREAMBLE.unpack_from(view, offset)
     if magic != MAGIC or zero != 0:
         raise CodecError(f"no frame begins with {bytes(view[offset : offset + 8])!r}: the peer speaks another protocol")
     if version != VERSION:
         raise CodecError(f"the peer sends frames of version {version}, this process reads version {VERSION}")
+    check = offset + _PREAMBLE.size
+    if _CHECK.unpack_from(view, check)[0] != xxhash.xxh32_intdigest(view[offset:check]):
+        raise CodecError("a frame's first bytes were damaged on their way")
     if not Kind.CHALLENGE <= kind <= Kind.DATA:
         raise CodecError(f"a frame of unknown kind {kind}")
     if header_bytes > limits.header_bytes_max or body_bytes > limits.body_bytes_max:
@@ -80,4 +103,4 @@ def read_preamble(view: memoryview, offset: int, limits: Limits) -> Preamble:
             f"a frame of {header_bytes} + {body_bytes} bytes exceeds the limit of "
             f"{limits.header_bytes_max} + {limits.body_bytes_max}"
         )
-    return Preamble(Kind(kind), header_bytes, body_bytes)
+    return Preamble(Kind(kind), header_bytes, body_bytes, checksum)

@@ -29,9 +29,9 @@ class Bug:
 class Bugs(dict[str, Bug]):
     """By name. A function that plants one is registered by decorating it."""
 
-    def planted(self, *faults: str) -> Callable[[Patch], Patch]:
+    def planted(self, *faults: str, depth: int = -1) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
-            self[plant.__name__] = Bug(plant, faults or KILLS)
+            self[plant.__name__] = Bug(plant, faults or KILLS, depth)
             return plant
 
         return register

@@ -25,13 +25,13 @@ BUGS = Bugs()
 def a_checkpoint_completes_without_its_last_task(patch: pytest.MonkeyPatch) -> None:
     acknowledge = Checkpoints.acknowledge
 
-    def hasty(self: Checkpoints, handle: Any, generation: int) -> Any:
-        manifest = acknowledge(self, handle, generation)
+    def hasty(self: Checkpoints, handle: Any, generation: int, now_us: int) -> Any:
+        manifest = acknowledge(self, handle, generation, now_us)
         pending = self.pending
         if manifest is None and pending and len(pending.handles) == len(self._plan.tasks) - 1 and self.manifest:
             for old in self.manifest.tasks:
                 pending.handles.setdefault(old.task, old)
-            pending.writing = True
+            pending.writing_us = now_us
             return self._manifest(pending, generation)
         return manifest
 
@@ -63,9 +63,9 @@ def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None
 def the_acknowledgement_of_an_earlier_checkpoint_counts(patch: pytest.MonkeyPatch) -> None:
     acknowledge = Checkpoints.acknowledge
 
-    def confused(self: Checkpoints, handle: Any, generation: int) -> Any:
+    def confused(self: Checkpoints, handle: Any, generation: int, now_us: int) -> Any:
         number = self.pending.checkpoint if self.pending else handle.checkpoint
-        return acknowledge(self, msgspec.structs.replace(handle, checkpoint=number), generation)
+        return acknowledge(self, msgspec.structs.replace(handle, checkpoint=number), generation, now_us)
 
     patch.setattr(Checkpoints, "acknowledge", confused)
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import (
     Abort,
     Linger,
@@ -21,6 +22,7 @@ from clonos_py.causal.determinants import (
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore, LogWriter
 from clonos_py.model.segments import Segment
+from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.task import link
 from clonos_py.task.context import Shared
 from clonos_py.task.sending import OutputChannel
@@ -187,3 +189,26 @@ def an_epoch_starts_one_determinant_too_late(patch: pytest.MonkeyPatch) -> None:
         return rest
 
     patch.setattr(LogWriter, "open_epoch", late)
+
+
+@BUGS.planted()
+def the_time_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Shared, "open_epoch", lambda self: setattr(self, "_random", None))
+
+
+@BUGS.planted()
+def timers_are_coded_against_those_of_the_epoch_before(patch: pytest.MonkeyPatch) -> None:
+    open_epoch = LogCodec.open_epoch
+
+    def remembering(self: LogCodec, epoch: int) -> None:
+        timer_us = getattr(self, "_timer_us", 0)
+        open_epoch(self, epoch)
+        self._timer_us = timer_us
+
+    patch.setattr(LogCodec, "open_epoch", remembering)
+
+
+@BUGS.planted()
+def large_answers_are_kept_under_an_epoch_that_is_too_low(patch: pytest.MonkeyPatch) -> None:
+    keep = HarshPorts.keep
+    patch.setattr(HarshPorts, "keep", lambda self, epoch, content: keep(self, max(0, epoch - 3), content))

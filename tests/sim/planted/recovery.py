@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from clonos_py.channel.inflight import InFlightLog
 from clonos_py.job import recovery, rounds
 from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.rounds import Rounds
+from clonos_py.job.takeover import Takeover
 from clonos_py.model.messages import Restore, Sever
 from clonos_py.model.times import MIN_TIME
 from clonos_py.task import instructions as io
@@ -24,6 +26,7 @@ from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
+from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.timers import Timers
 from tests.sim.planted.bug import Bugs
 
@@ -203,7 +206,7 @@ def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
         self.acked = self._owed = self.first
 
     patch.setattr(InFlightLog, "connect", unaware)
-    patch.setattr(TaskMachine, "_replay_event", lambda self: self._may_produce and replay(self))
+    patch.setattr(TaskMachine, "_replay_event", lambda self, now_us: self._may_produce and replay(self, now_us))
 
 
 # ---- what a replacement starts from
@@ -215,9 +218,9 @@ def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> 
     acknowledge, restore_point = Checkpoints.acknowledge, recovery.restore_point
     newest: dict[Any, Any] = {}
 
-    def noted(self: Checkpoints, handle: Any, generation: int) -> Any:
+    def noted(self: Checkpoints, handle: Any, generation: int, now_us: int) -> Any:
         newest[handle.task] = handle
-        return acknowledge(self, handle, generation)
+        return acknowledge(self, handle, generation, now_us)
 
     def newer(manifest: Any, task: Any, plan: Any) -> Restore:
         handle = newest.get(task)
@@ -289,3 +292,50 @@ def timers_are_lost_with_the_task(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def a_timer_fires_again_after_replay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Timers, "remove", lambda self, operator, at_us: None)
+
+
+@BUGS.planted()
+def of_timers_for_the_same_time_one_is_restored(patch: pytest.MonkeyPatch) -> None:
+    restore = Snapshotting.restore
+
+    def first_only(self: Snapshotting, item: Any) -> None:
+        restore(self, item)
+        timers = self._shared.timers
+        for (at_us, _), (next_us, operator) in pairwise(timers.all):
+            if at_us == next_us:
+                timers.remove(operator, at_us)
+
+    patch.setattr(Snapshotting, "restore", first_only)
+
+
+@BUGS.planted()
+def idleness_of_inputs_is_not_restored(patch: pytest.MonkeyPatch) -> None:
+    restore = Inputs.restore
+
+    def awake(self: Inputs, progress: Any) -> None:
+        restore(self, progress)
+        for channel in self._channels:
+            channel.progress.idle = False
+
+    patch.setattr(Inputs, "restore", awake)
+
+
+# ---- tasks that start anew, where availability is preferred
+
+
+@BUGS.planted("kill", "coordinator", depth=1)
+def lives_are_forgotten_with_the_coordinator(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Takeover, "_lives", lambda self, round_: {})
+
+
+@BUGS.planted(depth=1)
+def a_receiver_forgets_that_its_sender_has_started_anew(patch: pytest.MonkeyPatch) -> None:
+    def follow(self: InputChannel, peer: Any) -> None:
+        self.peer, self.failures, self.renumbers = peer, 0, peer.reset
+
+    patch.setattr(InputChannel, "follow", follow)
+
+
+@BUGS.planted(depth=1)
+def a_replay_goes_on_when_a_task_before_it_starts_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rounds, "_abandon_replays", lambda self, round_: False)

@@ -192,3 +192,13 @@ def test_a_large_answer_is_kept_aside_and_the_log_has_its_name() -> None:
     assert [after.ask("http", forbidden), after.ask("http", forbidden)] == [LARGE, "small"]
     assert after.take() == Completion(0, 5, LARGE)
     assert not after.replaying
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 7])
+def test_a_large_answer_is_kept_for_the_epoch_in_which_it_was_asked(epoch: int) -> None:
+    outside = Outside()
+    gate = Gate(LogWriter(0), keeper=outside)
+    gate.writer.resume(epoch, 0, 0)
+    gate.ask("http", lambda: LARGE)
+    gate.record(Completion(0, 5, LARGE))
+    assert [name.partition("-")[0] for name in outside.aside] == [str(epoch)] * 2

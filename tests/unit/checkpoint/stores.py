@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.snapshots import Manifest, TaskHandle, TaskSnapshot
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
@@ -39,8 +41,15 @@ def manifest(checkpoint: int, *handles: TaskHandle, generation: int = 1, job: st
     return Manifest(job, checkpoint, generation, 128, {"join": len(handles)}, list(handles), {"join": "join"})
 
 
+def begin(store: SnapshotStore) -> None:
+    """Opens the first generation, unless one has been opened."""
+    with suppress(CheckpointError):
+        store.open_generation(after=0)
+
+
 def complete(store: SnapshotStore, checkpoint: int, chunks: Sequence[Chunk], generation: int = 1) -> Manifest:
     """Takes a whole checkpoint of one task."""
+    begin(store)
     handle = store.write(snapshot(checkpoint, chunks), Attempt(generation, 0))
     done = manifest(checkpoint, handle, generation=generation)
     store.write_manifest(done)

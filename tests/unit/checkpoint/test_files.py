@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from clonos_py.checkpoint import storage
-from clonos_py.checkpoint.layout import Location, name_in_folder
-from clonos_py.checkpoint.manifest import Generation, decode, encode, encode_generation
+from clonos_py.checkpoint.folder import LocalFolder
+from clonos_py.checkpoint.layout import Location, chunk_file_name, name_in_folder
+from clonos_py.checkpoint.manifest import Adoption, Generation, decode, encode, encode_generation
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.snapshots import OperatorHandle, StoredChunk
 from tests.disks import make_read_only
 from tests.unit.checkpoint.stores import FIRST, JOB, chunk, complete, manifest, rows_of, snapshot
 
@@ -84,6 +92,17 @@ def test_a_missing_chunk_file_is_named(store: CheckpointStore) -> None:
         store.read(done.tasks[0].operators["join"])
 
 
+def test_a_corrupt_answer_is_named(store: CheckpointStore) -> None:
+    name = store.keep_answer(3, "join-0", b"x" * 1_000)
+    (file,) = files_below(store, "answers")
+    damage(file)
+    with pytest.raises(CheckpointError, match=f"{file} is corrupt: its checksum differs.*--fresh"):
+        store.kept_answer(name)
+    file.write_bytes(b"x" * 999)
+    with pytest.raises(CheckpointError, match=f"{file} is corrupt"):
+        store.kept_answer(name)
+
+
 def test_a_corrupt_newest_manifest_is_not_skipped(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     complete(store, 2, [chunk(4)])
@@ -121,6 +140,26 @@ def test_incomplete_files_of_old_checkpoints_are_reclaimed(store: CheckpointStor
     assert [file.name[:12] for file in files_below(store, "state")] == ["000000000002", "000000000003"]
 
 
+def test_a_file_that_cannot_be_deleted_keeps_no_other_and_is_tried_again(store: CheckpointStore) -> None:
+    complete(store, 1, [chunk(0)])
+    name = store.keep_answer(0, "join-0", b"answer")
+    (stuck,) = files_below(store, "manifests")
+    content = stuck.read_bytes()
+    stuck.unlink()
+    (stuck / "below").mkdir(parents=True)
+    complete(store, 2, [chunk(4)])
+    with pytest.raises(CheckpointError, match=f"{stuck}: the checkpoint folder does not work"):
+        store.retire(keep=1)
+    assert [file.name[:12] for file in files_below(store, "state")] == ["000000000002"]
+    assert files_below(store, "answers") == []
+    assert name
+    (stuck / "below").rmdir()
+    stuck.rmdir()
+    stuck.write_bytes(content)
+    store.retire(keep=1)
+    assert [file.name[:12] for file in files_below(store, "manifests")] == ["000000000002"]
+
+
 def test_files_that_are_not_ours_are_left_alone(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     foreign = files_below(store, "state")[0].with_name("README")
@@ -133,8 +172,8 @@ def test_files_that_are_not_ours_are_left_alone(store: CheckpointStore) -> None:
 def test_a_manifest_of_another_format_version_is_refused(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     (file,) = files_below(store, "manifests")
-    file.write_bytes(file.read_bytes().replace(b"clonos-manifest 1", b"clonos-manifest 2", 1))
-    with pytest.raises(CheckpointError, match=f"{file} has format version 2.*reads 1"):
+    file.write_bytes(file.read_bytes().replace(b"clonos-manifest 2", b"clonos-manifest 1", 1))
+    with pytest.raises(CheckpointError, match=f"{file} has format version 1.*reads 2"):
         store.latest()
 
 
@@ -158,7 +197,8 @@ def test_what_a_replaced_coordinator_wrote_late_is_void(store: CheckpointStore) 
     complete(store, 1, [chunk(0)])
     zombies = complete(store, 2, [chunk(4)])
     generations = Path(store.path) / "generations"
-    (generations / "00000002").write_bytes(encode_generation(Generation(2, adopted=1)))
+    (generations / "00000002").write_bytes(encode_generation(Generation(2)))
+    (generations / "00000002.adopted").write_bytes(encode_generation(Adoption(2, adopted=1)))
     assert [m.checkpoint for m in store.manifests()] == [1]
     complete(store, 2, [chunk(8)], generation=2)
     assert store.latest() != zombies
@@ -169,6 +209,135 @@ def test_two_coordinators_never_get_the_same_generation(store: CheckpointStore, 
     other = CheckpointStore(str(tmp_path), JOB)
     numbers = [opened.open_generation() for opened in (store, other, store, other)]
     assert numbers == [1, 2, 3, 4]
+
+
+def generation_files(store: CheckpointStore) -> list[Path]:
+    return sorted((Path(store.path) / "generations").iterdir())
+
+
+@pytest.mark.timeout(20)
+def test_no_flipped_bit_of_a_generation_goes_unnoticed(store: CheckpointStore, tmp_path: Path) -> None:
+    store.open_generation()
+    complete(store, 1, [chunk(0)])
+    store.open_generation()
+    for file in generation_files(store):
+        good = file.read_bytes()
+        for bit in range(8 * len(good)):
+            bad = bytearray(good)
+            bad[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(bad)
+            for use in (CheckpointStore.latest, CheckpointStore.open_generation):
+                with pytest.raises(CheckpointError, match=f"{file} (is corrupt|has format version)"):
+                    use(CheckpointStore(str(tmp_path), JOB))
+        file.write_bytes(good)
+    assert CheckpointStore(str(tmp_path), JOB).open_generation() == 3
+
+
+@pytest.mark.timeout(20)
+def test_no_file_of_a_generation_takes_the_place_of_another(store: CheckpointStore, tmp_path: Path) -> None:
+    for checkpoint in (1, 2):
+        complete(store, checkpoint, [chunk(0)], generation=store.open_generation())
+    for suffix in ("", ".adopted"):
+        first, second = (Path(store.path) / "generations" / f"0000000{n}{suffix}" for n in (1, 2))
+        good = second.read_bytes()
+        second.write_bytes(first.read_bytes())
+        with pytest.raises(CheckpointError, match=f"{second} is the file of generation 1; restore the file"):
+            CheckpointStore(str(tmp_path), JOB).open_generation()
+        second.write_bytes(good)
+
+
+@pytest.mark.parametrize("missing", ["00000002", "00000003", "00000003.adopted"])
+def test_a_missing_generation_is_named(store: CheckpointStore, tmp_path: Path, missing: str) -> None:
+    for checkpoint in (1, 2, 3):
+        complete(store, checkpoint, [chunk(0)], generation=store.open_generation())
+    file = Path(store.path) / "generations" / missing
+    file.unlink()
+    with pytest.raises(CheckpointError, match=f"{file} is missing; restore the file"):
+        CheckpointStore(str(tmp_path), JOB).open_generation()
+
+
+def test_damaged_generations_are_archived_with_their_line_and_their_count_goes_on(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    for checkpoint in (1, 2, 3):
+        complete(store, checkpoint, [chunk(0)], generation=store.open_generation())
+    damage(generation_files(store)[2])
+    fresh = CheckpointStore(str(tmp_path), JOB)
+    assert fresh.archive() == f"{store.path}/archive/0001"
+    assert fresh.open_generation() > 3
+    assert fresh.latest() is None
+    with pytest.raises(CheckpointError, match="has taken over"):
+        complete(store, 4, [chunk(0)], generation=3)
+
+
+def test_an_adopted_checkpoint_that_is_gone_is_not_silently_replaced_by_an_older_one(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    for checkpoint in (1, 2):
+        complete(store, checkpoint, [chunk(checkpoint)])
+    store.open_generation()
+    files_below(store, "manifests")[-1].unlink()
+    with pytest.raises(CheckpointError, match="the manifest of checkpoint 2 is missing; restore the file"):
+        CheckpointStore(str(tmp_path), JOB).latest()
+
+
+def test_a_coordinator_that_is_replaced_while_it_writes_a_manifest_does_not_complete_it(
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete(store, 1, [chunk(0)])
+    late = store.write(snapshot(2, [chunk(4)]), FIRST)
+    write = LocalFolder.write
+
+    def slow(self: LocalFolder, path: str, content: bytes) -> None:
+        if "manifests" in path:
+            CheckpointStore(str(tmp_path), JOB).open_generation()
+        write(self, path, content)
+
+    monkeypatch.setattr(LocalFolder, "write", slow)
+    with pytest.raises(CheckpointError, match="checkpoint 2 of job 'hot auctions' is refused: generation 2 has taken"):
+        store.write_manifest(manifest(2, late))
+    latest = store.latest()
+    assert latest is not None
+    assert latest.checkpoint == 1
+
+
+STEPS_MAX = 40
+"""More than opening a generation takes."""
+
+
+@pytest.mark.parametrize("step", range(STEPS_MAX))
+def test_a_manifest_that_its_coordinator_completed_is_adopted_by_the_next(
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Whatever the next one has just done when it is written."""
+    complete(store, 1, [chunk(0)])
+    second = store.write(snapshot(2, [chunk(4)]), FIRST)
+    steps = itertools.count()
+    completed = [1]
+
+    def stepping(method: Callable[..., Any]) -> Callable[..., Any]:
+        def stepped(*arguments: Any) -> Any:
+            if next(steps) == step:
+                with monkeypatch.context() as unwatched, suppress(CheckpointError):
+                    for name, original in METHODS.items():
+                        unwatched.setattr(LocalFolder, name, original)
+                    store.write_manifest(manifest(2, second))
+                    completed.append(2)
+            return method(*arguments)
+
+        return stepped
+
+    for name, method in METHODS.items():
+        monkeypatch.setattr(LocalFolder, name, stepping(method))
+    next_one = CheckpointStore(str(tmp_path), JOB)
+    assert next_one.open_generation() == 2
+    newest = next_one.latest()
+    assert newest is not None
+    assert newest.checkpoint == completed[-1]
+    assert next(steps) < STEPS_MAX
+
+
+METHODS = {name: getattr(LocalFolder, name) for name in ("names", "read", "write", "create")}
 
 
 def test_an_archived_line_stays_readable(store: CheckpointStore, tmp_path: Path) -> None:
@@ -228,14 +397,84 @@ def test_different_names_lie_apart() -> None:
     assert len({name_in_folder(name) for name in names}) == len(names)
 
 
-@given(st.text(), st.integers(0), st.integers(0), st.integers(0, 2**64 - 1))
-def test_a_location_is_its_text(file: str, offset: int, size_bytes: int, checksum: int) -> None:
+@given(
+    st.text(min_size=1), st.integers(0, 10**6), st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**64 - 1)
+)
+def test_a_location_is_its_text(vertex: str, checkpoint: int, offset: int, size_bytes: int, checksum: int) -> None:
+    file = f"state/{chunk_file_name(TaskId(vertex, 3), Attempt(1, 2), checkpoint, 4)}"
     location = Location(file, offset, size_bytes, checksum)
     assert Location.parse(str(location)) == location
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "../../../etc/passwd#0+10:0000000000000000",
+        "state/../../other/state/000000000001.join-0.1.0.1.chunks#0+10:0000000000000000",
+        "state/000000000001.join-0.1.0.1.chunks#-5+10:0000000000000000",
+        "state/000000000001.join-0.1.0.1.chunks#0+-1:0000000000000000",
+        "/state/000000000001.join-0.1.0.1.chunks#0+10:0000000000000000",
+        "manifests/000000000001.00000001.manifest#0+10:0000000000000000",
+        "state/000000000001.join-0.1.0.1.chunks#0+1_0:0000000000000000",
+        "",
+    ],
+)
+def test_a_manifest_cannot_lead_out_of_the_folder_of_chunks(store: CheckpointStore, location: str) -> None:
+    done = complete(store, 1, [chunk(0)])
+    handle = OperatorHandle({"rows": [StoredChunk(location, 4, 10, 0)]}, b"\x80")
+    led = replace(done, tasks=[replace(done.tasks[0], operators={"join": handle})])
+    (file,) = files_below(store, "manifests")
+    file.write_bytes(encode(led))
+    with pytest.raises(CheckpointError, match=f"{file}: .* is no location of a chunk: .*; restore the file"):
+        store.latest()
+    with pytest.raises(CheckpointError, match="is no location of a chunk"):
+        store.read(handle)
+
+
+def test_values_that_cannot_be_decoded_are_an_error(store: CheckpointStore) -> None:
+    with pytest.raises(CheckpointError, match="values of a snapshot cannot be decoded"):
+        store.read(OperatorHandle({}, b"\xc1"))
+
+
+def test_no_manifest_takes_the_place_of_another(store: CheckpointStore) -> None:
+    for checkpoint in (1, 2):
+        complete(store, checkpoint, [chunk(checkpoint)])
+    older, newest = files_below(store, "manifests")
+    newest.write_bytes(older.read_bytes())
+    with pytest.raises(CheckpointError, match=f"{newest} is the manifest of checkpoint 1, generation 1; restore"):
+        store.latest()
+
+
+def test_a_checkpoint_is_not_complete_without_the_chunks_of_earlier_ones(store: CheckpointStore) -> None:
+    lasting = chunk(0)
+    first = complete(store, 1, [lasting])
+    (file,) = files_below(store, "state")
+    content = file.read_bytes()
+
+    def replaced_by_a_fifo() -> None:
+        file.unlink()
+        os.mkfifo(file)
+
+    damages: list[tuple[Callable[[], Any], str]] = [
+        (file.unlink, f"{file} is missing, which the next checkpoint needs, too; put the file back and resume"),
+        (
+            lambda: file.write_bytes(content[:-1]),
+            f"{file} has {len(content) - 1} bytes, the next .* needs {len(content)}",
+        ),
+        (replaced_by_a_fifo, f"{file} is missing"),
+    ]
+    for checkpoint, (damaged, message) in enumerate(damages, 2):
+        damaged()
+        with pytest.raises(CheckpointError, match=message):
+            complete(store, checkpoint, [lasting, chunk(4)])
+        assert store.latest() == first
+    file.unlink()
+    file.write_bytes(content)
+    complete(store, 5, [lasting, chunk(4)])
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_manifest_do_anything_but_raise_its_error(content: bytes) -> None:
-    for candidate in (content, b"clonos-manifest 1 " + content, encode(manifest(1))[:-1] + b"\0" + content):
+    for candidate in (content, b"clonos-manifest 2 " + content, encode(manifest(1))[:-1] + b"\0" + content):
         with pytest.raises(CheckpointError):
             decode(candidate, JOB, "there")

@@ -12,7 +12,7 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
-from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, complete, manifest, rows_of, snapshot
+from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, begin, chunk, complete, manifest, rows_of, snapshot
 
 
 @pytest.fixture(params=["files", "memory", "remote"])
@@ -78,6 +78,7 @@ def test_a_value_that_is_not_plain_is_refused_by_the_operators_name(store: Snaps
 
 
 def test_a_checkpoint_is_complete_when_its_manifest_is_written(store: SnapshotStore) -> None:
+    begin(store)
     assert store.latest() is None
     handle = store.write(snapshot(1, [chunk(0)]), FIRST)
     assert store.latest() is None
@@ -204,3 +205,43 @@ def test_answers_are_kept_until_no_checkpoint_before_them_is(store: SnapshotStor
     for name in names[:2]:
         with pytest.raises(CheckpointError, match="missing"):
             store.kept_answer(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../../etc/passwd",
+        "000000000001.join-0.3/../../../other.6b1f0c6b1f0c6b1f0c6b1f0c6b1f0c6b.answer",
+        "/etc/passwd",
+        "",
+        "000000000001.join-0.3.6b1f.answer",
+        "000000000001.join-0.3.6b1f0c6b1f0c6b1f0c6b1f0c6b1f0c6b.answer\n",
+    ],
+)
+def test_a_log_cannot_lead_out_of_the_folder_of_answers(store: SnapshotStore, name: str) -> None:
+    with pytest.raises(CheckpointError, match="is no name of a kept answer: the log that names it is damaged"):
+        store.kept_answer(name)
+
+
+@pytest.mark.parametrize("owner", ["join-0.3", "a/b", "..", "j\u00f6in[0].12"])
+def test_an_answer_is_found_whatever_its_owner_is_called(store: SnapshotStore, owner: str) -> None:
+    assert store.kept_answer(store.keep_answer(7, owner, b"answer")) == b"answer"
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_an_answer_is_there_at_every_checkpoint_that_needs_it_and_goes_with_the_last(
+    store: SnapshotStore, keep: int
+) -> None:
+    store.open_generation()
+    names: list[str] = []
+    for checkpoint in range(1, 9):
+        names.append(store.keep_answer(checkpoint - 1, "join-0", b"%d" % checkpoint))
+        complete(store, checkpoint, [chunk(checkpoint)])
+        store.retire(keep)
+        oldest_kept = max(1, checkpoint - keep + 1)
+        for epoch, name in enumerate(names):
+            if epoch >= oldest_kept:
+                assert store.kept_answer(name) == b"%d" % (epoch + 1)
+            else:
+                with pytest.raises(CheckpointError, match="missing"):
+                    store.kept_answer(name)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pyarrow as pa
 import pytest
 
+from clonos_py import Job, col, count, tumbling
 from clonos_py.cli.drawing import FORMATS, draw
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.plan.physical import plan
+from tests.unit.dsl.connectors import Nowhere, bids
 
 BIDS = pa.schema([("auction", pa.int64()), ("price", pa.int64())])
 SOURCE = SourcePlan("bids", Source, (BIDS,), EventTime((None,)))
@@ -68,3 +72,19 @@ def test_the_svg_is_well_formed_and_draws_columns_from_left_to_right() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_plan_without_vertices_can_be_drawn(format: str) -> None:
     assert draw(PhysicalPlan("empty", (), ()), format)
+
+
+@pytest.mark.parametrize("format", list(FORMATS))
+def test_columns_that_the_engine_adds_are_not_shown(format: str) -> None:
+    job = Job("hidden")
+    keyed = bids(job).key_by("auction")
+    bought, paid = count().where(col("bidder") == 1), (col("bidder") * 2).sum()
+    windows, late = keyed.window(tumbling("10s")).aggregate(bought=bought, paid=paid).with_late()
+    again = windows.window(tumbling("20s")).aggregate(most=col("bought").max()).named("again")
+    again.key_by("most").window(tumbling("40s")).aggregate(n=count()).named("third").sink(Nowhere()).named("a")
+    late.sink(Nowhere()).named("b")
+    totals = keyed.aggregate(paid=paid, bought=bought).named("totals")
+    totals.key_by("bought").top(3, by=(col("paid") + 1).desc()).named("top").sink(Nowhere(upserts=True, deletes=True))
+    drawn = draw(plan(job, parallelism=2), format)
+    assert "paid" in drawn
+    assert re.findall(r"[~_](?:bought|paid|order|event_time|rows|pane|weight|change)|:(?:sum|count|max)", drawn) == []

@@ -29,8 +29,10 @@ class Ports(MultiSourceDefinition, Rows):
 
 
 class Nowhere(SinkDefinition):
-    def __init__(self, name: str = "", upserts: bool = False, delivery: str = "idempotent") -> None:
-        self.name, self.upserts, self.delivery = name, upserts, Delivery(delivery)
+    def __init__(
+        self, name: str = "", upserts: bool = False, delivery: str = "idempotent", deletes: bool = False
+    ) -> None:
+        self.name, self.upserts, self.delivery, self.deletes = name, upserts, Delivery(delivery), deletes
 
     def create(self, schema: pa.Schema) -> Sink:
         return Sink()

@@ -31,6 +31,7 @@ from clonos_py import (
     tumbling,
 )  # fmt: skip
 from clonos_py.connectors import MemorySource
+from clonos_py.dsl.timing import EVENT_TIME_COLUMN
 from clonos_py.dsl.windows import Between
 from clonos_py.plan.logical import AggregateWindows, ProjectColumns
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
@@ -75,7 +76,7 @@ def test_an_aggregate_of_an_expression_computes_it_before() -> None:
     bids(job).key_by("auction").window(tumbling("1s")).aggregate(top=(col("price") * 2).max()).sink(Nowhere())
     window = job.graph().nodes[2]
     assert [node.verb for node in job.graph().nodes] == ["source", "with_columns", "aggregate", "sink"]
-    assert window.work.aggregates[0].column == "_top"  # type: ignore[union-attr]
+    assert window.work.aggregates[0].column == "~top"  # type: ignore[union-attr]
 
 
 def test_a_computed_key_is_a_column() -> None:
@@ -102,6 +103,9 @@ def test_late_rows_come_out_as_they_came_in() -> None:
     )
     assert hot.schema == Hot.schema()
     assert late.schema == Bid.schema()
+    bought = count().where(col("price") > 5)
+    _, late = keyed().window(tumbling("10s")).aggregate(bought=bought, twice=(col("price") * 2).sum()).with_late()
+    assert late.schema == Bid.schema()
 
 
 def test_windows_of_window_results_keep_them_together() -> None:
@@ -110,7 +114,7 @@ def test_windows_of_window_results_keep_them_together() -> None:
     computed, window = nodes[-2].work, nodes[-1].work
     assert isinstance(computed, ProjectColumns)
     assert isinstance(window, AggregateWindows)
-    assert window.time_column == "_event_time"
+    assert window.time_column == EVENT_TIME_COLUMN
     assert str(computed.columns[-1][1]) == "(window_end + -1)"
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from clonos_py import GraphError, Instant, Job, Money, Record, Table, col, count, session, tumbling, until
+from clonos_py import GraphError, Instant, Job, Money, Record, Table, col, count, forever, session, tumbling, until
+from clonos_py.model.hidden import hidden
 from clonos_py.plan.logical import AggregateTable, TopTable
 from tests.unit.dsl.connectors import Bid, Nowhere, bids
 
@@ -42,9 +43,9 @@ def test_of_all_rows_the_first_are_known_by_their_rank_alone() -> None:
 
 def test_only_what_comes_once_has_an_event_time() -> None:
     keyed = bids().key_by("auction")
-    keyed.top(1, by="price").changes().window(tumbling("1s"))
+    keyed.top(1, by="price").changes("change").window(tumbling("1s")).aggregate(n=count())
     with pytest.raises(GraphError, match="has no event time"):
-        bids().key_by("auction").top(2, by="price").changes().window(tumbling("1s")).aggregate(n=count())
+        bids().key_by("auction").top(2, by="price").changes("change").window(tumbling("1s")).aggregate(n=count())
 
 
 def test_rows_may_be_ordered_by_what_is_computed() -> None:
@@ -52,7 +53,7 @@ def test_rows_may_be_ordered_by_what_is_computed() -> None:
     table = bids(job).key_by("auction").top(1, by=(col("price") * 2).desc(), into=Bid)
     table.at_end().sink(Nowhere())
     (work,) = [node.work for node in job.graph().nodes if isinstance(node.work, TopTable)]
-    assert [(key.column, key.descending) for key in work.order] == [("_order_0", True)]
+    assert [(key.column, key.descending) for key in work.order] == [(hidden("order_0"), True)]
 
 
 def test_a_table_of_a_table_takes_its_differences() -> None:
@@ -90,6 +91,40 @@ def test_the_first_rows_of_windows_have_the_bounds_of_their_window() -> None:
     assert everything.window(tumbling("10s")).aggregate(n=count()).schema.names == ["window_start", "window_end", "n"]
 
 
+class Price(Record):
+    top: Money
+
+
+def highest_price() -> Table[Any]:
+    return bids().key_by("auction").aggregate(Price, top=col("price").max())
+
+
+def _joined_changes() -> Any:
+    job = Job("joined")
+    rows = bids(job)
+    table = rows.key_by("auction").aggregate(top=col("price").max())
+    return rows.join(table.changes(), on="auction", within=forever())
+
+
+def test_changes_that_say_what_happened_are_rows_like_any() -> None:
+    changes = highest().changes(kind="change")
+    assert changes.schema.names == ["auction", "top", "change"]
+    assert changes.key_by("change").aggregate(n=count()).schema.names == ["change", "n"]
+
+
+def test_a_top_of_a_table_takes_back_what_leaves_its_group() -> None:
+    job = Job("twice")
+    tops = bids(job).key_by("auction", "bidder").aggregate(top=col("price").max()).named("tops")
+    best = tops.key_by("bidder").top(3, by=col("top").desc()).named("best")
+    best.changes().sink(Nowhere())
+    first, second = [node.work for node in job.graph().nodes if isinstance(node.work, AggregateTable | TopTable)]
+    assert isinstance(first, AggregateTable)
+    assert isinstance(second, TopTable)
+    assert (first.mode, first.moved_by, second.known_by) == ("deltas", ("bidder",), ("auction", "bidder"))
+    assert (tops.schema.names, best.keys) == (["auction", "bidder", "top"], ("bidder", "rank_number"))
+    assert best.schema.names == ["auction", "bidder", "top", "rank_number"]
+
+
 class Rankless(Record):
     bidder: int
 
@@ -110,7 +145,24 @@ class Wrong(Record):
         (lambda: bids().key_by("auction").top(1, by="at", into=Wrong), "Wrong.expires: nothing of that name"),
         (lambda: bids().window(session("1s")).top(1, by="at"), "it takes tumbling or hopping windows in event time"),
         (lambda: bids().window(tumbling("1s"), lateness="1s").top(1, by="at"), "and no lateness"),
-        (lambda: highest().key_by("top"), "'top' is no key of this table"),
+        (lambda: highest().key_by("tip"), "no column 'tip' in this table; there are auction, top"),
+        (lambda: highest().key_by(), "it needs at least one column"),
+        (lambda: highest().key_by("top").top(2, by="auction").changes(), "rows may leave this table"),
+        (lambda: highest().key_by("top").aggregate(n=count()).changes(), "rows may leave this table"),
+        (
+            lambda: highest().key_by("top").top(2, by="auction").top(1, by="top", rank="place").changes(),
+            "rows may leave this table",
+        ),
+        (
+            lambda: highest().key_by("top").top(2, by="auction").sink(Nowhere(upserts=True)),
+            "rows may leave this table, and Nowhere only replaces them",
+        ),
+        (lambda: highest().changes(kind="top"), "there is a column 'top' already"),
+        (lambda: highest().changes().key_by("top").top(2, by="auction"), "changes of the table at tests"),
+        (lambda: highest().changes().filter(col("top") > 2).aggregate(n=count()), "would both count; write .key_by"),
+        (lambda: highest().changes().window(tumbling("1s")), "write the window before"),
+        (_joined_changes, "join the rows that the table is made of"),
+        (lambda: highest_price().top(1, by="top"), "rows of this table are known by 'auction'"),
         (
             lambda: highest().aggregate(most=col("top").max()),
             "rows of a table change, and max cannot take a value back",

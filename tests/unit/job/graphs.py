@@ -54,14 +54,40 @@ def orphans_by_definition(
 ) -> set[TaskId]:
     """The failed tasks with an event e that is not stable and of which Depend(e) has survivors and Log(e) none
     (Clonos, equations 1 to 3). What is not known may have happened: e may have gone down any single path, as far as
-    its receivers, where they still live, say that they have received something from there. Who has been given a log to
-    replay says itself how much of which logs it depends on."""
+    its receivers, where they still live, say that they have received something from there, or hold a log from there
+    that depends on it. Who has been given a log to replay says itself how much of which logs it depends on."""
     return {
         origin
         for origin in failed
         if any(_lost_on(plan, path, origin, survivors) for path in paths(plan, origin))
         or any(_misses(answer, plan.tasks.index(origin), survivors) for answer in survivors.values())
     }
+
+
+def _uncovered(plan: PhysicalPlan, origin: TaskId, survivors: Mapping[TaskId, Holdings]) -> set[TaskId]:
+    """Tasks whose logs may depend on that of ``origin`` without anybody on the way who knows it: what failed, and what
+    may have passed something on."""
+    found = set()
+    for path in paths(plan, origin):
+        within = True
+        for channel in path:
+            receiver = plan.receiver(channel)
+            within = within and _shares(plan, origin, receiver)
+            answer = survivors.get(receiver)
+            if answer is not None and (answer.settled or _knows(plan, channel, origin, answer, within)):
+                break
+            found.add(receiver)
+    return found
+
+
+def _shares(plan: PhysicalPlan, origin: TaskId, receiver: TaskId) -> bool:
+    depth = plan.sharing_depth if plan.sharing_depth >= 0 else len(plan.tasks)
+    return min(len(p) for p in paths(plan, origin) if plan.receiver(p[-1]) == receiver) <= depth
+
+
+def _knows(plan: PhysicalPlan, channel: ChannelId, origin: TaskId, answer: Holdings, within: bool) -> bool:
+    index = plan.inputs[plan.receiver(channel)].index(channel)
+    return within and plan.tasks.index(origin) not in answer.lacking.get(index, [])
 
 
 def _misses(answer: Holdings, number: int, survivors: Mapping[TaskId, Holdings]) -> bool:
@@ -72,20 +98,19 @@ def _misses(answer: Holdings, number: int, survivors: Mapping[TaskId, Holdings])
 def _lost_on(
     plan: PhysicalPlan, path: tuple[ChannelId, ...], origin: TaskId, survivors: Mapping[TaskId, Holdings]
 ) -> bool:
-    number = plan.tasks.index(origin)
-    depth = plan.sharing_depth if plan.sharing_depth >= 0 else len(plan.tasks)
     depend, log = set(), set()
     within = True
     for channel in path:
         receiver = plan.receiver(channel)
-        shortest = min(len(p) for p in paths(plan, origin) if plan.receiver(p[-1]) == receiver)
-        within = within and shortest <= depth
+        within = within and _shares(plan, origin, receiver)
         answer = survivors.get(receiver)
         if answer is None:
             continue
         index = plan.inputs[receiver].index(channel)
-        knows = within and number not in answer.lacking.get(index, [])
-        took = index in answer.depends or (index in answer.told and not within)
+        knows = _knows(plan, channel, origin, answer, within)
+        held = {plan.tasks[number] for number in answer.heard.get(index, [])}
+        implied = not held.isdisjoint(_uncovered(plan, origin, survivors))
+        took = index in answer.depends or implied or (index in answer.told and not within)
         may_have_passed_on = not answer.settled
         if took:
             depend.add(receiver)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from clonos_py.job.events import Happening, JobInstruction, JobPolicy, Report, Send, StartProcess
-from clonos_py.job.machine import JobMachine
+from clonos_py.job.machine import JobMachine, JobState
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     Committed,
@@ -75,6 +75,15 @@ class Stage:
         return self._note(self.machine.handle(event, self.now_us))
 
     def wait(self, duration_us: int) -> list[JobInstruction]:
+        """Time passes; the coordinator looks at it whenever it wants to, and at the end."""
+        since, end_us = len(self.told), self.now_us + duration_us
+        while self.machine.wake_us < end_us and self.machine.state is not JobState.ENDED:
+            self.now_us = max(self.now_us + 1, self.machine.wake_us)
+            self._note(self.machine.tick(self.now_us))
+        return self.told[since:] + self.stand_still(max(0, end_us - self.now_us))
+
+    def stand_still(self, duration_us: int) -> list[JobInstruction]:
+        """Time passes, and the coordinator gets to look at it only then."""
         self.now_us += duration_us
         return self._note(self.machine.tick(self.now_us))
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.job.events import (
+    CheckpointsRetired,
     EndJob,
     Happening,
     JobPolicy,
@@ -12,6 +13,7 @@ from clonos_py.job.events import (
     Report,
     WriteManifest,
 )
+from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import (
     AbortCheckpoint,
     Complete,
@@ -29,9 +31,10 @@ from clonos_py.model.snapshots import Manifest, TaskHandle
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
 
 
-def triggered() -> Stage:
+def triggered(checkpoint_timeout_us: int = 60 * SECOND_US) -> Stage:
     """A stage on which checkpoint 1 is under way."""
-    stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
+    policy = JobPolicy(SECOND_US, checkpoint_timeout_us, heartbeat_timeout_us=1_000 * SECOND_US)
+    stage = deployed(policy=policy)
     assert sent(stage.wait(SECOND_US), Trigger) == [(stage.process(SOURCE), Trigger(1))]
     return stage
 
@@ -121,11 +124,34 @@ def test_a_checkpoint_that_takes_too_long_is_aborted() -> None:
     assert [m for _, m in sent(instructions, Trigger)] == [Trigger(2)]
 
 
-def test_a_manifest_that_is_being_written_does_not_time_out() -> None:
+def test_a_manifest_that_is_being_written_is_never_aborted_since_it_may_be_complete() -> None:
+    stage = triggered(checkpoint_timeout_us=10 * SECOND_US)
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    assert Happening.CHECKPOINT_ABORTED not in happened(stage.wait(59 * SECOND_US))
+
+
+def test_a_recovery_does_not_wait_for_ever_for_storage_that_does_not_answer() -> None:
     stage = triggered()
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
-    assert Happening.CHECKPOINT_ABORTED not in happened(stage.wait(60 * SECOND_US))
-    assert stage.machine.wake_us > stage.now_us
+    assert sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Promote) == []
+    assert of(stage.wait(59 * SECOND_US), EndJob) == []
+    (end,) = of(stage.wait(2 * SECOND_US), EndJob)
+    assert end.error == "CheckpointError"
+    assert end.message.startswith("checkpoint storage has not answered for 60 s while a manifest was being written")
+
+
+def test_old_checkpoints_that_cannot_be_deleted_are_reported_once_and_the_job_goes_on() -> None:
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
+    told = []
+    for checkpoint, problem in enumerate(["a is stuck", "a is stuck", "b is stuck", None, "b is stuck"], 1):
+        stage.wait(SECOND_US)
+        stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
+        instructions = stage.say(ManifestWritten(checkpoint)) + stage.say(CheckpointsRetired(problem))
+        assert Happening.CHECKPOINT_COMPLETED in happened(instructions)
+        assert of(instructions, EndJob) == []
+        failed = [r for r in of(instructions, Report) if r.what is Happening.DELETION_FAILED]
+        told.append([report.detail["reason"] for report in failed])
+    assert told == [["a is stuck"], [], ["b is stuck"], [], ["b is stuck"]]
 
 
 def test_storage_that_fails_ends_the_job() -> None:
@@ -174,6 +200,52 @@ def test_the_manifest_records_the_digest_of_the_code() -> None:
     stage.say(RequestCheckpoint(stage.process(MIDDLE)))
     (write,) = of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1), WriteManifest)
     assert write.manifest.code_digest == "abc"
+
+
+def numberings(stage: Stage) -> set[str]:
+    return {promote.numbering for _, promote in sent(stage.told, Promote)}
+
+
+def written(stage: Stage, checkpoint: int) -> Manifest:
+    stage.say(RequestCheckpoint(stage.process(MIDDLE)))
+    (write,) = of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint), WriteManifest)
+    stage.say(ManifestWritten(checkpoint))
+    return write.manifest
+
+
+def test_a_line_of_checkpoints_keeps_the_lineage_that_was_drawn_when_it_began() -> None:
+    """Idempotency keys are made of it: the same for replacements, for another coordinator and for a resumed run."""
+    stage = Stage(policy=JobPolicy(lineage="first"))
+    stage.start_up()
+    manifest = written(stage, 1)
+    assert (manifest.lineage, manifest.renumberings) == ("first", 0)
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    stage.answer(sent(instructions, Sever))
+    assert len([promote for _, promote in sent(stage.told, Promote)]) == 4
+    assert numberings(stage) == {"first-0"}
+    resumed = Stage(policy=JobPolicy(lineage="second"), manifest=manifest)
+    resumed.start_up()
+    assert numberings(resumed) == {"first-0"}
+    assert written(resumed, 2).lineage == "first"
+    fresh = Stage(policy=JobPolicy(lineage="second"))
+    fresh.start_up()
+    assert numberings(fresh) == {"second-0"}
+
+
+def test_a_change_of_parallelism_is_counted_once_whoever_coordinates() -> None:
+    """It numbers frames from 0 again: their numbers name other rows."""
+    handles = [TaskHandle(TaskId(name, 0), 7, {}, b"", {}) for name in ("source", "middle", "sink")]
+    parallelism = {"source": 2, "middle": 1, "sink": 1}
+    before = Manifest("stage", 7, 1, 128, parallelism, handles, lineage="line", renumberings=3)
+    stage, successor = Stage(manifest=before), Stage(manifest=before)
+    for coordinator in (stage, successor):
+        coordinator.start_up()
+        assert numberings(coordinator) == {"line-4"}
+    after = written(stage, 8)
+    assert (after.lineage, after.renumberings) == ("line", 4)
+    resumed = Stage(manifest=after)
+    resumed.start_up()
+    assert numberings(resumed) == {"line-4"}
 
 
 @pytest.mark.parametrize(

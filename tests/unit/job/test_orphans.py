@@ -50,13 +50,14 @@ def test_every_failure_of_every_graph_of_four_tasks_is_judged_by_the_definitions
 def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> Holdings:
     """Half of the survivors were never replaced; the others are at some point of catching up."""
     inputs = range(len(plan.inputs[which]))
-    heard = [i for i in inputs if random_.random() < 0.7]
+    depends = [i for i in inputs if random_.random() < 0.7]
+    heard = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.2] for i in inputs}
     if random_.random() < 0.5:
-        return Holdings(0, 1, [], [], depends=heard)
+        return Holdings(0, 1, [], [], depends=depends, heard=heard)
     lacking = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.5] for i in inputs}
     settled = random_.random() < 0.7
     told = [i for i in inputs if settled and random_.random() < 0.5]
-    return Holdings(0, 1, [], [], depends=heard, told=told, lacking=lacking, settled=settled)
+    return Holdings(0, 1, [], [], depends=depends, heard=heard, told=told, lacking=lacking, settled=settled)
 
 
 def test_one_failure_at_a_time_never_makes_an_orphan() -> None:
@@ -85,6 +86,12 @@ def test_a_short_path_does_not_speak_for_a_longer_one_to_the_same_receiver() -> 
 def test_a_survivor_that_has_received_nothing_depends_on_nothing() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
     assert lost(plan, "ab", c=Holdings(0, 1, [], [])) == ""
+
+
+def test_who_holds_a_log_that_comes_after_a_lost_one_depends_on_that_though_no_frame_came() -> None:
+    plan = graph("ab", "bc", "cd", sharing_depth=2)
+    assert lost(plan, "abc", d=Holdings(0, 1, [], [])) == ""
+    assert lost(plan, "abc", d=Holdings(0, 1, [], [], heard={0: [1]})) == "a", "the log of b will be replayed"
 
 
 def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> None:

@@ -105,7 +105,7 @@ def test_the_newest_checkpoint_that_a_log_names_is_found_wherever_it_stands() ->
 
 
 def test_what_is_known_already_is_not_void() -> None:
-    checkpoints = Checkpoints(chain(), None, "")
-    assert checkpoints.trigger(0, final=False) == 1
+    checkpoints = Checkpoints(chain(), None, "", "")
+    assert checkpoints.trigger(0, 0, final=False) == 1
     checkpoints.heard_of(1)
     assert checkpoints.aborted == []

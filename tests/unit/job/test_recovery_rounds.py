@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from clonos_py.causal.codec import encode
+from clonos_py.causal.determinants import Order
 from clonos_py.job.events import (
     EndJob,
     Happening,
@@ -21,7 +23,6 @@ from clonos_py.model.messages import (
     NewEffect,
     NotPrepared,
     Ping,
-    Pong,
     Promote,
     Replay,
     Running,
@@ -29,6 +30,7 @@ from clonos_py.model.messages import (
     Suspect,
     Trigger,
 )
+from clonos_py.model.segments import Segment
 from tests.unit.job.stage import (
     MIDDLE,
     SECOND_US,
@@ -174,7 +176,7 @@ def test_a_job_that_prefers_availability_starts_orphaned_tasks_anew_and_says_so(
     assert [peer.reset for peer in second[stage.process(SINK)].replacements] == [True]
     replays = dict(sent(stage.answer(list(second.items()), depends=[0]), Replay))
     assert replays.keys() == {stage.process(SOURCE), stage.process(MIDDLE)}
-    assert {(replay.life, len(replay.log), len(replay.expected)) for replay in replays.values()} == {(1, 0, 0)}
+    assert {(replay.life.number, len(replay.log), len(replay.expected)) for replay in replays.values()} == {(1, 0, 0)}
 
 
 def test_who_received_what_was_sent_anew_starts_anew_itself_until_a_checkpoint_is_complete() -> None:
@@ -221,26 +223,22 @@ def test_the_remedy_of_an_error_decides(error: str, ends: bool) -> None:
     assert (receivers(instructions, Promote) == set()) == ends
 
 
+def test_a_task_that_every_replacement_fails_at_ends_the_job_with_its_error() -> None:
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=0, recoveries_max=2))
+    for _ in range(2):
+        instructions = stage.say(Failed(stage.process(MIDDLE), "CodecError", "middle[0]: a frame cannot be read"))
+        stage.answer(sent(instructions, Sever))
+        stage.start_up()
+        assert of(instructions, EndJob) == []
+    (end,) = of(stage.say(Failed(stage.process(MIDDLE), "CodecError", "middle[0]: a frame cannot be read")), EndJob)
+    assert end == EndJob("CodecError", "middle[0]: a frame cannot be read")
+
+
 def test_a_suspect_is_asked_and_not_replaced() -> None:
     stage = deployed()
     instructions = stage.say(Suspect(stage.process(SINK), MIDDLE))
     assert receivers(instructions, Ping) == {stage.process(MIDDLE)}
     assert len(instructions) == 1
-
-
-def test_who_keeps_silent_for_the_heartbeat_timeout_is_killed_and_replaced() -> None:
-    stage = deployed(policy=JobPolicy(checkpoint_interval_us=0, heartbeat_timeout_us=2 * SECOND_US))
-    silent = stage.process(MIDDLE)
-    for _ in range(4):
-        instructions = stage.wait(SECOND_US // 2)
-        for process, ping in sent(instructions, Ping):
-            if process != silent:
-                stage.say(Pong(process, ping.number))
-        assert of(instructions, KillProcess) == []
-    instructions = stage.wait(SECOND_US // 2)
-    assert of(instructions, KillProcess) == [KillProcess(silent)]
-    assert receivers(instructions, Promote) == {stage.process(MIDDLE)}
-    assert stage.process(MIDDLE) != silent
 
 
 def test_how_far_a_replacement_is_is_told_with_the_time_since_the_failure() -> None:
@@ -255,3 +253,25 @@ def test_how_far_a_replacement_is_is_told_with_the_time_since_the_failure() -> N
     replayed = stage.say(Running(replacement, 2, 17))
     assert happened(effect + replayed) == [Happening.NEW_EFFECT, Happening.REPLAYED]
     assert [i.detail["after_ms"] for i in effect + replayed] == [30, 50]  # type: ignore[union-attr]
+
+
+def test_a_task_that_still_replays_starts_anew_when_a_task_before_it_does() -> None:
+    """Its log is of frames that will not be sent again."""
+    stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=0))
+    own = Segment(1, 0, 0, 0, 1, encode([Order(0, 1)]))
+    for process, sever in sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever):
+        stage.say(Holdings(process, sever.round, [own] if process == stage.process(SINK) else [], []))
+    stage.start_up()
+    replaying = stage.process(MIDDLE)
+    instructions = []
+    for process, sever in sent(stage.say(ProcessDied(stage.process(SOURCE), "killed")), Sever):
+        lacks = {0: [0]} if process == replaying else {}
+        instructions += stage.say(Holdings(process, sever.round, [], [], depends=[0], lacking=lacks))
+    assert happened(instructions)[0] is Happening.LAPSED
+    assert of(instructions, KillProcess) == [KillProcess(replaying)]
+    replays = dict(sent(stage.answer(sent(instructions, Sever)), Replay))
+    assert {(process, replay.life.number, len(replay.log)) for process, replay in replays.items()} == {
+        (stage.process(SOURCE), 1, 0),
+        (stage.process(MIDDLE), 1, 0),
+    }
+    assert stage.process(MIDDLE) != replaying

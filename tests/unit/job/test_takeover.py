@@ -25,6 +25,7 @@ from clonos_py.model.messages import (
     Drained,
     Failed,
     Holdings,
+    Pong,
     Prepare,
     Present,
     Promote,
@@ -35,6 +36,7 @@ from clonos_py.model.messages import (
     Started,
     Trigger,
 )
+from clonos_py.model.segments import Life
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, sent
 
@@ -188,6 +190,17 @@ def test_who_does_not_answer_for_two_heartbeat_timeouts_after_the_others_is_repl
     assert receivers(instructions, Promote) == {6}
 
 
+def test_who_answered_early_is_not_taken_for_silent_because_another_answered_late() -> None:
+    """During the roll call no process is pinged, and those that have something to say right after it are the others."""
+    stage = taking_over(policy=JobPolicy(heartbeat_timeout_us=2 * SECOND_US, heartbeat_us=SECOND_US // 4))
+    answer(stage, *[present for present in all_well() if present.process != 2])
+    stage.wait(3 * SECOND_US)
+    answer(stage, task(2))
+    for process in (2, 4, 5, 6):
+        stage.say(Pong(process, 0))
+    assert of(stage.wait(SECOND_US), KillProcess) == []
+
+
 def test_who_is_still_starting_is_not_waited_for() -> None:
     stage = taking_over()
     answer(stage, *all_well()[:5])
@@ -243,3 +256,46 @@ def test_orphans_of_failures_that_nobody_saw_are_rolled_back() -> None:
     answer(stage, task(3), Present(4), Present(5), Present(6))
     stage.answer(sent(stage.told, Sever), depends=[0])
     assert Happening.ROLLED_BACK in happened(stage.told)
+
+
+AVAILABLE = JobPolicy(availability=True, checkpoint_interval_us=0)
+
+
+def anew(stage: Stage, instructions: list[JobInstruction]) -> dict[int, int]:
+    """By process that is given a log to replay after everybody has answered: the number of the log's life."""
+    replays = sent(stage.answer(sent(instructions, Sever)), Replay)
+    return {process: replay.life.number for process, replay in replays}
+
+
+def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
+    """A coordinator has taken over; the task in the middle had started anew in round 3."""
+    stage = taking_over(checkpoint=checkpoint, policy=AVAILABLE)
+    middle = task(2, Attempt(1, 2), life=Life(1, began_at, 3))
+    answer(stage, task(1), middle, task(3, lives={1: 1}), *[Present(n) for n in (4, 5, 6)])
+    return stage
+
+
+def test_a_task_that_started_anew_and_fails_after_the_coordinator_was_lost_replays_the_log_of_its_life() -> None:
+    stage = one_anew()
+    instructions = stage.say(ProcessDied(2, "killed"))
+    assert Happening.LAPSED not in happened(instructions)
+    assert anew(stage, instructions) == {5: 1}
+
+
+def test_who_received_from_a_task_that_started_anew_starts_anew_though_the_coordinator_was_lost_meanwhile() -> None:
+    stage = one_anew()
+    instructions = stage.say(ProcessDied(3, "killed"))
+    assert Happening.LAPSED in happened(instructions)
+    assert anew(stage, instructions) == {6: 1}
+
+
+def test_a_life_that_a_checkpoint_covers_makes_nobody_start_anew() -> None:
+    stage = one_anew(checkpoint=4, began_at=3)
+    assert Happening.LAPSED not in happened(stage.say(ProcessDied(3, "killed")))
+
+
+def test_the_life_of_a_task_that_died_with_the_coordinator_is_known_from_its_receivers() -> None:
+    stage = taking_over(policy=AVAILABLE)
+    stage.say(ProcessDied(2, "killed"))
+    instructions = answer(stage, task(1), task(3, lives={1: 2}), *[Present(n) for n in (4, 5, 6)])
+    assert anew(stage, instructions) == {5: 2}

@@ -171,7 +171,7 @@ def test_rounding_does_not_depend_on_the_decimal_context() -> None:
 
 
 def test_a_dead_letter_is_a_record() -> None:
-    letter = DeadLetter("enrich", "ValueError: no", "{}", 0, 17, 3)
+    letter = DeadLetter("enrich", "ValueError: no", "{}", 0, 17, 3, "enriching.py:4 in enrich")
     assert back([letter], DeadLetter) == [letter]
 
 

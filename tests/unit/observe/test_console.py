@@ -12,7 +12,10 @@ from clonos_py.observe.console import bytes_text, duration_text, summary, view, 
 from clonos_py.observe.events import (
     CheckpointAborted,
     CheckpointCompleted,
+    CheckpointsLeft,
     CodeChanged,
+    CoordinatorAwaited,
+    DeletionFailed,
     Deployed,
     Detected,
     Event,
@@ -111,6 +114,14 @@ def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
     assert "rolled back to checkpoint 1: determinants of join[0] are lost" in text
 
 
+def test_the_wait_for_a_coordinator_is_one_line_until_it_has_come() -> None:
+    waits = [CoordinatorAwaited(at_us=0, waited_us=s * 1_000_000, seen="1 worker process starting") for s in (5, 15)]
+    text = drawn(told(*waits))
+    assert "waiting for Ray to start the coordinator: 15 s so far (1 worker process starting)" in text
+    assert "5 s so far (" not in text.replace("15 s so far (", "")
+    assert "waiting" not in drawn(told(*waits, Deployed(at_us=1, tasks=1, standbys=1)))
+
+
 def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> None:
     status = told(
         *STORY, Lapsed(at_us=3_100_000, checkpoint=1, reason="b[0] depends on a[0]"), Finished(at_us=4_000_000)
@@ -127,11 +138,13 @@ def test_what_was_not_as_ordered_remains_in_the_sum() -> None:
         False,
         *STORY[:4],
         StandbyUnready(at_us=1_200_000, task=JOIN, checkpoint=1, reason="a chunk is damaged"),
+        DeletionFailed(at_us=1_300_000, reason="a is stuck"),
         KillMissed(at_us=5_000_000, task=JOIN, after_us=60_000_000),
         Finished(at_us=5_000_000),
     ).splitlines()
     assert lines[1:] == [
         "  the standby of join[0] could not load checkpoint 1: a chunk is damaged",
+        "  old checkpoints are not deleted, which is tried again with each new one: a is stuck",
         "  kill of join[0] at 60s never happened: the job had ended",
     ]
 
@@ -212,3 +225,12 @@ def test_a_run_that_went_on_with_other_code_says_so_in_one_line() -> None:
     assert text.getvalue() == (
         "hot finished after 1.0 s\n  the code has changed since checkpoint 7, from which this run went on\n"
     )
+
+
+def test_checkpoints_of_a_run_that_was_killed_are_named_with_the_option_that_goes_on_from_them() -> None:
+    left = CheckpointsLeft(at_us=0, folder="/tmp/clonos-checkpoints-x", checkpoint=7)
+    line = (
+        "an earlier run was killed after checkpoint 7: to go on from there, run the job with "
+        "--checkpoints /tmp/clonos-checkpoints-x"
+    )
+    assert line in watched(False, left, *STORY[:4], Finished(at_us=5_000_000)).splitlines()[1]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
 
+from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import ServiceError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Operator
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.operators import keyed_rows
 
 
 class ScriptedGate:
@@ -59,6 +65,7 @@ class ScriptedContext:
         self.key_groups = 128
         self.watermark = MIN_TIME
         self.frame: tuple[int, int] = (0, 1)
+        self.numbering = "line-0"
         self.gate = gate or ScriptedGate()
         self.time = ScriptedClock(self.gate)
         self.random = random.Random(7)
@@ -133,6 +140,46 @@ def stored(state: OperatorState) -> OperatorState:
         return Chunk(pa.ipc.open_stream(sink.getvalue()).read_next_batch())
 
     return OperatorState({name: [copied(c) for c in chunks] for name, chunks in state.tables.items()}, state.values)
+
+
+class Instances:
+    """All instances of one operator, each with the rows of its key groups. They begin as one."""
+
+    def __init__(self, make: Callable[[], Operator]) -> None:
+        self._make = make
+        self._start([], 1)
+
+    def _start(self, parts: Sequence[OperatorState], count: int) -> None:
+        self._running: list[tuple[Operator, ScriptedContext, Collected]] = []
+        for number in range(count):
+            operator = self._make()
+            ctx, out = opened(operator, ScriptedContext(range(128 * number // count, 128 * (number + 1) // count)))
+            operator.restore(parts)
+            self._running.append((operator, ctx, out))
+
+    def go_on_as(self, count: int) -> None:
+        """So many others begin with the snapshots of these."""
+        self._start([stored(operator.snapshot()) for operator, _, _ in self._running], count)
+
+    def on_rows(self, rows: pa.RecordBatch, key: str) -> None:
+        groups = key_groups(rows, [key], 128) if rows.num_rows else np.empty(0, np.int32)
+        for operator, ctx, _ in self._running:
+            operator.on_rows(rows.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), 0)
+
+    def on_end(self) -> list[list[dict[str, Any]]]:
+        """The rows that each has emitted."""
+        for operator, _, _ in self._running:
+            operator.on_end()
+        return [out.rows() for _, _, out in self._running]
+
+
+@contextmanager
+def compacted_early(*further: tuple[ModuleType, str, int]) -> Iterator[None]:
+    """State is compacted and cut into chunks as if it were large; ``further`` constants have other values, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8), *further):
+            patch.setattr(module, name, value)
+        yield
 
 
 def schema(*columns: tuple[str, pa.DataType], required: tuple[str, ...] = ()) -> pa.Schema:

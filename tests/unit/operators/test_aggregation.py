@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from clonos_py.columns.grouping import group
 from clonos_py.columns.views import concat
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.hidden import hidden
 from clonos_py.operators.aggregation import Partials
 
 MONEY = pa.decimal128(18, 2)
@@ -181,6 +183,29 @@ def test_a_fold_without_a_column_gets_whole_rows() -> None:
     total = UserAggregate(lambda: 0, lambda a, row: a + row["k"] * row["v"], lambda a, b: a + b, lambda a: a)
     found = results([Aggregate("user", None, "n", pa.int64(), total)], cut(pa.int64(), [(2, 3), (2, 4)]))
     assert found == [{"k": 2, "n": 14}]
+
+
+def test_whole_rows_have_no_columns_that_the_engine_computed() -> None:
+    seen = UserAggregate(lambda: [], lambda a, row: [*a, *row], lambda a, b: a + b, ",".join)
+    rows = [part.append_column(hidden("n"), part.column("v")) for part in cut(pa.int64(), [(2, 3)])]
+    assert results([Aggregate("user", None, "n", pa.string(), seen)], rows) == [{"k": 2, "n": "k,v"}]
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize("values", [[1.0, NAN, 2.0], [NAN, NAN], [NAN, None], [None], [-INF, NAN], [NAN, INF, 0.0]])
+def test_nan_counts_as_in_polars(values: list[float | None]) -> None:
+    functions = ("min", "max", "sum", "mean")
+    rows = cut(pa.float64(), [(1, value) for value in values])
+    (found,) = results([Aggregate(name, "v", name, pa.float64()) for name in functions], rows)
+    frame = pl.DataFrame({"k": [1] * len(values), "v": pl.Series(values, dtype=pl.Float64)})
+    wanted = (
+        frame.group_by("k").agg(*(getattr(pl.col("v"), name)().alias(name) for name in functions)).row(0, named=True)
+    )
+    if values == [None]:
+        wanted["sum"] = None  # in SQL, and here, the sum of nothing is null
+    assert repr(found) == repr(wanted)
 
 
 def test_a_fold_that_raises_is_named_with_its_values() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from clonos_py.model.calls import Waiting
 from clonos_py.model.errors import DivergenceError, UserCodeError
+from clonos_py.model.ids import TaskId
 from clonos_py.model.record import Record
 from clonos_py.model.record_codec import encode
 from clonos_py.model.times import MIN_TIME
@@ -204,7 +205,9 @@ def test_a_failing_row_is_named_and_others_go_on_if_it_is_caught() -> None:
     operator = asking(ask_twice)
     ctx, _ = opened(operator)
     operator.on_rows(numbers(1), 0)
-    with pytest.raises(UserCodeError, match=r"'probe' failed on record \{\"id\":1\} .* ValueError: negative"):
+    with pytest.raises(
+        UserCodeError, match=r"'probe' failed on record \{\"id\":1\}: ValueError: negative; .* in ask_twice"
+    ):
         answer(operator, ctx, 0, -1)
 
 
@@ -364,4 +367,25 @@ def test_retries_are_calls_of_their_own_under_one_idempotency_key() -> None:
     assert told(out) == [(1, 200)]
     assert waits == [0, 100_000, 200_000]
     assert len(set(keys)) == 1
-    assert keys[0].startswith("probe/0/3/8/0/1/")
+    assert keys[0].startswith("line-0/probe/0/3/8/0/1/")
+
+
+def test_a_row_that_waits_across_a_change_of_parallelism_keeps_its_idempotency_keys() -> None:
+    """Its request may have been answered already: the server must recognise it."""
+
+    async def fetch(row: Number, ctx: AsyncContext) -> Told:
+        return Told(row.id, (await ctx.http.get("http://x/")).status)
+
+    before = asking(fetch)
+    ctx, _ = opened(before, ScriptedContext(range(64)))
+    before.on_rows(numbers(0, 1), 0)
+    keys = {request.headers[IDEMPOTENCY_KEY] for _, request in ctx.calls.values()}
+    after = asking(fetch)
+    moved = ScriptedContext()
+    moved.numbering, moved.task = "line-1", TaskId("vertex", 1)
+    opened(after, moved)
+    after.restore([stored(before.snapshot())])
+    assert {request.headers[IDEMPOTENCY_KEY] for _, request in moved.calls.values()} == keys
+    after.on_rows(numbers(0, 1), 0)
+    news = [request.headers[IDEMPOTENCY_KEY] for number, (_, request) in moved.calls.items() if number > 1]
+    assert [key.rsplit("/", 1)[0] for key in news] == ["line-1/probe/1/0/1/0/1", "line-1/probe/1/0/1/1/1"]

@@ -133,7 +133,10 @@ def test_a_failing_timer_is_named_and_errors_of_the_engine_pass() -> None:
     failing = operator(Failing, Alert)
     ctx, _ = opened(failing)
     failing.on_rows(txns((1, 0, 0)), 0)
-    with pytest.raises(UserCodeError, match=r"operator 'probe' failed on timer 'tick' at 7: ValueError: no"):
+    with pytest.raises(
+        UserCodeError,
+        match=r"operator 'probe' failed on timer 'tick' at 7 of key {\"account\":1}: ValueError: no; .* in ticked",
+    ):
         advance(failing, ctx, 8)
     with pytest.raises(DivergenceError):
         failing.on_rows(txns((1, 1, 0)), 0)

@@ -99,7 +99,8 @@ def test_a_row_that_fails_becomes_a_dead_letter_and_leaves_nothing_in_state_time
     assert texts(out) == ["1: 2, 1 recent, {2: 1}", "1: 6, 2 recent, {2: 1, 4: 1}"]
     assert ctx.timers == set()
     record = json.dumps({"account": 1, "cents": POISON, "at": 11}, separators=(",", ":"))
-    letter = DeadLetter("probe", "ValueError: poison", record, 2, 17, 1)
+    place = f"test_process_failures.py:{Ledger.on_row.__code__.co_firstlineno + 13} in on_row"
+    letter = DeadLetter("probe", "ValueError: poison", record, 2, 17, 1, place)
     assert out.rows(1) == [{name: getattr(letter, name) for name in DeadLetter.__struct_fields__}]
     assert ctx.counted == {"dead_letters": 1}
 

@@ -106,8 +106,8 @@ def test_a_function_with_ctx_is_given_it_row_by_row() -> None:
 def test_a_raising_function_names_operator_record_and_place() -> None:
     operator = MapRows(double, Bid, Doubled.schema(), "map")
     _, out = opened(operator)
-    expected = r'operator \'probe\' failed on record {"auction":1,"price":"-2.00","note":null} '
-    with pytest.raises(UserCodeError, match=expected + r"\(row 1 of frame 1 of input 0\): ValueError: negative"):
+    expected = r'operator \'probe\' failed on record {"auction":1,"price":"-2.00","note":null}: ValueError: negative; '
+    with pytest.raises(UserCodeError, match=expected + r"\.catch\(\) would skip it; at test_rows\.py:\d+ in double$"):
         operator.on_rows(bids(1, -2), 0)
     assert out.rows() == []
 
@@ -132,6 +132,7 @@ def test_caught_failures_become_counted_dead_letters_and_the_others_go_on() -> N
         "channel": 2,
         "sequence": 9,
         "row": 1,
+        "place": f"test_rows.py:{double.__code__.co_firstlineno + 2} in double",
     }
     assert [row["row"] for row in out.rows(1)] == [1, 3]
     assert out.batches[1][1].schema == DeadLetter.schema()

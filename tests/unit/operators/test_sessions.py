@@ -15,13 +15,12 @@ from clonos_py.columns.grouping import group_integers
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Session
-from clonos_py.operators import keyed_rows
 from clonos_py.operators.due_queue import DueQueue
 from clonos_py.operators.intervals import merge_intervals
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
 from clonos_py.operators.window_operator import LATE_PORT
 from clonos_py.operators.windows import combined_schema
-from tests.unit.operators.scripted import ScriptedContext, advance, opened, stored
+from tests.unit.operators.scripted import ScriptedContext, advance, compacted_early, opened, stored
 
 GAP = 5
 AGGREGATES = (Aggregate("count", None, "rows", pa.int64()), Aggregate("sum", "value", "total", pa.int64()))
@@ -45,9 +44,7 @@ STEPS = st.lists(st.tuples(ROWS, st.integers(0, 70)), max_size=6)
 
 @pytest.fixture(autouse=True, scope="module")
 def _state_is_compacted_early() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8)):
-            patch.setattr(module, name, value)
+    with compacted_early():
         yield
 
 
@@ -68,10 +65,10 @@ def in_order(rows: list[Found]) -> list[Found]:
 
 
 def merged(sessions: list[Found]) -> list[Found]:
-    """The sessions of one key, overlapping ones joined."""
+    """The sessions of one key, those that overlap or touch joined."""
     result: list[Found] = []
     for key, start, end, rows, total in sorted(sessions, key=lambda s: s[1:]):
-        if result and start < result[-1][2]:
+        if result and start <= result[-1][2]:
             _, first, last, n, t = result.pop()
             result.append((key, first, max(last, end), n + rows, t + total))
         else:
@@ -98,14 +95,15 @@ class Reference:
             self.out += [s for s in self.live[key] if s[2] <= self.reached and any(overlap(s, t) for t in taken)]
 
     def on_watermark(self, watermark: int) -> None:
-        before, self.reached = self.reached, max(self.reached, watermark)
+        passed = watermark if watermark == MAX_TIME else watermark - 1
+        before, self.reached = self.reached, max(self.reached, passed)
         for key, live in self.live.items():
             self.out += [s for s in live if before < s[2] <= self.reached]
             self.live[key] = [s for s in live if s[2] > self.reached - self.lateness]
 
 
 def overlap(left: Found, right: Found) -> bool:
-    return left[1] < right[2] and right[1] < left[2]
+    return left[1] <= right[2] and right[1] <= left[2]
 
 
 @given(STEPS, st.integers(0, 12), st.booleans())
@@ -113,6 +111,7 @@ def test_sessions_come_out_as_by_the_book(steps: list[tuple[list[Row], int]], la
     operator, reference = aggregate(lateness_us=lateness, combined=combined), Reference(lateness)
     combine = SessionCombine(("key",), Session(GAP), AGGREGATES, "at")
     (ctx, out), (_, partial) = opened(operator), opened(combine)
+    reached = -1_000
     for rows, watermark in [*steps, ([], MAX_TIME)]:
         combine.on_rows(batch(rows), 0)
         for _, sessions in partial.batches:
@@ -123,7 +122,8 @@ def test_sessions_come_out_as_by_the_book(steps: list[tuple[list[Row], int]], la
             operator.on_rows(rows_in, 0)
         reference.on_rows(rows)
         reference.on_watermark(watermark)
-        advance(operator, ctx, reference.reached)
+        reached = max(reached, watermark)
+        advance(operator, ctx, reached)
         assert in_order(found(out.take())) == in_order(reference.out)
         reference.out.clear()
     assert ctx.counted["late_rows"] == reference.late
@@ -131,12 +131,25 @@ def test_sessions_come_out_as_by_the_book(steps: list[tuple[list[Row], int]], la
         assert len(out.rows(LATE_PORT)) == reference.late
 
 
-def test_rows_exactly_a_gap_apart_are_two_sessions() -> None:
+def test_rows_exactly_a_gap_apart_are_one_session_and_those_further_apart_are_two() -> None:
     operator = aggregate()
     ctx, out = opened(operator)
-    operator.on_rows(batch([("a", 1, 0), ("a", 1, 4), ("a", 1, 9)]), 0)
+    operator.on_rows(batch([("a", 1, 0), ("a", 1, 4), ("a", 1, 9), ("a", 1, 15)]), 0)
     advance(operator, ctx, MAX_TIME)
-    assert found(out.rows()) == [("a", 0, 9, 2, 2), ("a", 9, 14, 1, 1)]
+    assert found(out.rows()) == [("a", 0, 14, 3, 3), ("a", 15, 20, 1, 1)]
+
+
+def test_a_row_at_the_end_of_a_session_belongs_to_it_though_the_watermark_has_come_there() -> None:
+    """The watermark says that no earlier row comes; one of just that time may."""
+    operator = aggregate()
+    ctx, out = opened(operator)
+    operator.on_rows(batch([("a", 1, 0)]), 0)
+    advance(operator, ctx, 5)
+    operator.on_rows(batch([("a", 1, 5)]), 0)
+    advance(operator, ctx, 10)
+    assert out.take() == []
+    advance(operator, ctx, 11)
+    assert found(out.take()) == [("a", 0, 10, 2, 2)]
 
 
 def test_a_row_can_join_two_sessions() -> None:
@@ -144,9 +157,9 @@ def test_a_row_can_join_two_sessions() -> None:
     ctx, out = opened(operator)
     for at in (0, 8, 4):
         operator.on_rows(batch([("a", at, at)]), 0)
-    advance(operator, ctx, 12)
-    assert out.take() == []
     advance(operator, ctx, 13)
+    assert out.take() == []
+    advance(operator, ctx, 14)
     assert found(out.take()) == [("a", 0, 13, 3, 12)]
 
 

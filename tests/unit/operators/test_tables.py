@@ -6,19 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.keys import key_groups
 from clonos_py.model.aggregates import Aggregate
-from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import weighted_schema
-from clonos_py.operators import keyed_chunks, keyed_rows
+from clonos_py.operators import keyed_chunks
 from clonos_py.operators.tables import TableAggregate, TableCombine
-from tests.unit.operators.scripted import Collected, ScriptedContext, opened, stored
+from tests.unit.operators.scripted import Instances, ScriptedContext, compacted_early, opened, stored
 
 AGGREGATES = (
     Aggregate("count", None, "rows", pa.int64()),
@@ -41,10 +38,7 @@ BATCHES: st.SearchStrategy[list[list[Row]]] = st.lists(
 
 @pytest.fixture(autouse=True, scope="module")
 def _batches_are_small() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        settings = ((keyed_rows, "_DEAD_ROWS", 2), (keyed_rows, "_CHUNK_ROWS", 8), (keyed_chunks, "_BATCH_ROWS", 3))
-        for module, name, value in settings:
-            patch.setattr(module, name, value)
+    with compacted_early((keyed_chunks, "_BATCH_ROWS", 3)):
         yield
 
 
@@ -176,29 +170,16 @@ def test_distinct_values_are_counted_once_also_after_a_restore_at_another_parall
 ) -> None:
     combine = TableCombine(("key",), DISTINCT)
     _, combined = opened(combine)
-    running: list[tuple[TableAggregate, ScriptedContext, Collected]] = []
-
-    def start(parts: list[OperatorState], tasks: int) -> None:
-        running.clear()
-        for number in range(tasks):
-            operator = TableAggregate(("key",), DISTINCT, COUNTED, "at_end", combined=early)
-            ctx, out = opened(operator, ScriptedContext(range(128 * number // tasks, 128 * (number + 1) // tasks)))
-            operator.restore(parts)
-            running.append((operator, ctx, out))
-
-    start([], 1)
+    instances = Instances(lambda: TableAggregate(("key",), DISTINCT, COUNTED, "at_end", combined=early))
     for position, rows in enumerate(batches):
         if position == cut:
-            start([stored(operator.snapshot()) for operator, _, _ in running], parallelism)
+            instances.go_on_as(parallelism)
         whole = wide(rows)
         if early and rows:
             combine.on_rows(whole, 0)
             whole = combined.batches.pop()[1]
-        groups = key_groups(whole, ["key"], 128) if whole.num_rows else np.empty(0, np.int32)
-        for operator, ctx, _ in running:
-            operator.on_rows(whole.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop))), 0)
-    for operator, _, _ in running:
-        operator.on_end()
+        instances.on_rows(whole, "key")
+    given = instances.on_end()
     every = [row for rows in batches for row in rows]
     wanted = {
         key: (
@@ -208,7 +189,7 @@ def test_distinct_values_are_counted_once_also_after_a_restore_at_another_parall
         )
         for key in {key for key, _, _ in every}
     }
-    found = [row for _, _, out in running for row in out.rows()]
+    found = [row for rows_of_one in given for row in rows_of_one]
     assert {row["key"]: (row["values"], row["some"], row["sides"]) for row in found} == wanted
     assert len(found) == len(wanted)
 

@@ -66,7 +66,7 @@ def test_rows_that_died_since_a_snapshot_live_again_after_a_rollback() -> None:
         _, numbers = rows.find(rows_of([1, 2, 3], 0))
         rows.remove(numbers)
         rows.append(rows_of([new] * 10, 0))
-    assert len(rows._index.probe(hash_rows(rows_of([1], 0), ["k"]))[1]) == 0, "the test shows nothing"
+    assert len(rows._indexes[("k",)].probe(hash_rows(rows_of([1], 0), ["k"]))[1]) == 0, "the test shows nothing"
     rows.restore([before], GROUPS)
     assert found(rows.find, rows.take, range(60)) == [(key, key) for key in range(40)]
 
@@ -80,7 +80,7 @@ def test_a_key_costs_no_more_when_it_has_changed_often() -> None:
         rows.remove(numbers)
         rows.append(hot)
         assert not rows.compact(), "the test shows nothing"
-    _, candidates = rows._index.probe(hash_rows(hot, ["k"]))
+    _, candidates = rows._indexes[("k",)].probe(hash_rows(hot, ["k"]))
     assert len(candidates) < 10
     assert len(rows.find(hot)[1]) == 3
 

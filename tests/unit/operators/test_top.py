@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.keys import key_groups
-from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import SortKey, TableMode, weighted_schema
 from clonos_py.operators import keyed_chunks, keyed_rows
 from clonos_py.operators.top import TopCombine, TopRows
-from tests.unit.operators.scripted import Collected, ScriptedContext, opened, schema, stored
+from tests.unit.operators.scripted import Instances, compacted_early, opened, schema
 
 INPUT = schema(("key", pa.string()), ("price", pa.int64()), ("name", pa.string()))
 RESULT = INPUT.append(pa.field("rank", pa.int64()))
@@ -34,13 +32,7 @@ BATCHES: st.SearchStrategy[list[list[Row]]] = st.lists(
 
 @pytest.fixture(autouse=True, scope="module")
 def _state_is_compacted_early() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in (
-            (keyed_rows, "_DEAD_ROWS", 2),
-            (keyed_rows, "_CHUNK_ROWS", 8),
-            (keyed_chunks, "_BATCH_ROWS", 3),
-        ):
-            patch.setattr(module, name, value)
+    with compacted_early((keyed_chunks, "_BATCH_ROWS", 3)):
         yield
 
 
@@ -115,31 +107,16 @@ def test_deltas_take_back_just_what_was_there(batches: list[list[Row]], n: int, 
 def test_at_the_end_all_come_out_sorted_also_after_a_restore_at_another_parallelism(
     batches: list[list[Row]], n: int, order: tuple[SortKey, ...], cut: int, parallelism: int
 ) -> None:
-    running: list[tuple[TopRows, ScriptedContext, Collected]] = []
-
-    def start(parts: list[OperatorState], tasks: int) -> None:
-        running.clear()
-        for number in range(tasks):
-            operator = top("at_end", n, order)
-            ctx, out = opened(operator, ScriptedContext(range(128 * number // tasks, 128 * (number + 1) // tasks)))
-            operator.restore(parts)
-            running.append((operator, ctx, out))
-
-    start([], 1)
+    instances = Instances(lambda: top("at_end", n, order))
     for position, rows in enumerate(batches):
         if position == cut:
-            start([stored(operator.snapshot()) for operator, _, _ in running], parallelism)
-        whole = batch(rows)
-        groups = key_groups(whole, ["key"], 128)
-        for operator, ctx, _ in running:
-            mine = whole.filter(pa.array((groups >= ctx.groups.start) & (groups < ctx.groups.stop)))
-            operator.on_rows(mine, 0)
-    for operator, _, _ in running:
-        operator.on_end()
-    found = [row for _, _, out in running for row in out.rows()]
+            instances.go_on_as(parallelism)
+        instances.on_rows(batch(rows), "key")
+    given = instances.on_end()
+    found = [row for rows in given for row in rows]
     assert by_rank(found) == expected([row for rows in batches for row in rows], n, order)
-    for _, _, out in running:
-        places = [(row["key"] is None, row["key"] or "", row["rank"]) for row in out.rows()]
+    for rows_of_one in given:
+        places = [(row["key"] is None, row["key"] or "", row["rank"]) for row in rows_of_one]
         assert places == sorted(places)
 
 

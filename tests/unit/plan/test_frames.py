@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clonos_py import Context, Job, Record, UserAggregate, aggregate_by, col, count, tumbling
 from clonos_py.plan.physical import plan
-from tests.unit.dsl.connectors import Bid, Nowhere, bids
+from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import Label, Watch, quick
 
 
@@ -61,3 +61,37 @@ def test_folds_and_processes_get_small_frames() -> None:
     stream.window(tumbling("1s")).aggregate(n=aggregate_by(fold, "bidder", returns=int)).sink(Nowhere("fold"))
     stream.process(Watch).sink(Nowhere("watch"))
     assert {edge.target: edge.frame_rows for edge in plan(job).edges} == {"aggregate": 1_024, "process": 1_024}
+
+
+class Quote(Record):
+    auction: int
+    worth: int
+
+
+def adaptive(job: Job) -> dict[str, bool]:
+    """By operator: whether what comes before it follows what rows cost."""
+    planned = plan(job)
+    sources = {v.source.name: v.source.adaptive for v in planned.vertices if v.source is not None}
+    return sources | {edge.target: edge.adaptive for edge in planned.edges}
+
+
+def test_frames_and_reads_follow_the_cost_of_rows_as_far_as_a_python_function_gets_them() -> None:
+    job = Job("before")
+    stream = bids(job).enrich(Rows(Quote), on="auction").parallelism(2).named("enriched")
+    stream.sink(Nowhere("plain"))
+    assert not any(adaptive(job).values())
+    stream.key_by("auction").process(Watch).sink(Nowhere("watch"))
+    assert adaptive(job) == {"source-rows": True, "sink-plain": True, "process": True}
+
+
+def test_what_windows_gather_before_a_function_does_not_follow_its_cost() -> None:
+    class Counted(Record):
+        auction: int
+
+    def plain(row: Counted) -> Label:
+        return Label("x")
+
+    job = Job("gathered")
+    windows = bids(job).key_by("auction").window(tumbling("1s")).aggregate(n=count())
+    windows.rebalance().map(plain).named("function").sink(Nowhere("plain"))
+    assert adaptive(job) == {"source-rows": False, "aggregate": False, "sink-plain": True}

@@ -62,8 +62,8 @@ NEXMARK = {
         "hot x2: hot, sink-out",
         "source-nexmark -> counts hash(auction): auction, _pane, _rows",
         "counts -> most rebalance: _pane, _rows, maxn:max",
-        "counts -> hot hash(num): auction, num, _event_time",
-        "most -> hot side 1 hash(maxn): maxn, _event_time",
+        "counts -> hot hash(num): auction, num, ~event_time",
+        "most -> hot side 1 hash(maxn): maxn, ~event_time",
     ],
     "q8": [
         "source-nexmark x2: source-nexmark, sellers.combine",
@@ -71,7 +71,7 @@ NEXMARK = {
         "join x2: join, sink-out",
         "source-nexmark -> sellers hash(seller): seller, _pane, _rows",
         "source-nexmark -> join hash(id): id, name, date_time",
-        "sellers -> join side 1 hash(seller): seller, _event_time",
+        "sellers -> join side 1 hash(seller): seller, ~event_time",
     ],
     "q12": [
         "source-nexmark x2: source-nexmark",

@@ -13,7 +13,7 @@ from typing import TypeVar
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Accepted, Connected, TransportEvent
 from clonos_py.runtime.transport.tls import Tls
-from clonos_py.runtime.transport.wire import MAGIC, Kind, Limits, preamble
+from clonos_py.runtime.transport.wire import MAGIC, Kind, Limits, Preamble, announce, preamble
 
 SECRET = b"the job's secret"
 LOCALHOST = "127.0.0.1"
@@ -70,5 +70,5 @@ def garbage(chance: random.Random) -> bytes:
     """Nothing but noise, a valid start with noise behind, or a header that promises too much."""
     noise = chance.randbytes(chance.randrange(1, 500))
     kind = chance.choice(list(Kind))
-    promised = preamble(kind, chance.choice([0, 32, len(noise), 2**32 - 1]), chance.choice([0, 1, 2**40]))
-    return chance.choice([noise, promised + noise, MAGIC + noise, preamble(kind, len(noise), 0) + noise])
+    head = Preamble(kind, chance.choice([0, 32, len(noise), 2**32 - 1]), chance.choice([0, 1, 2**40]), 0)
+    return chance.choice([noise, announce(head) + noise, MAGIC + noise, preamble(kind, noise, 0) + noise])

@@ -68,7 +68,7 @@ def test_a_task_takes_in_in_the_background_only_the_state_that_nobody_waits_for(
     machine.offer.side_effect = lambda item: own.append(threading.current_thread().name == "the task")
     machine.step.return_value = Outcome([], MAX_TIME, [])
     problems: list[BaseException] = []
-    task = TaskLoop(machine, Mock(), problems.append, Mock(), Mock(), background)
+    task = TaskLoop(machine, Mock(), problems.append, Mock(), Mock(), background, lambda: 0)
     task.put(TakeState(1, {}, None, ahead=True))
     task.put(TakeState(2, {}, None))
     task.put(MayProduce(True))

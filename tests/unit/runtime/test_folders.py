@@ -11,7 +11,7 @@ from clonos_py.runtime.ray.folders import folders
 
 
 def test_several_machines_need_a_checkpoint_folder_that_all_of_them_reach() -> None:
-    with pytest.raises(SettingError) as refused, folders(None, {"north", "south"}):
+    with pytest.raises(SettingError) as refused, folders("job", None, {"north", "south"}):
         pass
     assert str(refused.value) == (
         "the job runs on 2 machines (north, south), and its checkpoints have no place that all of them reach: give "
@@ -20,14 +20,13 @@ def test_several_machines_need_a_checkpoint_folder_that_all_of_them_reach() -> N
 
 
 def test_a_place_that_was_named_is_taken_on_any_number_of_machines() -> None:
-    with folders("s3://bucket/folder", {"north", "south"}) as (scratch, checkpoints):
+    with folders("job", "s3://bucket/folder", {"north", "south"}) as (scratch, checkpoints):
         assert checkpoints == "s3://bucket/folder"
-        scratch.mkdir()
         (scratch / "socket").touch()
     assert not scratch.exists()
 
 
 def test_on_one_machine_checkpoints_are_temporary() -> None:
-    with folders(None, {"north"}) as (_, checkpoints):
+    with folders("job", None, {"north"}) as (_, checkpoints):
         assert Path(checkpoints).is_dir()
     assert not Path(checkpoints).exists()

@@ -33,6 +33,19 @@ def test_a_job_that_never_waits_takes_its_checkpoints_and_its_kills_in_time() ->
     assert not status.rollbacks
 
 
+def test_two_kills_of_one_task_at_once_hit_it_and_then_its_replacement() -> None:
+    status = busy_run(checkpoint_interval="50ms", kills=["join[0]@60ms", "join[0]@60ms"])
+    assert [str(recovery.task) for recovery in status.recoveries] == ["join[0]", "join[0]"]
+    assert status.finished is not None
+
+
+def test_a_job_that_is_slower_than_the_heartbeat_timeout_has_no_failures() -> None:
+    """All tasks share a thread, so that silence means nothing."""
+    status = busy_run(events=500_000, heartbeat_timeout="1ms", checkpoint_interval="20ms")
+    assert status.recoveries == []
+    assert status.finished is not None
+
+
 def test_a_kill_that_comes_too_late_is_told() -> None:
     (missed,) = busy_run(100_000, kills=["join[0]@60s"]).kills_missed
     assert (str(missed.task), missed.after_us) == ("join[0]", 60_000_000)

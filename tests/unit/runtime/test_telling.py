@@ -6,7 +6,16 @@ from typing import Any
 
 from clonos_py.job.events import Happening, Report
 from clonos_py.model.ids import TaskId
-from clonos_py.observe.events import Event, Finished, KillMissed, Lapsed, Progress, StandbyUnready, TaskFailed
+from clonos_py.observe.events import (
+    DeletionFailed,
+    Event,
+    Finished,
+    KillMissed,
+    Lapsed,
+    Progress,
+    StandbyUnready,
+    TaskFailed,
+)
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.telling import PROGRESS_US, News, Teller
 from clonos_py.task.events import Observed
@@ -37,6 +46,14 @@ def finished(at_us: int = BEGAN_US + 5_000_000) -> tuple[int, Report]:
     return at_us, Report(Happening.FINISHED)
 
 
+def test_two_failures_on_order_of_one_task_between_two_looks_are_two_failures() -> None:
+    heard: list[Event] = []
+    failed = Report(Happening.TASK_FAILED, MIDDLE, {"reason": "killed"})
+    news = News(crashes=[(BEGAN_US, MIDDLE), (BEGAN_US, MIDDLE)], reports=[(BEGAN_US, failed), (BEGAN_US, failed)])
+    told(Teller(three(), BEGAN_US, heard.append), heard, news)
+    assert [event.task for event in heard if isinstance(event, TaskFailed)] == [MIDDLE, MIDDLE]
+
+
 def test_a_kill_that_never_came_is_told_at_the_end() -> None:
     heard: list[Event] = []
     teller = Teller(three(), BEGAN_US, heard.append, [(9_000_000, MIDDLE), (1_000_000, MIDDLE), (2_000_000, UP)])
@@ -59,6 +76,13 @@ def test_a_standby_that_is_not_ready_is_told_with_its_reason() -> None:
     report = Report(Happening.STANDBY_UNREADY, MIDDLE, {"checkpoint": 3, "reason": "a chunk is damaged"})
     events = told(Teller(three(), BEGAN_US, heard.append), heard, News(reports=[(BEGAN_US + 7, report)]))
     assert events[0] == StandbyUnready(at_us=7, task=MIDDLE, checkpoint=3, reason="a chunk is damaged")
+
+
+def test_checkpoints_that_cannot_be_deleted_are_told_with_the_reason() -> None:
+    heard: list[Event] = []
+    report = Report(Happening.DELETION_FAILED, None, {"reason": "a is stuck"})
+    events = told(Teller(three(), BEGAN_US, heard.append), heard, News(reports=[(BEGAN_US + 7, report)]))
+    assert events[0] == DeletionFailed(at_us=7, reason="a is stuck")
 
 
 def test_a_lapse_is_told_with_the_checkpoint_since_which_rows_may_count_twice() -> None:

@@ -16,8 +16,10 @@ import pytest
 from clonos_py.model.errors import ClusterError
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.batches import decode_batch, encode_batch
-from clonos_py.runtime.transport.endpoint import HANDSHAKE_S, Endpoint
+from clonos_py.runtime.transport.connection import SILENCE_S
+from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Drained, Received
+from clonos_py.runtime.transport.strangers import HANDSHAKE_S
 from clonos_py.runtime.transport.wire import MAGIC, Kind, Limits, preamble
 from tests.unit.runtime.network import LOCALHOST, SECRET, Network, a_network, garbage
 
@@ -140,7 +142,7 @@ def test_an_acceptor_that_does_not_know_the_secret_gets_no_frame(network: Networ
     left.send(number, b"confidential")
     left.poll(0.05)
     peer, _ = listener.accept()
-    peer.sendall(preamble(Kind.CHALLENGE, 32, 0) + bytes(32) + preamble(Kind.WELCOME, 32, 0) + bytes(32))
+    peer.sendall(preamble(Kind.CHALLENGE, bytes(32), 0) + bytes(32) + preamble(Kind.WELCOME, bytes(32), 0) + bytes(32))
     network.poll_until(lambda: network.of(left, Closed))
     peer.settimeout(5)
     heard = b"".join(iter(lambda: peer.recv(65536), b""))
@@ -204,6 +206,17 @@ def test_random_bytes_of_a_trusted_peer_close_its_connection_or_wait_for_more(ne
     network.poll_until(lambda: any(event.header == b"good" for event in network.of(right, Received)))
     left.send(mine, b"better")
     network.poll_until(lambda: any(event.header == b"better" for event in network.of(right, Received)))
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="elsewhere the system's own patience holds")
+def test_a_host_that_acknowledges_nothing_any_more_is_noticed(network: Network) -> None:
+    """At both ends, whether there is something to send or not."""
+    source, target = network.add(node="here"), network.add(node="there")
+    ends = zip((source, target), network.connected(source, target), strict=True)
+    for sock in [endpoint._connections[number].sock for endpoint, number in ends]:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENCE_S * 1_000
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < SILENCE_S
 
 
 def test_nobody_listening_is_told_as_closed(network: Network) -> None:

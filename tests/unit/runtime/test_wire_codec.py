@@ -62,8 +62,8 @@ def test_the_receiver_makes_the_checksum_that_the_sender_made(sampled: bool) -> 
     body = CODEC.encode(rows)
     made = CODEC.checksum(body, sampled)
     header = encode_header(FrameHeader(7, FrameKind.DATA, 0, 0, False, 0, ROWS, 0, made, 0, []))
-    assert decode_frame(header, body, rows.schema, True, sampled)[1].rows == rows
+    assert decode_frame(header, body, rows.schema, ROWS, True, sampled)[1].rows == rows
     damaged = bytearray(body)
     damaged[:8_192] = bytes(8_192)
     with pytest.raises(CodecError, match="frame 7 was damaged on its way"):
-        decode_frame(header, pa.py_buffer(bytes(damaged)), rows.schema, True, sampled)
+        decode_frame(header, pa.py_buffer(bytes(damaged)), rows.schema, ROWS, True, sampled)

@@ -155,7 +155,9 @@ def test_the_idempotency_key_names_the_input_and_the_request(
     first, second = ask(), ask()
     assert first == second
     assert len(set(first)) == 7
-    assert [key.rsplit("/", 1)[0] for key in first[:3]] == ["probe/0/0/7/0/1", "probe/0/0/7/0/2", "probe/0/0/7/1/3"]
+    assert [key.rsplit("/", 1)[0] for key in first[:3]] == [
+        f"line-0/probe/0/0/7/{end}" for end in ("0/1", "0/2", "1/3")
+    ]
     assert len({key.rsplit("/", 1)[1] for key in first}) == 2
 
 

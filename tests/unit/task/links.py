@@ -41,12 +41,22 @@ def handed(instructions: list[io.Instruction]) -> list[Any]:
     return [i.item for i in of(instructions, io.Hand)]
 
 
+def sending(adaptive: bool) -> LinkMachine:
+    """The link of a source whose frames go to a Python function, or do not."""
+    link = LinkMachine(three(adaptive=adaptive), UP, 5, PassThrough())
+    link.handle(control.Promote(1, FIRST, Restore(0), []))
+    link.handle(control.Replay(1, [], [], []))
+    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(io.Subscribed(TO_DOWN, io.Hello(PLAN.job, INPUT, FIRST, FIRST, 0)))
+    return link
+
+
 def standby(which: TaskId = MIDDLE, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
     return LinkMachine(PLAN, which, 5, PassThrough(), limits)
 
 
 def promote(attempt: Attempt = FIRST, restore: Restore = Restore(0)) -> control.Promote:  # noqa: B008 - frozen
-    return control.Promote(1, attempt, restore, [Peer(INPUT, "up:1", FIRST)])
+    return control.Promote(1, attempt, restore, [Peer(INPUT, "up:1", FIRST)], "line-0")
 
 
 def opening(seq: int = 0, delta: tuple[Segment, ...] = ()) -> io.Arrived:

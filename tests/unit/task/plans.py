@@ -96,9 +96,10 @@ def three(
     source: Source | None = None,
     sharing_depth: int = -1,
     merge_rows: int = 0,
+    adaptive: bool = False,
 ) -> PhysicalPlan:
-    """up (a source) -> middle -> down (a sink)."""
-    counting = SourcePlan("up", partial(_same, source or Counting()), (SCHEMA,), EventTime((None,)))
+    """up (a source) -> middle -> down (a sink). ``adaptive``: as if Python functions followed the source."""
+    counting = SourcePlan("up", partial(_same, source or Counting()), (SCHEMA,), EventTime((None,)), adaptive=adaptive)
     up, middle, down = parallelism
     vertices = (
         Vertex("up", up, counting, (), ()),
@@ -106,7 +107,7 @@ def three(
         Vertex("down", down, None, (OperatorPlan("down", "sink", Sink, (), sink=True),), ()),
     )
     edges = (
-        Edge(0, "up", -1, 0, "middle", 0, 0, partitioning, ("key",), SCHEMA, frame_rows, merge_rows),
+        Edge(0, "up", -1, 0, "middle", 0, 0, partitioning, ("key",), SCHEMA, frame_rows, merge_rows, adaptive),
         Edge(1, "middle", 0, 0, "down", 0, 0, partitioning, ("key",), SCHEMA, frame_rows),
     )
     return PhysicalPlan("small", vertices, edges, key_groups=16, sharing_depth=sharing_depth)
@@ -118,7 +119,7 @@ def _same(source: Source) -> Source:
 
 @dataclass
 class Outside:
-    """The ports of a task: time is what the test says."""
+    """The ports of a task: the time of day is what the test says."""
 
     time_us: int = 0
     services: dict[str, Any] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from clonos_py.channel.frames import FrameHeader, FrameKind
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Holdings, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Reach, Segment
+from clonos_py.model.segments import Life, Reach, Segment
 from clonos_py.task.holding import Holding, shared_logs
 from clonos_py.task.receiving import InputChannel
 from tests.unit.job.graphs import graph, task
@@ -69,6 +69,14 @@ def test_what_a_replacement_was_given_of_upstream_logs_it_holds() -> None:
     assert (answer.logs, answer.lacking, answer.told, answer.needs) == ([log(1, Linger())], {0: [0]}, [0], {0: 5})
 
 
+def test_logs_are_told_by_the_input_that_they_came_from_though_no_frame_and_no_log_of_the_sender_came_yet() -> None:
+    made = holding(CHAIN, D, Attempt(1, 1))
+    assert asked(made, A, B, C).heard == {}
+    made.take(0, header(log(1, Order(0, 1))))
+    answer = asked(made, A, B, C)
+    assert (answer.depends, answer.heard) == ([], {0: [1]})
+
+
 def test_a_sender_that_lacks_something_takes_nothing_from_a_receiver_that_has_it() -> None:
     made = holding(CHAIN, C, Attempt(1, 1))
     made.take(0, header(lacking=(0, 1)))
@@ -101,7 +109,7 @@ def test_a_log_of_a_task_that_started_anew_makes_the_old_one_void() -> None:
 
 def test_what_a_task_logs_that_started_anew_is_of_its_new_life() -> None:
     made = holding(CHAIN, B)
-    made.replay(Replay(1, [], [], [], complete=[0, 1, 2, 3], life=2))
+    made.replay(Replay(1, [], [], [], complete=[0, 1, 2, 3], life=Life(2)))
     made.produced(log(1, Linger()))
     assert made.store.of(1) == [log(1, Linger(), life=2)]
 

@@ -105,6 +105,20 @@ def test_a_channel_that_has_ended_holds_no_watermark_back() -> None:
     assert inputs.watermark == MAX_TIME
 
 
+def test_a_channel_that_has_ended_beside_an_idle_one_does_not_end_event_time() -> None:
+    inputs = Inputs([0, 0], 1)
+    inputs.observe(0, watermarked(0, 50, idle=True))
+    inputs.observe(1, watermarked(0, 55))
+    assert not inputs.end(1)
+    assert inputs.watermark == 55, "the idle one may go on from there"
+    assert inputs.idle, "what follows must not wait for it"
+    inputs.observe(0, watermarked(1, 60))
+    assert inputs.watermark == 60
+    assert not inputs.idle
+    assert inputs.end(0)
+    assert not inputs.idle
+
+
 def test_progress_is_restored_with_nothing_queued() -> None:
     inputs = filled(3, 3)
     inputs.take(1)

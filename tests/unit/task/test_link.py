@@ -24,6 +24,7 @@ from tests.unit.task.links import (
     OWN_LOG,
     PLAN,
     SECOND,
+    THIRD,
     TO_DOWN,
     UP_LOG,
     arrived,
@@ -35,6 +36,7 @@ from tests.unit.task.links import (
     produced,
     promote,
     running,
+    sending,
     standby,
     subscribe,
     told,
@@ -52,7 +54,7 @@ def test_a_promoted_standby_connects_then_fetches_its_log_then_replays() -> None
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())
     states.append(link.state)
-    assert handed(link.handle(control.Replay(1, [OWN_LOG], [], [4]))) == [task.Begin(SECOND, [OWN_LOG], [4])]
+    assert handed(link.handle(control.Replay(1, [OWN_LOG], [], [4]))) == [task.Begin(SECOND, [OWN_LOG], [4], "line-0")]
     states.append(link.state)
     link.handle(task.Entered(TaskState.RUNNING, 3))
     states.append(link.state)
@@ -111,6 +113,13 @@ def test_a_standby_survives_that_its_checkpoint_was_reclaimed() -> None:
     assert of(link.handle(promote(restore=Restore(3))), io.Load) == [io.Load(Restore(3))]
     with pytest.raises(CheckpointError, match="disk gone"):
         link.handle(io.LoadFailed(Restore(3), CheckpointError("disk gone")))
+
+
+def test_progress_that_cannot_be_read_is_an_error_of_the_checkpoint() -> None:
+    link = standby()
+    link.handle(promote(restore=Restore(3, progress=b"\xc1 forged")))
+    with pytest.raises(CheckpointError, match=r"checkpoint 3: the progress of middle\[0\] cannot be read"):
+        link.handle(io.Loaded(Restore(3, progress=b"\xc1 forged"), {}))
 
 
 def test_a_log_of_another_round_is_ignored() -> None:
@@ -195,7 +204,59 @@ def test_the_answer_says_what_was_received_and_which_logs_are_held() -> None:
     link = running()
     link.handle(arrived(0, UP_LOG, checksum=77))
     (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
-    assert holdings == control.Holdings(5, 2, [UP_LOG], [Expectation(INPUT, 1, [(0, 77)])], depends=[0])
+    received = [Expectation(INPUT, 1, [(0, 77)])]
+    assert holdings == control.Holdings(5, 2, [UP_LOG], received, depends=[0], heard={0: [UP_LOG.task]})
+
+
+def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_numbered_anew() -> None:
+    link = running()
+    link.handle(arrived(0))
+    link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))
+    instructions = link.handle(control.Sever(3, [Peer(INPUT, "up:3", THIRD)], [(UP, THIRD)], 0))
+    (connect,) = of(instructions, io.Connect)
+    assert connect.hello.next_seq < 0, "it takes the numbering as it comes"
+    (answer,) = told(instructions)
+    assert answer.received == [], "what came before the sender started anew is void"
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    link.handle(opening(seq=5))
+    link.handle(arrived(5))
+    assert link.state is TaskState.RUNNING
+
+
+def renumbered(link: LinkMachine, seq: int) -> list[io.Instruction]:
+    """The sender has started anew, and offers frames from ``seq`` on."""
+    (connect,) = of(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True))), io.Connect)
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    return link.handle(opening(seq))
+
+
+def test_what_was_taken_of_a_former_numbering_is_not_acknowledged_to_the_sender_that_numbers_anew() -> None:
+    link = running()
+    link.handle(arrived(0))
+    (connect,) = of(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True))), io.Connect)
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    assert of(link.handle(task.Took(0, 1)), io.SendAck) == [], "before it has said how it numbers"
+    link.handle(opening(5))
+    assert of(link.handle(task.Took(0, 1)), io.SendAck) == [], "and after, until the task knows of it"
+    link.handle(arrived(5))
+    assert [ack.next_seq for ack in of(link.handle(task.Took(0, 6, restarts=2)), io.SendAck)] == [6]
+
+
+def test_frames_of_a_sender_that_starts_anew_are_void_as_soon_as_that_is_known() -> None:
+    link = running()
+    link.handle(arrived(0))
+    instructions = link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))
+    assert handed(instructions) == [task.Renumber(0, -1)]
+    assert handed(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))) == [], "once"
+
+
+def test_the_task_is_told_whether_a_channel_had_ended_where_its_sender_starts_anew() -> None:
+    assert handed(renumbered(running(), 5)) == [task.Renumber(0, 5, ended=False)]
+    link = running()
+    progress = task.Progress([task.InputProgress(3, ended=True)], [7], [0], [0], False, 0, [], [], [], {})
+    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    link.handle(control.Complete(1))
+    assert handed(renumbered(link, 3)) == [task.Renumber(0, 3, ended=True)]
 
 
 def test_what_an_old_connection_still_brings_is_not_heard() -> None:
@@ -330,6 +391,39 @@ def test_a_process_that_cannot_read_its_frames_back_asks_to_be_replaced() -> Non
     problem = SpillError("retained frames cannot be read: Input/output error")
     with pytest.raises(SpillError, match="Input/output error"):
         link.handle(io.FramesNotRead(problem))
+
+
+# ---- slow receivers
+
+
+def test_a_receiver_that_wants_few_rows_gets_few_frames_and_the_task_is_told_once() -> None:
+    link = sending(adaptive=True)
+    sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
+    assert sent == list(range(16))
+    instructions = link.handle(io.Acknowledged(TO_DOWN, 14, rows_wanted=3))
+    assert handed(instructions) == [task.RowsWanted(0, 3), task.MayProduce(False)]
+    assert seqs_sent(instructions) == [16], "three frames of one row each, and two are on their way"
+    instructions = link.handle(io.Acknowledged(TO_DOWN, 16, rows_wanted=2))
+    assert task.RowsWanted(0, 2) not in handed(instructions), "much the same"
+    assert seqs_sent(instructions) == [17]
+
+
+def test_frames_to_receivers_that_call_no_python_are_sent_by_their_number_alone() -> None:
+    link = sending(adaptive=False)
+    sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
+    instructions = link.handle(io.Acknowledged(TO_DOWN, 14, rows_wanted=1))
+    assert (sent, seqs_sent(instructions)) == (list(range(16)), [16, 17, 18, 19])
+
+
+def test_what_the_task_wants_goes_with_the_acknowledgement() -> None:
+    link = running()
+    link.handle(arrived(0))
+    (ack,) = of(link.handle(task.Took(0, 1, rows_wanted=70)), io.SendAck)
+    assert ack.rows_wanted == 70
+
+
+def seqs_sent(instructions: list[io.Instruction]) -> list[int]:
+    return [frame.header.seq for frame in of(instructions, io.SendFrame)]
 
 
 # ---- checkpoints

@@ -17,7 +17,7 @@ from clonos_py.causal.determinants import (
 )
 from clonos_py.causal.log import PENDING_MAX
 from clonos_py.channel.frames import Frame, FrameKind
-from clonos_py.model.errors import ProtocolError, SourceError
+from clonos_py.model.errors import EndedError, ProtocolError, SourceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Segment
@@ -30,6 +30,7 @@ from clonos_py.task.events import (
     MayProduce,
     Observed,
     Produced,
+    Renumber,
     Snapped,
     TakeState,
     TaskState,
@@ -51,7 +52,8 @@ class Run(Given):
         self, plan: PhysicalPlan = TWO_UP, which: TaskId = MIDDLE, log: Sequence[Segment] = (), aborted: Any = ()
     ) -> None:
         super().__init__()
-        self.machine = TaskMachine(plan, which, Outside(), linger_us=100)
+        self.outside = Outside()
+        self.machine = TaskMachine(plan, which, self.outside, linger_us=100)
         self.machine.offer(Begin(Attempt(1, 1), log, aborted))
 
     def offer(self, *items: Any) -> Run:
@@ -61,7 +63,7 @@ class Run(Given):
 
     def go(self, now_us: int = 0) -> int:
         """Steps until there is nothing to do; when there will be."""
-        wake_us = None
+        wake_us, self.outside.time_us = None, now_us
         while wake_us is None:
             outcome = self.machine.step(now_us)
             self.events += outcome.events
@@ -352,3 +354,22 @@ def test_without_determinants_nothing_is_logged() -> None:
     run.go()
     assert run.segments == []
     assert run.keys == [[1, 2, 3]]
+
+
+def test_a_task_that_has_ended_can_only_be_replaced_when_a_sender_starts_anew_before_its_end() -> None:
+    run = Run(three()).offer(Deliver(0, data(0, 1)), Deliver(0, end(1)))
+    run.go()
+    run.go()
+    assert run.machine.state is TaskState.FINISHED
+    run.offer(Renumber(0, 7, ended=True))
+    with pytest.raises(EndedError, match="had ended when a task before it started anew"):
+        run.offer(Renumber(0, 0))
+
+
+def test_rows_of_a_sender_that_starts_anew_are_taken_though_its_channel_had_ended() -> None:
+    run = Run().offer(Deliver(0, data(0, 1)), Deliver(0, end(1)))
+    run.go()
+    run.offer(Renumber(0, 0), Deliver(0, data(0, 1)))
+    run.go()
+    assert run.of(Took)[-1] == Took(0, 1, restarts=1)
+    assert run.machine.state is TaskState.RUNNING

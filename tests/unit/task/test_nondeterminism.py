@@ -16,6 +16,7 @@ from clonos_py.causal.determinants import (
     Abort,
     Answer,
     Determinant,
+    FrameRows,
     Linger,
     Merged,
     Order,
@@ -35,7 +36,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 from clonos_py.model.segments import Segment
-from clonos_py.task.events import AbortCall, Begin, Deliver, Produced, TriggerCall
+from clonos_py.task.events import AbortCall, Begin, Deliver, Produced, RowsWanted, TriggerCall
 from clonos_py.task.machine import TaskMachine
 from tests.unit.task.plans import MIDDLE, SCHEMA, UP, Outside, barrier, data, keys, rows, three
 
@@ -264,6 +265,17 @@ def test_reads_whose_rows_were_one_batch_are_one_batch_again() -> None:
     apart: Script = [(0, []), (100, []), (200, []), (300, [])]
     assert live(plan(50), UP, Outside(), apart).sent != together.sent, "batches show in what is sent"
     assert live(plan(50), UP, Outside(), apart, together.log).sent == together.sent
+
+
+def test_frames_change_their_size_where_they_changed_it() -> None:
+    def plan(pause_us: int) -> PhysicalPlan:
+        return three(source=Trickle(9, 9, 9, 9, total=36, pause_us=pause_us), frame_rows=64, adaptive=True)
+
+    apart: Script = [(0, []), (100, [RowsWanted(0, 8 * 16)]), (200, [RowsWanted(0, 1)]), (300, []), (400, [])]
+    first = live(plan(50), UP, Outside(), apart)
+    assert [d.rows for d in first.determinants if isinstance(d, FrameRows)] == [8, 1]
+    assert again(plan(0), UP, first, Outside(), []).sent == first.sent
+    assert live(plan(50), UP, Outside(), [(at, []) for at, _ in apart]).sent != first.sent, "it does not matter"
 
 
 def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:

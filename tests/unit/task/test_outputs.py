@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from clonos_py.channel.frames import FrameKind
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.plan import Partitioning
+from clonos_py.task.events import Progress
 from clonos_py.task.outputs import Outputs
 from tests.unit.task.plans import UP, keys, rows, three
 
@@ -18,6 +19,57 @@ def outputs(receivers: int = 1, partitioning: Partitioning = Partitioning.HASH) 
 def cut(found: Outputs) -> list[tuple[int, int, list[int]]]:
     """(channel, sequence number, keys) of the frames cut."""
     return [(channel, frame.seq, keys(frame.rows)) for channel, frame in found.take().frames]
+
+
+def adaptive() -> Outputs:
+    return Outputs(three(frame_rows=100, adaptive=True), UP)
+
+
+def sizes(found: Outputs, wanted: int) -> list[int]:
+    """The size of frames after each change that follows from what a receiver wants."""
+    found.want(0, wanted)
+    changes = []
+    while (change := found.resizing()) is not None:
+        found.resize(change)
+        changes.append(found.frame_rows[0])
+    return changes
+
+
+def test_frames_begin_with_one_row_where_nobody_knows_what_rows_cost() -> None:
+    found = adaptive()
+    found.emit(0, rows(1, 2, 3))
+    assert cut(found) == [(0, 0, [1]), (0, 1, [2]), (0, 2, [3])]
+
+
+def test_frames_are_as_large_as_their_receiver_wants_and_do_not_change_for_little() -> None:
+    found = adaptive()
+    assert sizes(found, 8 * 16) == [8]
+    found.emit(0, rows(*range(8)))
+    assert cut(found) == [(0, 0, list(range(8)))]
+    assert sizes(found, 8 * 31) == [], "a quarter more is not worth a change"
+    assert sizes(found, 8 * 8) == []
+    assert sizes(found, 8 * 7) == [4]
+    assert sizes(found, 1) == [1]
+    assert sizes(found, 8 * 1_000_000) == [100], "no larger than those of the edge"
+
+
+def test_no_channel_gets_many_frames_at_once() -> None:
+    found = adaptive()
+    assert found.rows_at_once == 4
+    sizes(found, 8 * 16)
+    assert found.rows_at_once == 32
+    assert outputs().rows_at_once is None
+
+
+def test_frames_are_as_large_after_a_checkpoint_as_before() -> None:
+    first, second = adaptive(), adaptive()
+    sizes(first, 8 * 16)
+    progress = Progress([], [3], [0], [0], False, 0, [], [], [], {}, frame_rows=first.frame_rows)
+    second.restore(1, progress)
+    assert second.frame_rows == [8]
+    plain = Outputs(three(frame_rows=50), UP)
+    plain.restore(1, progress)
+    assert plain.frame_rows == [50], "what the settings say now"
 
 
 def test_few_rows_wait_for_more() -> None:

@@ -120,7 +120,7 @@ def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through
 
 
 def test_receivers_that_are_behind_hold_everybody_back() -> None:
-    channel = output()
+    channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), windows=range(2, 3))
     weighed = pressure(channel)
     channel.subscribe(1, Attempt(1, 1), 0, CausalStore())
     cut(channel, 1, 1, 1)

@@ -77,10 +77,77 @@ def reader(partitions: int) -> Reader:
 
 def test_positions_of_all_former_instances_are_taken_over() -> None:
     ours = reader(4)
-    ours.restore([OperatorState(values={"positions": {0: 1}}), OperatorState(values={"positions": {3: 2}})], None)
+    ours.restore(
+        [
+            OperatorState(values={"positions": {0: 1}, "finished": []}),
+            OperatorState(values={"positions": {3: 2}, "finished": []}),
+        ],
+        None,
+    )
     assert ours.snapshot().values["positions"] == {0: 1, 3: 2}
 
 
 def test_a_partition_that_vanished_since_the_checkpoint_is_an_error() -> None:
     with pytest.raises(SourceError, match="the list of inputs has changed since the checkpoint, partition 3 is gone"):
-        reader(3).restore([OperatorState(values={"positions": {0: 1, 3: 2}})], None)
+        reader(3).restore([OperatorState(values={"positions": {0: 1, 3: 2}, "finished": []})], None)
+
+
+class Times(Source):
+    """Two partitions; the test says what they give."""
+
+    def partitions(self) -> int:
+        return 2
+
+    def seek(self, positions: Mapping[int, int]) -> None: ...
+
+
+TIMED = pa.schema([("at", pa.int64())])
+
+
+def timed() -> Reader:
+    """Rows may come 5 late; a partition that is silent for 100 is idle."""
+    event_time = EventTime(("at",), out_of_order_us=5, idle_us=100)
+    made = Reader(SourcePlan("times", Times, (TIMED,), event_time), 0, 1)
+    made.restore([], None)
+    return made
+
+
+def read(partition: int, at: int, last: bool = False) -> Read:
+    return Read(partition, 0, 1, (pa.record_batch([[at]], schema=TIMED),), last=last)
+
+
+def test_a_finished_partition_beside_an_idle_one_does_not_end_event_time() -> None:
+    reader = timed()
+    assert reader.due_idle(0) is None
+    reader.accept(read(0, 50), 0)
+    reader.accept(read(0, 70, last=True), 100)
+    assert reader.due_idle(100) == 1
+    reader.fall_idle(1)
+    assert reader.watermark == 65, "the idle partition may go on from there"
+    assert reader.idle
+    reader.accept(read(1, 72), 200)
+    assert reader.watermark == 67
+    assert not reader.idle
+
+
+def test_a_finished_partition_is_never_idle_and_holds_nothing_back() -> None:
+    reader = timed()
+    assert reader.due_idle(0) is None
+    reader.accept(read(0, 50, last=True), 0)
+    reader.accept(read(1, 60), 40)
+    assert reader.watermark == 55
+    assert reader.next_idle_us == 140
+    assert reader.due_idle(120) is None
+    assert reader.due_idle(140) == 1
+    reader.accept(read(1, 80, last=True), 140)
+    assert reader.watermark == 75, "the end itself is an event of its own"
+    assert not reader.idle
+    assert reader.next_idle_us is None
+
+
+def test_at_another_parallelism_a_finished_partition_still_holds_nothing_back() -> None:
+    before, after = timed(), timed()
+    before.accept(read(0, 50, last=True), 0)
+    after.restore([before.snapshot()], None)
+    after.accept(read(1, 60), 0)
+    assert after.watermark == 55

@@ -86,7 +86,7 @@ def sever() -> control.Sever:
 
 def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_there() -> None:
     link, instructions = promoted()
-    assert of(instructions, io.ClaimOutput) == [io.ClaimOutput(0, "down", SECOND, 0, "up=1 middle=1 down=1")]
+    assert of(instructions, io.ClaimOutput) == [io.ClaimOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down")]
     assert told(link.handle(sever())) == []
     (answer,) = told(link.handle(io.OutputClaimed(0, Shown([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {}))))
     assert isinstance(answer, control.Holdings)

@@ -79,6 +79,12 @@ def test_checkpoints_are_known_from_whoever_speaks_of_them() -> None:
     assert present(link).checkpoint == 4
 
 
+def test_checkpoints_that_were_void_when_a_task_got_its_log_are_known() -> None:
+    link = connected(SECOND)
+    link.handle(control.Replay(1, [], [], aborted=[1, 2, 3]))
+    assert present(link).checkpoint == 3
+
+
 def test_a_task_that_has_nothing_more_to_do_says_so() -> None:
     link = running()
     link.handle(task.Entered(TaskState.FINISHED))

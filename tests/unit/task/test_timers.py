@@ -5,8 +5,22 @@ from hypothesis import strategies as st
 
 from clonos_py.task.timers import Timers
 
+HOUR_US = 3_600_000_000
 
-def fired(timers: Timers, now_us: int) -> list[tuple[int, int]]:
+
+class Day:
+    """A time of day that can be set."""
+
+    def __init__(self) -> None:
+        self.now_us, self.ahead_us = 0, 0
+
+    def __call__(self) -> int:
+        return self.now_us + self.ahead_us
+
+
+def fired(timers: Timers, day: Day, now_us: int) -> list[tuple[int, int]]:
+    """What fires when the steady clock says ``now_us``."""
+    day.now_us = now_us
     found = []
     while (timer := timers.due(now_us)) is not None:
         timers.remove(timer[1], timer[0])
@@ -15,29 +29,72 @@ def fired(timers: Timers, now_us: int) -> list[tuple[int, int]]:
 
 
 def test_timers_fire_by_time_then_by_operator() -> None:
-    timers = Timers()
+    timers = Timers(day := Day())
     for operator, at_us in [(1, 30), (2, 10), (0, 30)]:
         timers.set(operator, at_us)
-    assert timers.next_us == 10
-    assert fired(timers, 30) == [(10, 2), (30, 0), (30, 1)]
-    assert timers.next_us is None
+    assert timers.wake_us(0) == 10
+    assert fired(timers, day, 30) == [(10, 2), (30, 0), (30, 1)]
+    assert timers.wake_us(30) is None
 
 
 def test_nothing_fires_before_its_time() -> None:
-    timers = Timers()
+    timers = Timers(day := Day())
     timers.set(0, 30)
-    assert fired(timers, 29) == []
+    assert fired(timers, day, 29) == []
+
+
+def test_a_timer_comes_in_time_although_the_time_of_day_is_set_back() -> None:
+    timers = Timers(day := Day())
+    timers.set(0, 1_000_000)
+    assert fired(timers, day, 0) == []
+    day.ahead_us = -HOUR_US
+    assert fired(timers, day, 999_999) == []
+    wake_us = timers.wake_us(999_999)
+    assert wake_us is not None
+    assert wake_us < 1_100_000
+    assert fired(timers, day, wake_us) == [(1_000_000, 0)]
+
+
+def test_a_timer_comes_in_time_although_the_time_of_day_is_set_back_right_after_it_was_set() -> None:
+    timers = Timers(day := Day())
+    timers.set(0, 1_000_000)
+    day.ahead_us = -HOUR_US
+    assert fired(timers, day, 0) == []
+    assert fired(timers, day, 1_100_000) == [(1_000_000, 0)]
+
+
+def test_a_timer_of_a_predecessor_whose_clock_was_ahead_comes_after_what_was_left_for_it() -> None:
+    timers = Timers(day := Day())
+    timers.set(0, HOUR_US + 1_000_000, told_us=HOUR_US)
+    assert fired(timers, day, 0) == []
+    assert fired(timers, day, 1_100_000) == [(HOUR_US + 1_000_000, 0)]
+
+
+def test_a_timer_whose_time_of_day_is_skipped_comes_at_once() -> None:
+    timers = Timers(day := Day())
+    timers.set(0, 1_000_000)
+    assert fired(timers, day, 500_000) == []
+    day.ahead_us = HOUR_US
+    assert fired(timers, day, 500_001) == [(1_000_000, 0)]
+
+
+def test_a_timer_that_is_set_after_the_time_of_day_was_set_back_comes_at_that_time() -> None:
+    timers = Timers(day := Day())
+    day.ahead_us = -HOUR_US
+    timers.set(0, 1_000_000 - HOUR_US)
+    assert fired(timers, day, 999_999) == []
+    assert fired(timers, day, 1_000_000) == [(1_000_000 - HOUR_US, 0)]
 
 
 def test_setting_a_timer_twice_is_setting_it_once() -> None:
-    timers = Timers()
+    timers = Timers(day := Day())
     timers.set(0, 30)
     timers.set(0, 30)
-    assert fired(timers, 30) == [(30, 0)]
+    assert fired(timers, day, 30) == [(30, 0)]
 
 
 def test_a_timer_that_was_cleared_does_not_fire() -> None:
-    timers = Timers()
+    timers = Timers(Day())
     timers.set(0, 30)
     timers.remove(0, 30)
     timers.remove(0, 30)
@@ -46,7 +103,7 @@ def test_a_timer_that_was_cleared_does_not_fire() -> None:
 
 @given(st.sets(st.tuples(st.integers(0, 9), st.integers(0, 3))))
 def test_the_order_of_setting_does_not_matter(wanted: set[tuple[int, int]]) -> None:
-    one, other = Timers(), Timers()
+    one, other = Timers(Day()), Timers(Day())
     for at_us, operator in sorted(wanted):
         one.set(operator, at_us)
     for at_us, operator in sorted(wanted, reverse=True):

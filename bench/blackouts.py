@@ -1,0 +1,109 @@
+"""The loss of Ray itself under a running job: its head, or the raylet of the driver's node, gets a SIGKILL.
+
+The run is over then, so each has a cluster of its own and is a command of its own. It must end by itself, with exit
+code 1 and one line; on another cluster the next run with the same checkpoints must go on, and all results be right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from clonos_py.bench import witnesses
+from clonos_py.runtime.ray.process_table import entries
+
+_RATE = 100.0
+_JOB = """
+from clonos_py import Job
+from clonos_py.bench.witnesses import witnesses
+
+def job(server: str, folder: str, total: int, rate: float) -> Job:
+    return witnesses(server, folder, total, rate)
+"""
+"""A file of the package itself would not travel to the workers."""
+_START_S_MAX, _END_S_MAX = 120.0, 30.0
+_LINE = re.compile(
+    r"error: [^\n]* is gone, and the job with it: checkpoint \d+ is complete; [^\n]* --checkpoints [^\n]*\n"
+)
+
+
+class Blackout(Enum):
+    """What dies. The value is the program's name."""
+
+    HEAD = "gcs_server"
+    RAYLET = "raylet"
+
+
+def black_out(blackout: Blackout, seconds: float) -> str | None:
+    """A run of the two witnesses that lasts so long without the blackout, and the next. What is wrong, or None."""
+    from deploy.start_raylets import raylets  # beside the package, in a checkout
+
+    total = int(seconds * _RATE) * witnesses.PARTITIONS
+    with TemporaryDirectory(prefix="clonos-blackout-") as folder, witnesses.oracle() as server:
+        with raylets(1) as cluster, _started(server, folder, total, cluster.address) as process:
+            if not _await_checkpoints(Path(folder), process):
+                return f"no checkpoints: {_ended(process)}"
+            _kill(blackout, cluster.head_pid)
+            code, output = _ended(process)
+            if code != 1 or not _LINE.fullmatch(output):
+                return f"after the loss of {blackout.value} the run ended with {code}: {output}"
+        with raylets(1) as cluster, _started(server, folder, total, cluster.address) as process:
+            code, output = _ended(process, seconds + _START_S_MAX)
+            if code != 0:
+                return f"the next run ended with {code}: {output}"
+        return witnesses.wrong(folder, total)
+
+
+def _started(server: str, folder: str, total: int, address: str) -> subprocess.Popen[str]:
+    file = Path(folder) / "witnesses_job.py"
+    file.write_text(_JOB)
+    job = [str(file), "--server", server, "--folder", folder]
+    job += ["--total", str(total), "--rate", str(_RATE)]
+    settings = ["--parallelism", "2", "--checkpoint-interval", "1s", "--checkpoints", f"{folder}/checkpoints"]
+    command = [sys.executable, "-m", "clonos_py.cli.main", "run", *job, *settings, "--address", address]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _ended(process: subprocess.Popen[str], patience_s: float = _END_S_MAX) -> tuple[int | None, str]:
+    """Exit code and output; no code if it had to be killed."""
+    try:
+        output, _ = process.communicate(timeout=patience_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return None, process.communicate()[0]
+    return process.returncode, output
+
+
+def _await_checkpoints(folder: Path, process: subprocess.Popen[str]) -> bool:
+    deadline = time.monotonic() + _START_S_MAX
+    while time.monotonic() < deadline and process.poll() is None:
+        if len(list(folder.glob("checkpoints/*/line/manifests/*.manifest"))) >= 2:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _kill(blackout: Blackout, head_pid: int) -> None:
+    for pid, command in descendants(head_pid):
+        if command.endswith(f"/{blackout.value}"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> Iterator[tuple[int, str]]:
+    """All that a process has started, with their programs."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for process, command in entries():
+        children.setdefault(process.parent, []).append((process.pid, command.split(b"\0")[0].decode(errors="replace")))
+    waiting = children.get(pid, [])
+    while waiting:
+        found = waiting.pop()
+        waiting += children.get(found[0], [])
+        yield found

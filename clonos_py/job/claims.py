@@ -1,0 +1,140 @@
+"""State in a checkpoint that no operator of the job claims: refused, unless the user gives it to another or drops it.
+
+State belongs to the operator of its name. One that was renamed would begin empty without a word, and a sink's results
+of the last checkpoint, prepared and perhaps not visible yet, would be lost.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from clonos_py.model.errors import UnclaimedStateError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import Manifest, TaskHandle
+
+SOURCE, SINK = "source", "sink"
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What the user has said of state that no operator claims by its name."""
+
+    dropped: Collection[str] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+def kinds_of(plan: PhysicalPlan) -> dict[str, str]:
+    """The verb of each operator of a plan that keeps state, or has results to commit, by name; sources among them."""
+    found = {o.name: SINK if o.sink else o.verb for v in plan.vertices for o in v.operators if o.stateful or o.sink}
+    return found | {v.source.name: SOURCE for v in plan.vertices if v.source}
+
+
+def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims) -> Manifest | None:
+    """The checkpoint to resume from, its state under the names of ``plan``. What was said of state that is there no
+    more has been done by an earlier run. Raises UnclaimedStateError."""
+    if manifest is None:
+        return None
+    for old, new in claims.renamed.items():
+        manifest = _renamed(manifest, plan, old, new)
+    if claims.dropped:
+        manifest = _with_names(manifest, {name: name for name in _names(manifest) if name not in claims.dropped})
+    unclaimed = [name for name in _kept(manifest) if name not in operators_of(plan)]
+    if unclaimed:
+        raise UnclaimedStateError(_complaint(manifest, plan, unclaimed))
+    return manifest
+
+
+def operators_of(plan: PhysicalPlan) -> dict[str, str]:
+    """By name, the vertex of each operator, sources among them."""
+    found = {o.name: v.name for v in plan.vertices for o in v.operators}
+    return found | {v.source.name: v.name for v in plan.vertices if v.source}
+
+
+def same_shape(manifest: Manifest, plan: PhysicalPlan) -> bool:
+    """Whether the tasks of a plan have the same operators at the same places as those that wrote the checkpoint. Only
+    then its progress (watermarks, timers, sequence numbers) is theirs."""
+    if manifest.operators and list(manifest.operators.items()) != list(operators_of(plan).items()):
+        return False
+    return manifest.parallelism == {v.name: v.parallelism for v in plan.vertices}
+
+
+def _remedy(manifest: Manifest, old: str, new: str) -> str:
+    """What gives an operator back the state that it had under its old name. A sink's files bear that name, too."""
+    return f"name it {old!r} again" if manifest.kinds.get(old) == SINK else f"add --rename {old}={new}"
+
+
+def _names(manifest: Manifest) -> list[str]:
+    return sorted({name for task in manifest.tasks for name in (*task.operators, *task.committables)})
+
+
+def _kept(manifest: Manifest) -> list[str]:
+    """The operators of which the checkpoint holds more than what the next run finds out by itself."""
+    return [name for name in _names(manifest) if any(_keeps(task, name, manifest) for task in manifest.tasks)]
+
+
+def _keeps(task: TaskHandle, name: str, manifest: Manifest) -> bool:
+    handle = task.operators.get(name)
+    if task.committables.get(name) or (handle and any(c.rows for chunks in handle.tables.values() for c in chunks)):
+        return True
+    return handle is not None and name in manifest.kinds and bool(msgspec.msgpack.decode(handle.values))
+
+
+def _renamed(manifest: Manifest, plan: PhysicalPlan, old: str, new: str) -> Manifest:
+    operators, names = operators_of(plan), _names(manifest)
+    if new not in operators:
+        raise UnclaimedStateError(f"--rename {old}={new}: this job has no {new!r}; it has {', '.join(operators)}")
+    if old not in names:
+        return manifest
+    if old in operators:
+        raise UnclaimedStateError(f"--rename {old}={new}: this job has {old!r}, too, and the state is that operator's")
+    if manifest.kinds.get(old) == SINK:
+        raise UnclaimedStateError(
+            f"--rename {old}={new}: results of a sink bear its name: {_remedy(manifest, old, new)}"
+        )
+    if new in names:
+        raise UnclaimedStateError(f"--rename {old}={new}: checkpoint {manifest.checkpoint} has state of {new!r}, too")
+    if manifest.kinds.get(old, "") != kinds_of(plan).get(new, "") and manifest.kinds:
+        was, is_ = (found.get(name, "without state") for found, name in ((manifest.kinds, old), (kinds_of(plan), new)))
+        raise UnclaimedStateError(f"--rename {old}={new}: {old!r} was of another kind ({was}) than {new!r} is ({is_})")
+    return _with_names(manifest, {name: new if name == old else name for name in names}, {old: operators[new]})
+
+
+def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[str, str] | None = None) -> Manifest:
+    """With operators, and the vertices that bear their names, under other names. What ``names`` has not is left out."""
+    vertex_of = {vertex: (vertices or {}).get(vertex, vertex) for vertex in manifest.parallelism}
+    tasks = [
+        msgspec.structs.replace(
+            task,
+            task=TaskId(vertex_of.get(task.task.vertex, task.task.vertex), task.task.index),
+            operators={names[name]: handle for name, handle in task.operators.items() if name in names},
+            committables={names[name]: named for name, named in task.committables.items() if name in names},
+        )
+        for task in manifest.tasks
+    ]
+    operators = {names.get(name, name): vertex_of.get(vertex, vertex) for name, vertex in manifest.operators.items()}
+    return msgspec.structs.replace(
+        manifest,
+        tasks=tasks,
+        operators=operators,
+        parallelism={vertex_of[vertex]: number for vertex, number in manifest.parallelism.items()},
+        kinds={names.get(name, name): kind for name, kind in manifest.kinds.items()},
+    )
+
+
+def _complaint(manifest: Manifest, plan: PhysicalPlan, unclaimed: Collection[str]) -> str:
+    new, kinds = [name for name in operators_of(plan) if name not in manifest.operators], kinds_of(plan)
+    named = []
+    for old in unclaimed:
+        alike = [name for name in new if kinds.get(name) == manifest.kinds.get(old)]
+        near = difflib.get_close_matches(old, alike, n=1, cutoff=0.0 if len(alike) == 1 else 0.3)
+        named.append(f"{old!r}" + (f" (is it {near[0]!r} now? then {_remedy(manifest, old, near[0])})" if near else ""))
+    remedies = [f"--drop-state {old}" for old in unclaimed]
+    return (
+        f"checkpoint {manifest.checkpoint} holds state that no operator of this job claims, of {', '.join(named)}; "
+        f"--rename OLD=NEW gives it to another operator, {' '.join(remedies)} goes on without it"
+    )

@@ -1,0 +1,109 @@
+"""Places in the user's code: which line was at work when something failed, for people to read.
+
+Code is the user's if it was loaded from anywhere but the interpreter, the installed packages and this package.
+A place is ``fraud.py:31 in on_row``. It follows from the code and the error alone, so that a replay gives it again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from clonos_py.model.errors import UserCodeError
+
+_OWN = Path(__file__).resolve().parent.parent
+_NOT_THE_USERS = (
+    _OWN,
+    *((_OWN / linked).resolve() for linked in ("operators", "services", "bench")),
+    *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")),
+)
+_NO_NAMES = frozenset({"<locals>", "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
+_TRACEBACK_CHARACTERS_MAX = 20_000
+
+
+def blamed(message: str, error: BaseException, function: Callable[..., Any] | None = None) -> UserCodeError:
+    """The error to raise for what user code raised. ``function``: at work then, though it may have returned since."""
+    if isinstance(error, UserCodeError) and error.place:
+        return UserCodeError(message, error.place, error.traceback)
+    place = place_of_failure(error, function) if function is not None else place_of(error)
+    return UserCodeError(message, place, traceback_text(error))
+
+
+def located(error: UserCodeError, where: str) -> UserCodeError:
+    """The same error with a place: ``where`` the operator was written, if none was found in the user's functions."""
+    return error if error.place else UserCodeError(error.text, where, error.traceback)
+
+
+def place_of_failure(error: BaseException, function: Callable[..., Any]) -> str:
+    """The last line of the user's code at work, or where ``function`` begins, whose result was wrong."""
+    return place_of(error) or place_of_function(function)
+
+
+@functools.lru_cache(maxsize=10_000)
+def is_users(file: str) -> bool:
+    """Whether code of this file is the user's. Code without a file, such as what is generated or compiled, is not."""
+    if not os.path.isabs(file):
+        return False
+    path = Path(file).resolve()
+    return not any(path.is_relative_to(folder) for folder in _NOT_THE_USERS)
+
+
+def place_of(error: BaseException) -> str:
+    """The last line of the user's code that was at work when ``error`` was raised; empty if there is none.
+
+    Recursion is too deep somewhere by chance, so of a RecursionError it is the first line of the user's code.
+    """
+    steps = _users_steps(error.__traceback__)
+    if isinstance(error, RecursionError):
+        step = next(steps, None)
+    else:
+        *_, step = [None, *steps]
+    return _place(step.tb_frame.f_code, step.tb_lineno) if step is not None else ""
+
+
+def place_at_work(frame: FrameType | None) -> str:
+    """The innermost line of the user's code on a stack; empty if there is none."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return _place(frame.f_code, frame.f_lineno) if frame is not None else ""
+
+
+def place_of_function(function: Callable[..., Any]) -> str:
+    """Where a function of the user's begins; empty if it is not the user's."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None) or getattr(getattr(function, "__call__", None), "__code__", None)  # noqa: B004
+    if not isinstance(code, CodeType) or not is_users(code.co_filename):
+        return ""
+    return _place(code, code.co_firstlineno)
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback as Python prints it, from the first line of the user's code on, with what caused the error."""
+    first = next(_users_steps(error.__traceback__), error.__traceback__)
+    lines = traceback.format_exception(type(error), error, first)
+    text = "".join(lines)
+    if len(text) > _TRACEBACK_CHARACTERS_MAX:
+        half = _TRACEBACK_CHARACTERS_MAX // 2
+        text = f"{text[:half]}\n  ...\n{text[-half:]}"
+    return text
+
+
+def _users_steps(step: TracebackType | None) -> Iterator[TracebackType]:
+    while step is not None:
+        if is_users(step.tb_frame.f_code.co_filename):
+            yield step
+        step = step.tb_next
+
+
+def _place(code: CodeType, line: int) -> str:
+    names = [name for name in code.co_qualname.split(".") if name not in _NO_NAMES]
+    return f"{Path(code.co_filename).name}:{line} in {names[-1] if names else code.co_name}"

@@ -1,0 +1,46 @@
+"""Functions of the user's that hang: a thread of low cost looks, now and then, which call another thread is in.
+
+A call has a frame of its own, so the same frame is the same call, and rows pay nothing for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from clonos_py.task.at_work import at_work
+
+_LOOKS = 16
+"""In the time after which a call is told of."""
+_STOP_S_MAX = 1.0
+
+
+class HangWatch:
+    """Watches one thread, from its own start on until ``stop``."""
+
+    def __init__(self, thread: int, limit_us: int, tell: Callable[[str], None]) -> None:
+        """``thread``: its identity. ``tell`` is called in a thread of the watch's own, once for each call that has
+        lasted for ``limit_us``, and says what hangs where."""
+        self._thread, self._limit_s, self._tell = thread, limit_us / 1e6, tell
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._run, name="watch of functions", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """Its thread has ended then, unless it is just telling of a call."""
+        self._stopped.set()
+        self._watcher.join(_STOP_S_MAX)
+
+    def _run(self) -> None:
+        call, since_s, told = None, 0.0, False
+        while not self._stopped.wait(self._limit_s / _LOOKS):
+            work, now_s = at_work(sys._current_frames().get(self._thread)), time.monotonic()
+            if work is None or work.call is not call:
+                call, since_s, told = work.call if work is not None else None, now_s, False
+            elif not told and now_s - since_s >= self._limit_s:
+                told = True
+                lasts = f"{now_s - since_s:.3g} s"
+                self._tell(f"operator {work.operator!r} has been at work on one row for {lasts}; at {work.place}")
+            del work

@@ -1,0 +1,46 @@
+"""Ctrl-C while functions of the user's run in the main thread: told apart from a KeyboardInterrupt that they raise."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from clonos_py.model.errors import Interrupted
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Whether somebody wants the run to stop: a function may have caught the exception that says so."""
+
+    def __init__(self) -> None:
+        self._wanted = False
+
+    def check(self) -> None:
+        """Raises Interrupted if a signal has come."""
+        if self._wanted:
+            raise Interrupted
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """The handler of the signals."""
+        self._wanted = True
+        raise Interrupted
+
+
+@contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Takes the signals that would raise KeyboardInterrupt, in the main thread; others raise none."""
+    found = Interrupts()
+    taken = []
+    if threading.current_thread() is threading.main_thread():
+        taken = [number for number in _SIGNALS if signal.getsignal(number) is signal.default_int_handler]
+    for number in taken:
+        signal.signal(number, found.take)
+    try:
+        yield found
+    finally:
+        for number in taken:
+            signal.signal(number, signal.default_int_handler)

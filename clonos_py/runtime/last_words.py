@@ -1,0 +1,168 @@
+"""What is left of a process that a user's function has ended: by ``os._exit``, or by a crash of native code.
+
+``leave_in`` has a process leave, in a folder that outlives it, the name of the operator at work (written once for
+each batch), the stack as ``faulthandler`` saves it in a crash, and the place of a call of ``os._exit``. ``read`` makes
+of these the error to tell. A process that was killed from outside leaves nothing that names a place in the user's code.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import mmap
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from clonos_py.model.errors import UserCodeError, error_line, shows_tracebacks
+from clonos_py.model.places import is_users
+from clonos_py.task.at_work import LABEL_BYTES, NOTE, at_work
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (\S+)$', re.MULTILINE)
+_FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_ENGINE = ("/clonos_py/task/chain.py", "/clonos_py/runtime/check/trial.py")
+
+_STACK_BYTES_MAX = 1 << 20
+
+_exit = os._exit
+
+
+class _Paths:
+    """Of what the process with this id leaves."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self.note, self.stack, self.exit = (folder / f"{pid}.{kind}" for kind in ("note", "stack", "exit"))
+
+
+def leave_in(folder: Path) -> None:
+    """From here on this process leaves its last words in ``folder``, for another to read."""
+    paths = _Paths(folder, os.getpid())
+    with paths.note.open("w+b") as note:
+        NOTE.content = _shared(note)
+    faulthandler.enable(paths.stack.open("wb"), all_threads=False)
+    _note_exits(lambda words: paths.exit.write_text(words, encoding="utf-8"))
+
+
+def read(folder: Path, pid: int) -> UserCodeError | None:
+    """What ended the process, if it was a function of the user's."""
+    paths = _Paths(folder, pid)
+    with suppress(FileNotFoundError):
+        return _error(paths.exit.read_text(encoding="utf-8"), "")
+    with suppress(FileNotFoundError):
+        return _crash(paths.stack.read_bytes(), paths.note.read_bytes())
+    return None
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """For a run within this process: another process tells what ended it, should it not come to the end of the block.
+
+    Where a crash is taken care of already, as in a test, only ``os._exit`` is told of.
+    """
+    with exits_told():
+        if faulthandler.is_enabled():
+            yield
+            return
+        with TemporaryFile() as note, TemporaryFile() as stack:
+            former, NOTE.content = NOTE.content, _shared(note)
+            faulthandler.enable(stack, all_threads=False)
+            watcher = _watcher(note, stack)
+            try:
+                yield
+            finally:
+                faulthandler.disable()
+                NOTE.content = former
+                watcher.communicate(_DONE)
+
+
+@contextmanager
+def exits_told() -> Iterator[None]:
+    """Within it a function that calls ``os._exit`` ends the process with the one line of an error, and code 1."""
+    _note_exits(_tell)
+    try:
+        yield
+    finally:
+        os._exit = _exit
+
+
+_DONE = b"done"
+_WATCH = """
+import json, sys
+words = json.loads(sys.argv[1])
+if sys.stdin.buffer.read() != b"done":
+    sys.path[:] = words["path"]
+    from clonos_py.runtime.last_words import tell_crash
+    tell_crash(words["note"], words["stack"])
+"""
+
+
+def _watcher(note: IO[bytes], stack: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Waits for this process's end, in a session of its own: Ctrl-C is not for it. It imports nothing before that."""
+    files = {"note": note.fileno(), "stack": stack.fileno()}
+    command = [sys.executable, "-I", "-S", "-c", _WATCH, json.dumps({**files, "path": sys.path})]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=files.values())
+
+
+def tell_crash(note: int, stack: int) -> None:
+    """Prints what ended a process, if it was a function of the user's. The files are given by their descriptors."""
+    error = _crash(os.pread(stack, _STACK_BYTES_MAX, 0), os.pread(note, LABEL_BYTES, 0))
+    if error is not None:
+        _print(error)
+
+
+def _shared(note: IO[bytes]) -> mmap.mmap:
+    """A note in memory that a file shows."""
+    note.truncate(LABEL_BYTES)
+    return mmap.mmap(note.fileno(), LABEL_BYTES)
+
+
+def _note_exits(note: Callable[[str], Any]) -> None:
+    """Children that are forked end as they would."""
+    pid = os.getpid()
+
+    def exit_with_a_word(status: int) -> None:
+        work = at_work(sys._getframe(1)) if os.getpid() == pid else None
+        if work is not None:
+            note(f"{work.operator}\n{work.place}\nended its process with os._exit({status})")
+            status = status or 1
+        _exit(status)
+
+    os._exit = exit_with_a_word  # type: ignore[assignment]
+
+
+def _tell(words: str) -> None:
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    _print(_error(words, ""))
+
+
+def _print(error: UserCodeError) -> None:
+    with suppress(OSError, ValueError):
+        if error.traceback and shows_tracebacks():
+            sys.stderr.write(f"{error.traceback}\n")
+        sys.stderr.write(f"{error_line(error)}\n")
+        sys.stderr.flush()
+
+
+def _error(words: str, traceback: str) -> UserCodeError:
+    operator, place, what = words.split("\n", 2)
+    return UserCodeError(f"operator {operator!r} {what}", place, traceback)
+
+
+def _crash(saved: bytes, note: bytes) -> UserCodeError | None:
+    """What a crash says, if the user's code was at work for an operator: its innermost frame comes first."""
+    stack, operator = saved.decode(errors="replace"), note.rstrip(b"\0").decode(errors="replace")
+    fatal, frames = _FATAL.search(stack), _FRAME.findall(stack)
+    inner = [frame[0].endswith(_ENGINE) for frame in frames]
+    users = [frame for frame in frames[: inner.index(True)] if is_users(frame[0])] if any(inner) else []
+    if fatal is None or not users:
+        return None
+    file, line, function = users[0]
+    place = f"{Path(file).name}:{line} in {function}"
+    return _error(f"{operator}\n{place}\ncrashed its process: {fatal[1]}", stack)

@@ -1,0 +1,40 @@
+"""The process table of this machine (Linux): parents, and the processor time that processes have used; else empty."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_PROCESSES = Path("/proc")
+_PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12
+"""Fields of /proc/PID/stat after the name of the command."""
+
+
+class Entry(NamedTuple):
+    """One process. ``cpu_us``: of all its threads, in user code and in the system."""
+
+    pid: int
+    parent: int
+    cpu_us: int
+
+
+def entry(pid: int) -> Entry | None:
+    """None where there is no such process."""
+    with suppress(OSError, IndexError, ValueError):
+        fields = (_PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+        return Entry(pid, int(fields[_PARENT]), ticks * 1_000_000 // os.sysconf("SC_CLK_TCK"))
+    return None
+
+
+def entries() -> Iterator[tuple[Entry, bytes]]:
+    """All processes, each with its command line."""
+    if not _PROCESSES.is_dir():
+        return
+    for folder in _PROCESSES.iterdir():
+        if folder.name.isdigit() and (found := entry(int(folder.name))) is not None:
+            with suppress(OSError):
+                yield found, (folder / "cmdline").read_bytes()

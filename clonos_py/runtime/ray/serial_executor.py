@@ -1,0 +1,58 @@
+"""One thread that works in order, and never keeps the process from ending.
+
+An executor of the standard library waits for its threads when the interpreter ends, so that a process would not end
+while storage does not answer. This thread is a daemon.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class SerialExecutor:
+    """The thread starts with the first work. All methods may be called by any thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._wishes: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Has ``work`` done after all work that came before."""
+        done: Future[T] = Future()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        self._wishes.put((work, done))
+        return done
+
+    def do(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns; waits for it. Raises what it raises."""
+        return self.submit(work).result()
+
+    def stop(self, wait_s: float = 0.0) -> None:
+        """After all work that came before, for which the caller waits so long. There must come none after."""
+        self._wishes.put(None)
+        if self._thread is not None and wait_s:
+            self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        self._begin()
+        while (wish := self._wishes.get()) is not None:
+            work, done = wish
+            try:
+                done.set_result(work())
+            except BaseException as problem:  # noqa: BLE001 - it is raised where the result is waited for
+                done.set_exception(problem)
+            del wish, work, done
+
+    def _begin(self) -> None:
+        """In the thread, before any work."""

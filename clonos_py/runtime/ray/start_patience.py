@@ -1,0 +1,86 @@
+"""How long a run waits for Ray to start its coordinator: as long as Ray brings up processes at all.
+
+On a crowded machine a process takes minutes to start. That alone is no failure: what counts is how long there has been
+no sign that one is starting. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_FIRST_REPORT_US = 5_000_000
+_REPORTS_US = 10_000_000
+_LIMIT_FACTOR = 10
+"""After so many start timeouts the wait ends, whatever is seen: workers that crash again and again also give signs."""
+
+
+class StartingWorker(NamedTuple):
+    """A process that is on its way to become a worker, and the processor time that it has used."""
+
+    pid: int
+    cpu_us: int
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What can be seen of the driver's node, where the coordinator is to start. Two of them that are equal mean that
+    nothing happened in between."""
+
+    starting: Collection[StartingWorker]
+    load: str = ""
+    """How busy the machine is, in words."""
+
+
+class StartPatience:
+    """Takes what is seen, and says when to report and when to give up."""
+
+    def __init__(self, timeout_us: int, now_us: int) -> None:
+        """``timeout_us``: so long there may be no sign."""
+        self._timeout_us = timeout_us
+        self._began_us = self._sign_us = now_us
+        self._report_us = now_us + _FIRST_REPORT_US
+        self._now_us = now_us
+        self._starting: frozenset[StartingWorker] = frozenset()
+        self._load = ""
+
+    def look(self, signs: Signs, now_us: int) -> None:
+        """Another look at the node."""
+        starting = frozenset(signs.starting)
+        if starting != self._starting:
+            self._sign_us = now_us
+        self._starting, self._load, self._now_us = starting, signs.load, now_us
+
+    @property
+    def over(self) -> bool:
+        """Whether to give up."""
+        silent = self._now_us - self._sign_us >= self._timeout_us
+        return silent or self.waited_us >= _LIMIT_FACTOR * self._timeout_us
+
+    @property
+    def waited_us(self) -> int:
+        return self._now_us - self._began_us
+
+    def reports(self) -> bool:
+        """Whether it is time for a report; the next is due a while later."""
+        if self._now_us < self._report_us:
+            return False
+        self._report_us = self._now_us + _REPORTS_US
+        return True
+
+    @property
+    def seen(self) -> str:
+        """What the last look showed, in words."""
+        amount = len(self._starting)
+        workers = "no worker process starts" if not amount else f"{amount} worker process{'es' * (amount > 1)} starting"
+        return ", ".join(part for part in (workers, self._load) if part)
+
+    def complaint(self, job: str) -> str:
+        """What to tell the user who waited in vain."""
+        silent_s = (self._now_us - self._sign_us) / 1e6
+        return (
+            f"the coordinator of {job!r} could not be started: waited {self.waited_us / 1e6:.0f} s for Ray, the last "
+            f"{silent_s:.0f} s without a sign of a starting process ({self.seen}); see with `ray status` whether "
+            "memory is left and every node answers, or wait longer with --start-timeout"
+        )

@@ -1,0 +1,46 @@
+"""The asynchronous step of generated jobs: the engine's own operator for ``async def``, with many rows at work."""
+
+from __future__ import annotations
+
+from clonos_py.model.calls import Waiting
+from clonos_py.model.errors import ServiceError
+from clonos_py.model.operators import Operator
+from clonos_py.model.record import Record
+from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.runtime.sim.harsh_ports import LARGE, ORACLE
+from clonos_py.runtime.sim.trails import STEP, TRAILED
+from clonos_py.services.async_context import AsyncContext, Awaited
+
+_QUESTION: tuple[tuple[()], dict[str, object]] = ((), {})
+_CONCURRENCY = 3
+
+
+class Trailed(Record):
+    id: int
+    key: int
+    trail: bytes
+
+
+def ask_later(letter: int) -> Operator:
+    """Asks a service, and goes on with other rows until it answers; now and then sleeps, or is answered at length."""
+
+    async def ask(row: Trailed, ctx: AsyncContext) -> Trailed:
+        drawn = ctx.random.getrandbits(32)
+        if drawn % 4 == 0:
+            await ctx.sleep("2ms")
+        try:
+            answer = await _asked(ctx, large=drawn % 16 == 1)
+        except ServiceError:
+            answer = -1
+        return Trailed(row.id, row.key, row.trail + STEP.pack(letter, answer ^ drawn ^ ctx.time.now()))
+
+    ordered = letter % 2 == 0
+    return MapAsyncRows(ask, Trailed, TRAILED, "map", True, Waiting(_CONCURRENCY, ordered, None))
+
+
+async def _asked(ctx: AsyncContext, large: bool) -> int:
+    if large:
+        content: bytes = await Awaited(LARGE, _QUESTION)
+        return int.from_bytes(content[:8])
+    answer: int = await Awaited(ORACLE, _QUESTION)
+    return answer

@@ -1,0 +1,171 @@
+"""Checks, from the outside, that nothing grows without a bound, that nothing waits too long, and how far event time is.
+
+Promises, each a ``Violation`` where it is broken:
+- of a connection's frames, a receiver holds a window at most that its task has not taken;
+- what a completed checkpoint covers is dropped: frames, their checksums, determinants, snapshots that were noted;
+- what the coordinator keeps of checkpoints, pings and connections does not grow;
+- a task's watermark is never beyond what the sources before it have given, and never at the end before they are;
+- rows wait to be cut for the linger time at most, and timers fire in time, whatever becomes of the time of day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from clonos_py.channel.frames import FrameKind
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.runtime.processes import LocalProcess
+from clonos_py.runtime.sim.steps import CountTimers
+from clonos_py.runtime.sim.trails import Ledger
+from clonos_py.runtime.sim.violation import check
+from clonos_py.task import instructions as io
+from clonos_py.task.events import Progress, TaskState, Took
+
+Partition = tuple[int, int]
+"""The number of a source, and that of a partition of it."""
+_PINGS_MAX = 8 * 5 + 1
+"""Pings are forgotten after eight heartbeat timeouts, of at most five heartbeats each."""
+_LATE_US = 20_000
+"""So late a task of a generated run may be, unless its steps are slow."""
+_LOOK_EVERY = 16
+"""So many actions lie between two looks at who waits for what."""
+
+
+class Bounds:
+    """Of all processes of one job. ``window``: as many frames may be on their way on a connection. ``partitions``: by
+    source task, those that it reads."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        partitions: Mapping[TaskId, list[Partition]],
+        ledger: Ledger,
+        window: int,
+        linger_us: int,
+    ) -> None:
+        self._plan, self._ledger, self._window = plan, ledger, window
+        self._before = {
+            task: [p for source, own in partitions.items() if source == task or task in plan.hops[source] for p in own]
+            for task in plan.tasks
+        }
+        self._opened_at: dict[tuple[int, int], int] = {}
+        """By process and input: the number of the first frame of its connection, or of the next to be taken."""
+        self._watermarks: dict[int, int] = {}
+        self._waits: dict[tuple[int, tuple[str, tuple[int, int]]], int] = {}
+        """By process and what waits there: since when, as far as was seen."""
+        self._linger_us = linger_us
+        self._actions = 0
+
+    def restarted(self) -> None:
+        """All processes are new."""
+        self._opened_at.clear()
+        self._watermarks.clear()
+        self._waits.clear()
+
+    # ---- frames
+
+    def handled(self, process: LocalProcess, event: object) -> None:
+        """The link of ``process`` has handled ``event``."""
+        match event:
+            case io.Arrived(connection, header):
+                channel = next((c for c in process.link.inputs if c.connection == connection), None)
+                if channel is None:
+                    return
+                key = process.number, channel.index
+                if header.kind is FrameKind.LOG_ONLY:
+                    self._opened_at[key] = header.seq
+                    return
+                waiting = header.seq + 1 - self._opened_at[key]
+                check(
+                    waiting <= self._window,
+                    f"{process.task} was sent {waiting} frames on {channel.channel} that it has not taken, the window "
+                    f"is {self._window}",
+                )
+            case Took(index, next_seq):
+                key = process.number, index
+                self._opened_at[key] = max(next_seq, self._opened_at.get(key, 0))
+
+    # ---- what a checkpoint covers
+
+    def dropped(self, process: LocalProcess, checkpoint: int, progress: Progress) -> None:
+        """``checkpoint`` is complete, and ``process`` knows it."""
+        link, task = process.link, process.task
+        for output in link.outputs:
+            first, barrier = output.log.first, progress.outputs[output.index]
+            check(first >= barrier, f"{task} retains frame {first} of {output.channel}, {barrier} is enough")
+            lowest = output.again.lowest_checksum if output.again is not None else None
+            check(
+                lowest is None or lowest >= barrier,
+                f"{task} has the checksum of frame {lowest} of {output.channel}, {barrier} is enough",
+            )
+        for channel in link.inputs:
+            held, barrier = channel.expectation.checksums, progress.inputs[channel.index].next_seq
+            check(
+                not held or held[0][0] >= barrier,
+                f"{task} has the checksum of frame {held and held[0][0]} from {channel.channel}, {barrier} is enough",
+            )
+        journal = link.store.since(0, lambda number: True)
+        kept = [s for number in range(len(self._plan.tasks)) for s in link.store.of(number)]
+        old = [s for s in (*journal, *kept) if s.epoch < checkpoint]
+        check(not old, f"{task} holds determinants from before checkpoint {checkpoint}")
+        check(len(journal) == len(kept), f"{task} holds {len(kept)} segments, its journal has {len(journal)}")
+        noted = [number for number in link.uncovered if number <= checkpoint]
+        check(not noted, f"{task} has notes of the snapshots {noted}, though checkpoint {checkpoint} is complete")
+        check(not link.parked, f"{task} is the newest attempt and lets {link.parked} subscriptions wait for another")
+
+    # ---- the coordinator
+
+    def completed(self, job: JobMachine) -> None:
+        """The coordinator has just reported a checkpoint complete."""
+        kept = job.kept
+        check(not kept["aborted"], f"the coordinator keeps the numbers of {kept['aborted']} aborted checkpoints")
+        check(kept["pings"] <= _PINGS_MAX, f"the coordinator keeps {kept['pings']} pings")
+        check(
+            not kept["lost_connections"],
+            f"the coordinator keeps {kept['lost_connections']} lost connections, though data flows everywhere",
+        )
+
+    # ---- event time
+
+    def stepped(self, process: LocalProcess) -> None:
+        """The task of ``process`` has done something."""
+        watermark = process.machine.watermark
+        if self._watermarks.get(process.number) == watermark:
+            return
+        self._watermarks[process.number] = watermark
+        before, ledger = self._before[process.task], self._ledger
+        if all(partition in ledger.finished for partition in before):
+            return
+        check(watermark != MAX_TIME, f"{process.task} is at the end of event time, and sources before it are not")
+        highest = max((ledger.highest[p] for p in before if p in ledger.highest), default=MIN_TIME)
+        check(
+            watermark <= highest,
+            f"{process.task} is at {watermark} of event time, no source before it has come beyond {highest}",
+        )
+
+    # ---- what waits
+
+    def look(self, prompt: Callable[[], list[LocalProcess]], now_us: int) -> None:
+        """Before every action. Now and then: nothing has waited for too long in the processes that ``prompt`` gives."""
+        self._actions += 1
+        if self._actions % _LOOK_EVERY:
+            return
+        before, self._waits = self._waits, {}
+        for process in prompt():
+            for what in self._waiting(process):
+                key = process.number, what
+                since_us = self._waits[key] = before.get(key, now_us)
+                limit_us = self._linger_us if what[0] == "rows" else CountTimers.PAUSE_US
+                check(
+                    now_us - since_us <= limit_us + _LATE_US,
+                    f"{process.task} has {what[0]} that have waited for {(now_us - since_us) / 1e3:g} ms",
+                )
+
+    def _waiting(self, process: LocalProcess) -> list[tuple[str, tuple[int, int]]]:
+        machine = process.machine
+        if machine.state is not TaskState.RUNNING or process.link.state is not TaskState.RUNNING:
+            return []
+        return [("timers", timer) for timer in machine.timers] + [("rows", frame) for frame in machine.uncut]

@@ -1,0 +1,48 @@
+"""What lies outside of the tasks of generated runs: clocks that are set, services that never answer alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.model.errors import ServiceError
+
+ORACLE = "oracle"
+LARGE = "large"
+"""The service of this name gives answers that are too large for a log."""
+_LARGE_BYTES = 66_000
+_REFUSALS = 0.1
+
+
+class HarshPorts:
+    """Those of one process. No answer is ever given twice, and now and then one is refused."""
+
+    def __init__(self, now_us: Callable[[], int], random_: random.Random, store: SnapshotStore) -> None:
+        self._now_us, self._random, self._store = now_us, random_, store
+        self.ahead_us = 0
+        """How far the time of day is ahead of the steady clock."""
+
+    def now_us(self) -> int:
+        return self._now_us() + self.ahead_us
+
+    def seed(self) -> int:
+        return self._random.getrandbits(63)
+
+    def service(self, name: str) -> Any:
+        return self._large if name == LARGE else self._number
+
+    def _number(self) -> int:
+        if self._random.random() < _REFUSALS:
+            raise ServiceError("not now")
+        return self._random.getrandbits(62)
+
+    def _large(self) -> bytes:
+        return self._number().to_bytes(8) + bytes(_LARGE_BYTES)
+
+    def keep(self, epoch: int, content: bytes) -> str:
+        return self._store.keep_answer(epoch, "simulated", content)
+
+    def kept(self, name: str) -> bytes:
+        return self._store.kept_answer(name)

@@ -1,0 +1,78 @@
+"""The sources of generated jobs: numbered rows in partitions that give more or less, fall silent, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from clonos_py.model.operators import End, Read, Source, Wait
+from clonos_py.runtime.sim.trails import IDS_PER_SOURCE, TRAILED, Ledger, key_of
+
+
+@dataclass(frozen=True)
+class Volume:
+    """How much a source gives, how fast, and when a silent partition counts as idle. It pauses after ``burst`` reads.
+    With ``in_turn`` each partition gives all that it has, and then, after ``nap_us`` without any, the next one."""
+
+    rows: int
+    partitions: int
+    batch: int
+    pause_us: int
+    idle_us: int | None
+    burst: int = 1
+    in_turn: bool = False
+    nap_us: int = 0
+
+
+class Origin(Source):
+    """Partition p gives the ids p, p + partitions, ... of source ``number``, as many at once as the moment says."""
+
+    def __init__(self, number: int, volume: Volume, ledger: Ledger) -> None:
+        self._number, self._first_id = number, number * IDS_PER_SOURCE
+        self._volume, self._ledger = volume, ledger
+        self._next_us = self._reads = 0
+        self._rows_max = volume.batch
+
+    def partitions(self) -> int:
+        return self._volume.partitions
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._own = [p for p in range(self._volume.partitions) if p % parallelism == index]
+        self.seek({})
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._positions = {p: positions.get(p, 0) for p in self._own}
+
+    def _count(self, partition: int) -> int:
+        volume = self._volume
+        return (volume.rows - partition + volume.partitions - 1) // volume.partitions
+
+    def limit(self, rows: int) -> None:
+        self._rows_max = min(rows, self._volume.batch)
+
+    def poll(self, now: int) -> Read | Wait | End:
+        if now < self._next_us:
+            return Wait(self._next_us)
+        self._reads += 1
+        if self._reads % self._volume.burst == 0:
+            self._next_us = now + self._volume.pause_us
+        left = [p for p in self._own if self._positions[p] < self._count(p)]
+        if not left:
+            return End()
+        partition = left[0] if self._volume.in_turn else min(left, key=lambda p: self._positions[p])
+        start = self._positions[partition]
+        stop = min(start + 1 + now % self._rows_max, self._count(partition))
+        self._ledger.rows_read += stop - start
+        read = self.reread(partition, start, stop)
+        if read.last and self._volume.in_turn:
+            self._next_us = now + self._volume.nap_us
+        return read
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        self._positions[partition] = stop
+        ids = [self._first_id + partition + n * self._volume.partitions for n in range(start, stop)]
+        self._ledger.given(self._number, partition, ids[-1] if ids else -1, stop == self._count(partition))
+        rows = pa.record_batch([ids, [key_of(i) for i in ids], [b""] * len(ids)], schema=TRAILED)
+        return Read(partition, start, stop, (rows,), last=stop == self._count(partition))

@@ -1,0 +1,206 @@
+"""The operators of generated jobs: each asks something nondeterministic and adds the answer to its rows' trails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+
+import pyarrow as pa
+
+from clonos_py.columns.keys import key_groups
+from clonos_py.model.errors import ServiceError, UserCodeError
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
+from clonos_py.runtime.sim.async_step import ask_later
+from clonos_py.runtime.sim.harsh_ports import LARGE, ORACLE
+from clonos_py.runtime.sim.trails import INSTANCE, STEP, TRAILED
+
+_RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
+
+
+class Step(Operator):
+    """Adds what ``answers`` gives, one number per row, to the trails. Subclasses ask something nondeterministic."""
+
+    def __init__(self, letter: int) -> None:
+        self._letter = letter
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        letter, pack = self._letter, STEP.pack
+        trails: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
+        longer = [trail + pack(letter, answer) for trail, answer in zip(trails, self.answers(rows, side), strict=True)]
+        self.out.emit(pa.record_batch([rows.column(0), rows.column(1), pa.array(longer, pa.binary())], schema=TRAILED))
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        """Here: nothing is asked."""
+        return [0] * rows.num_rows
+
+
+class AskDice(Step):
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        return [self.ctx.random.getrandbits(62) for _ in range(rows.num_rows)]
+
+
+class AskClock(Step):
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        return [self.ctx.time.now() for _ in range(rows.num_rows)]
+
+
+class AskService(Step):
+    """The service never answers the same twice, and refuses now and then."""
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        return [self._ask() for _ in range(rows.num_rows)]
+
+    def _ask(self) -> int:
+        try:
+            answer: int = self.ctx.gate.ask(ORACLE, self.ctx.service(ORACLE))
+        except ServiceError:
+            return -1
+        return answer
+
+
+class AskAtLength(Step):
+    """Every batch gets one answer that is too large for the log."""
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        try:
+            content: bytes = self.ctx.gate.ask(LARGE, self.ctx.service(LARGE))
+        except ServiceError:
+            return [-1] * rows.num_rows
+        return [int.from_bytes(content[:8])] * rows.num_rows
+
+
+class AskWatermark(Step):
+    """Depends on the order of inputs, and on when a partition falls idle."""
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        return [self.ctx.watermark] * rows.num_rows
+
+
+class CountTimers(Step):
+    """Sets a processing-time timer for every batch and answers how many have fired. A timer that is overdue when rows
+    come is lost, which stops the job."""
+
+    PAUSE_US = 7_000
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter)
+        self._fired = 0
+        self._due: list[int] = []
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        now_us = self.ctx.time.now()
+        if self._due and self._due[0] < now_us:
+            raise UserCodeError(f"a timer for {self._due[0]} has not fired at {now_us}")
+        at_us = now_us + self.PAUSE_US
+        if at_us not in self._due:
+            self._due.append(at_us)
+            self.ctx.set_timer(at_us)
+        return [self._fired] * rows.num_rows
+
+    def on_timer(self, at: int) -> None:
+        self._fired += 1
+        self._due.remove(at)
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(values={"fired": self._fired, "due": list(self._due)})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._fired = sum(part.values["fired"] for part in parts)
+        self._due = sorted(at for part in parts for at in part.values["due"])
+
+
+class CountRows(Step):
+    """Numbers the rows of its instance in the order of their arrival."""
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter)
+        self._count = 0
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        before = self.ctx.task.index * INSTANCE + self._count
+        self._count += rows.num_rows
+        return list(range(before + 1, before + rows.num_rows + 1))
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(values={"count": self._count})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._count = sum(part.values["count"] for part in parts)
+
+
+class RankByKey(Step):
+    """Numbers the rows of each key, state by key group. Its input is partitioned by key."""
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter)
+        self._ranks: dict[int, int] = {}
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        ranks = []
+        keys: list[int] = rows.column(1).to_pylist()  # type: ignore[assignment]
+        for key in keys:
+            rank = self._ranks[key] = self._ranks.get(key, 0) + 1
+            ranks.append(self.ctx.task.index * INSTANCE + rank)
+        return ranks
+
+    def snapshot(self) -> OperatorState:
+        rows = pa.record_batch([list(self._ranks), list(self._ranks.values())], schema=_RANKS)
+        groups = pa.array(key_groups(rows, ["key"], self.ctx.key_groups))
+        return OperatorState(tables={"ranks": [Chunk(rows.append_column(GROUP_COLUMN, groups))]})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        chunks = [chunk.rows.to_pylist() for part in parts for chunk in part.tables["ranks"]]
+        own = self.ctx.groups
+        self._ranks = {row["key"]: row["rank"] for rows in chunks for row in rows if row[GROUP_COLUMN] in own}
+
+
+class RememberOther(Step):
+    """Of two inputs: answers the last id that came from the other side."""
+
+    def __init__(self, letter: int) -> None:
+        super().__init__(letter)
+        self._last = [-1, -1]
+
+    def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
+        other = self._last[1 - side % 2]
+        self._last[side % 2] = int(rows.column(0)[-1].as_py())
+        return [other] * rows.num_rows
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState(values={"last": list(self._last)})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._last = list(parts[0].values["last"]) if parts else [-1, -1]
+
+
+class StepKind(Enum):
+    """What an operator of a generated job asks."""
+
+    PLAIN = "plain"
+    DICE = "dice"
+    CLOCK = "clock"
+    SERVICE = "service"
+    LARGE = "large answers"
+    ASYNC = "async"
+    WATERMARK = "watermark"
+    TIMERS = "timers"
+    COUNT = "count"
+    RANK = "rank"
+    OTHER = "other"
+
+
+STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
+    StepKind.PLAIN: Step,
+    StepKind.DICE: AskDice,
+    StepKind.CLOCK: AskClock,
+    StepKind.SERVICE: AskService,
+    StepKind.LARGE: AskAtLength,
+    StepKind.ASYNC: ask_later,
+    StepKind.WATERMARK: AskWatermark,
+    StepKind.TIMERS: CountTimers,
+    StepKind.COUNT: CountRows,
+    StepKind.RANK: RankByKey,
+    StepKind.OTHER: RememberOther,
+}
+"""By kind: the operator with a given letter."""

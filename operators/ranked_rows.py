@@ -1,0 +1,170 @@
+"""State of a top-n whose rows change and leave: all rows of each group, and of large groups the first ones at hand.
+
+A row that falls out of the first n may come back when others leave, so every row is kept. To rank them all for each
+batch would cost what the group has, not what the batch has. So the first rows of a large group are kept once more, its
+*head*: every row of the head is before every row that is not. A row that leaves is taken out of the head, a new one
+comes in if it is before the head's last. The head is made anew from all rows of its group when it has less than n, and
+cut when it grows. It can always be made again, so it is no part of a snapshot, and what comes out does not depend on
+it: the order of rows is total."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.views import Bools, Ints, concat
+from clonos_py.model.state import OperatorState
+from clonos_py.model.tables import SortKey
+from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.ranking import Ranking
+
+_HEAD_ROWS = 64
+"""So many rows a head has beside the first n when it is made; it may grow to twice as many."""
+
+
+class FirstOfGroups(NamedTuple):
+    """The first rows of some groups, by group and then by rank: 0 for the first. None for no rows."""
+
+    rows: pa.RecordBatch | None
+    groups: Ints
+    ranks: Ints
+
+
+class _Pool(NamedTuple):
+    """Rows of some groups among which their first ones are; of which group each is, and whether it came just now."""
+
+    rows: pa.RecordBatch | None
+    groups: Ints
+    new: Bools
+
+    def some(self, chosen: Bools) -> _Pool:
+        if self.rows is None or chosen.all():
+            return self
+        return _Pool(self.rows.take(np.flatnonzero(chosen)), self.groups[chosen], self.new[chosen])
+
+    def united(self, other: _Pool) -> _Pool:
+        pools = [pool for pool in (self, other) if len(pool.groups)]
+        rows = [pool.rows for pool in pools if pool.rows is not None]
+        if len(pools) < 2:
+            return pools[0] if pools else self
+        groups, new = (np.concatenate(parts) for parts in zip(*(pool[1:] for pool in pools), strict=True))
+        return _Pool(concat(rows), groups, new)
+
+
+class RankedRows:
+    """Rows in groups of equal ``keys``, ranked by ``order``. ``known_by``: what a row is known by within its group;
+    ``order`` must rank any two of them. ``columns``: what else is kept of a row."""
+
+    def __init__(
+        self, keys: Sequence[str], known_by: Sequence[str], n: int, order: Sequence[SortKey], columns: Sequence[str]
+    ) -> None:
+        self._keys = tuple(keys)
+        self.known_by = tuple(dict.fromkeys([*keys, *known_by]))
+        """By which columns a row is known among all others."""
+        self._n = n
+        self._head_rows = n + _HEAD_ROWS
+        self.ranking = Ranking(keys, order)
+        self.columns = list(dict.fromkeys([*self.known_by, *self.ranking.columns, *columns]))
+        """What is kept of a row."""
+        self.rows = KeyedRows(self.known_by, also_by=keys)
+        self._heads = self._no_heads()
+
+    def put(
+        self, groups: pa.RecordBatch, rows: pa.RecordBatch, group_of: Ints, there: Bools
+    ) -> tuple[FirstOfGroups, FirstOfGroups]:
+        """Takes in rows that no two are known by the same, and of which group (a row of ``groups``, which differ) each
+        is. A row that is ``there`` replaces the one known by the same, another removes it. Gives the first rows of
+        these groups, as they were and as they are."""
+        pool, headed, heads, others = self._pool(groups)
+        before = self._first(pool, self._ranks(pool))
+        _, from_rows = self.rows.find(rows)
+        _, from_heads = self._heads.find(rows)
+        self.rows.remove(from_rows)
+        self._heads.remove(from_heads)
+        stays = np.concatenate([self._heads.lives(heads), self.rows.lives(others)])
+        came = _Pool(rows, group_of, np.ones(rows.num_rows, bool)).some(there)
+        if len(came.groups) and came.rows is not None:
+            self.rows.append(came.rows)
+        pool = self._refilled(self._joined(pool.some(stays), came, headed), groups, headed)
+        ranks = self._ranks(pool)
+        self._update_heads(pool, ranks, groups, headed)
+        self.rows.compact()
+        self._heads.compact()
+        return before, self._first(pool, ranks)
+
+    def snapshot(self) -> OperatorState:
+        return self.rows.snapshot({})
+
+    def restore(self, parts: Sequence[OperatorState], groups: range) -> None:
+        self.rows.restore(parts, groups)
+        self._heads = self._no_heads()
+
+    def _no_heads(self) -> KeyedRows:
+        return KeyedRows(self.known_by, "heads", also_by=self._keys)
+
+    def _pool(self, groups: pa.RecordBatch) -> tuple[_Pool, Bools, Ints, Ints]:
+        """The heads of groups that have one, and all rows of the others. Which groups have one; the numbers of the
+        former among the heads, and of the latter among all rows."""
+        heads, numbers = self._heads.find(groups, self._keys)
+        headed = np.zeros(groups.num_rows, bool)
+        headed[heads] = True
+        pool = _Pool(None, heads, np.zeros(len(heads), bool))
+        if len(heads):
+            pool = pool._replace(rows=self._heads.take(numbers))
+        others, further = self._all_of(groups, ~headed)
+        return pool.united(others), headed, numbers, further
+
+    def _all_of(self, groups: pa.RecordBatch, chosen: Bools) -> tuple[_Pool, Ints]:
+        """All rows of the chosen groups, and their numbers."""
+        which = np.flatnonzero(chosen)
+        positions, numbers = self.rows.find(groups.take(which), self._keys)
+        rows = self.rows.take(numbers) if len(numbers) else None
+        return _Pool(rows, which[positions], np.zeros(len(numbers), bool)), numbers
+
+    def _joined(self, pool: _Pool, came: _Pool, headed: Bools) -> _Pool:
+        """Both, of a group with a head only what is before the last row of it that is left."""
+        whole = pool.united(came)
+        if not headed.any():
+            return whole
+        ranks, old = self._ranks(whole), ~whole.new
+        last = np.full(len(headed), -1)
+        np.maximum.at(last, whole.groups[old], ranks[old])
+        return whole.some(~headed[whole.groups] | (ranks <= last[whole.groups]))
+
+    def _refilled(self, pool: _Pool, groups: pa.RecordBatch, headed: Bools) -> _Pool:
+        """With all rows of groups whose head has become too short; these have none in ``headed`` then."""
+        short = headed & (np.bincount(pool.groups, minlength=len(headed)) < self._n)
+        if not short.any():
+            return pool
+        self._remove_heads(groups, short)
+        headed[short] = False
+        return pool.some(~short[pool.groups]).united(self._all_of(groups, short)[0])
+
+    def _update_heads(self, pool: _Pool, ranks: Ints, groups: pa.RecordBatch, headed: Bools) -> None:
+        """Rows that came into a head are added to it; what has grown too large gets a new one."""
+        large = np.bincount(pool.groups, minlength=len(headed)) > 2 * self._head_rows
+        self._remove_heads(groups, large & headed)
+        added = np.where(large[pool.groups], ranks < self._head_rows, headed[pool.groups] & pool.new)
+        if pool.rows is not None and added.any():
+            self._heads.append(pool.rows.take(np.flatnonzero(added)))
+
+    def _remove_heads(self, groups: pa.RecordBatch, chosen: Bools) -> None:
+        if chosen.any():
+            self._heads.remove(self._heads.find(groups.take(np.flatnonzero(chosen)), self._keys)[1])
+
+    def _ranks(self, pool: _Pool) -> Ints:
+        """Of each row of a pool its rank within its group."""
+        ranks = np.empty(len(pool.groups), np.int64)
+        if pool.rows is not None:
+            ranked = self.ranking.within(pool.groups, pool.rows)
+            ranks[ranked.order] = ranked.ranks
+        return ranks
+
+    def _first(self, pool: _Pool, ranks: Ints) -> FirstOfGroups:
+        first = np.flatnonzero(ranks < self._n)
+        first = first[np.lexsort((ranks[first], pool.groups[first]))]
+        rows = None if pool.rows is None else pool.rows.take(first)
+        return FirstOfGroups(rows, pool.groups[first], ranks[first])

@@ -1,0 +1,88 @@
+"""How the changes of a table leave it: as rows that replace earlier ones, as changes that say of which kind they are,
+or as deltas for another table.
+
+Deltas carry a weight, 1 for a row that is there now and -1 for one that is not any more. Where the reader knows rows by
+the table's keys, so that a later row replaces an earlier one, an earlier row has to be taken back only when it leaves
+its place: ``moved_by`` are the columns that decide on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.matching import equal_rows
+from clonos_py.columns.views import Bools, Ints, concat
+from clonos_py.model.tables import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    WEIGHT_COLUMN,
+    TableMode,
+    kind_schema,
+    weighted_schema,
+    without,
+)
+
+
+class TableOutput:
+    """``schema``: the table's rows, and behind them the weight or the column ``kind``, if wanted."""
+
+    def __init__(
+        self, schema: pa.Schema, mode: TableMode, moved_by: Sequence[str] | None = None, kind: str | None = None
+    ) -> None:
+        self.rows = without(without(schema, WEIGHT_COLUMN), kind)
+        """The schema of the table's rows."""
+        self.mode = mode
+        self.compares = mode == "deltas" or kind is not None
+        """Whether it needs to be told what there was; otherwise all rows that may have changed come out as they are."""
+        self._moved_by = None if moved_by is None else tuple(moved_by)
+        self._shows_deletions = kind is not None
+        self._kind = kind if kind in schema.names else None
+
+    def changed(
+        self, before: pa.RecordBatch | None, after: pa.RecordBatch, known: Bools, gone: pa.RecordBatch | None = None
+    ) -> pa.RecordBatch | None:
+        """What comes out, None for nothing. ``known``: which of the rows ``after`` replace another, namely those of
+        ``before``, in the same order; ``gone``: rows that are not there any more."""
+        places = np.flatnonzero(known)
+        changed = np.ones(len(known), bool)
+        if before is not None:
+            changed[places] = ~self._equal(before, after, places, self.rows.names)
+        deleted = [gone] if gone is not None and gone.num_rows else []
+        if self.mode == "deltas":
+            parts = [with_weight(rows, -1) for rows in deleted]
+            if before is not None:
+                parts.append(with_weight(before.take(np.flatnonzero(self._left(before, after, places, changed))), -1))
+            parts.append(with_weight(after.take(np.flatnonzero(changed)), 1))
+        else:
+            deleted = deleted if self._shows_deletions else []
+            parts = [self._with_kinds(rows, np.full(rows.num_rows, DELETE)) for rows in deleted]
+            shown = np.flatnonzero(changed)
+            parts.append(self._with_kinds(after.take(shown), np.where(known[shown], UPDATE, INSERT)))
+        found = concat(parts)
+        return found if found.num_rows else None
+
+    def _left(self, before: pa.RecordBatch, after: pa.RecordBatch, places: Ints, changed: Bools) -> Bools:
+        """Which of the rows ``before`` have to be taken back."""
+        if self._moved_by is None:
+            return changed[places]
+        left: Bools = ~self._equal(before, after, places, self._moved_by)
+        return left
+
+    def _equal(self, before: pa.RecordBatch, after: pa.RecordBatch, places: Ints, columns: Sequence[str]) -> Bools:
+        every = np.arange(before.num_rows)
+        return equal_rows(before, columns, every, after, columns, places, nulls_equal=True)
+
+    def _with_kinds(self, rows: pa.RecordBatch, kinds: Any) -> pa.RecordBatch:
+        if self._kind is None:
+            return rows
+        columns: list[Any] = [*rows.columns, pa.array(kinds, pa.string())]
+        return pa.RecordBatch.from_arrays(columns, schema=kind_schema(rows.schema, self._kind))
+
+
+def with_weight(rows: pa.RecordBatch, weight: int) -> pa.RecordBatch:
+    columns: list[Any] = [*rows.columns, pa.array(np.full(rows.num_rows, weight, np.int8))]
+    return pa.RecordBatch.from_arrays(columns, schema=weighted_schema(rows.schema))

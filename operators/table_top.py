@@ -1,0 +1,101 @@
+"""The first rows of each key among the rows of another table, which change and leave: top-n of running totals.
+
+The input are the rows of that table as they come, each in place of the one that was known by the same, and, with a
+weight of -1, those that are not there any more under their key. Of rows that are equal in their order the one with the
+lesser ``known_by`` is first, so the result depends on the rows alone, and not on how they came. A row of the result is
+known by its key and, where there may be several, its rank; a key that has fewer rows than before loses ranks. The modes
+are those of ``tables``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import group
+from clonos_py.columns.views import fixed
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import OperatorState
+from clonos_py.model.tables import WEIGHT_COLUMN, SortKey, TableMode
+from clonos_py.operators.first_rows import final_rows
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.ranked_rows import FirstOfGroups, RankedRows
+from clonos_py.operators.ranking import with_ranks
+from clonos_py.operators.table_output import TableOutput
+
+
+class TableTop(Operator):
+    """``schema``, but for the weight of deltas and the ``kind`` of changes, is filled by name from the input; ``rank``,
+    if not None, is 1, 2, ... ``known_by``: what a row of the other table is known by. For ``moved_by`` and ``kind`` see
+    ``TableOutput``."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        n: int,
+        order: Sequence[SortKey],
+        schema: pa.Schema,
+        mode: TableMode,
+        rank: str | None = None,
+        moved_by: Sequence[str] | None = None,
+        kind: str | None = None,
+        *,
+        known_by: Sequence[str],
+    ) -> None:
+        self._keys = tuple(keys)
+        self._n = n
+        self._output = TableOutput(schema, mode, moved_by, kind)
+        self._rank = rank
+        total = [*order, *(SortKey(column) for column in known_by)]
+        columns = [name for name in self._output.rows.names if name != rank]
+        self._ranked = RankedRows(keys, known_by, n, total, columns)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        if rows.num_rows == 0:
+            return
+        rows = self._last_of_each(rows)
+        there = fixed(rows.column(WEIGHT_COLUMN)) > 0
+        rows = with_groups(rows.select(self._ranked.columns), self._keys, self.ctx.key_groups)
+        groups = group([rows.column(key) for key in self._keys], rows.num_rows)
+        before, after = self._ranked.put(rows.take(groups.first), rows, groups.ids, there)
+        if self._output.mode != "at_end":
+            self._emit(before, after, groups.size, rows)
+
+    def on_end(self) -> None:
+        if self._output.mode == "at_end":
+            kept, schema = self._ranked, self._output.rows
+            for rows in final_rows(kept.rows, kept.ranking, self._n, self._keys, self._rank, schema):
+                self.out.emit(rows)
+
+    def snapshot(self) -> OperatorState:
+        return self._ranked.snapshot()
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._ranked.restore(parts, self.ctx.groups)
+
+    def _last_of_each(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Of rows that are known by the same the last one."""
+        groups = group([rows.column(key) for key in self._ranked.known_by], rows.num_rows)
+        if groups.size == rows.num_rows:
+            return rows
+        last = np.empty(groups.size, np.int64)
+        last[groups.ids] = np.arange(rows.num_rows)  # of several assignments to one place the last holds
+        return rows.take(np.sort(last))
+
+    def _emit(self, before: FirstOfGroups, after: FirstOfGroups, groups: int, rows: pa.RecordBatch) -> None:
+        were, are = (np.bincount(found.groups, minlength=groups) for found in (before, after))
+        known = after.ranks < were[after.groups]
+        stays = before.ranks < are[before.groups]
+        old = self._shown(before, rows)
+        changed = self._output.changed(
+            old.take(np.flatnonzero(stays)), self._shown(after, rows), known, old.take(np.flatnonzero(~stays))
+        )
+        if changed is not None:
+            self.out.emit(changed)
+
+    def _shown(self, found: FirstOfGroups, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """As rows of this table; ``rows``: any with the same columns."""
+        return with_ranks(
+            rows.slice(0, 0) if found.rows is None else found.rows, self._rank, found.ranks, self._output.rows
+        )

@@ -1,0 +1,77 @@
+"""Sources in front of slow functions read as little as they are asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from clonos_py import Record
+from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.connectors import FileSource, MemorySource
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.operators import Read, Source
+
+ROWS = 500
+
+
+class Line(Record):
+    number: int
+
+
+def _csv(folder: Path) -> SourceDefinition:
+    pa_csv.write_csv(_table(), folder / "lines.csv")
+    return FileSource(str(folder / "lines.csv"), "csv", Line)
+
+
+def _json(folder: Path) -> SourceDefinition:
+    (folder / "lines.json").write_text("".join(f'{{"number": {n}}}\n' for n in range(ROWS)))
+    return FileSource(str(folder / "lines.json"), "jsonl", Line)
+
+
+def _parquet(folder: Path) -> SourceDefinition:
+    pq.write_table(_table(), folder / "lines.parquet", row_group_size=200)
+    return FileSource(str(folder / "lines.parquet"), "parquet", Line)
+
+
+def _memory(folder: Path) -> SourceDefinition:
+    return MemorySource([Line(n) for n in range(ROWS)])
+
+
+def _table() -> pa.Table:
+    return pa.table({"number": pa.array(range(ROWS), pa.int64())})
+
+
+@pytest.mark.parametrize("made", [_csv, _json, _parquet, _memory])
+def test_a_read_has_no_more_rows_than_wanted_and_none_is_left_out(
+    made: Callable[[Path], SourceDefinition], tmp_path: Path
+) -> None:
+    source = made(tmp_path).create((None,))
+    source.open(0, 1)
+    source.seek({})
+    found: list[Any] = []
+    wanted = 1
+    while isinstance(read := _limited(source, wanted), Read):
+        (rows,) = read.rows
+        numbers = rows.column("number").to_pylist() if rows is not None else []
+        assert len(numbers) <= wanted
+        found += numbers
+        wanted = wanted * 2 % 127
+    assert found == list(range(ROWS))
+
+
+def test_a_nexmark_read_has_no_more_events_than_wanted() -> None:
+    source = NexmarkSource(events=1_000).create(((), (), ("auction",)))
+    source.open(0, 1)
+    source.seek({})
+    assert [_limited(source, wanted).event_count for wanted in (1, 5, 20)] == [1, 5, 20]
+
+
+def _limited(source: Source, wanted: int) -> Any:
+    source.limit(wanted)
+    return source.poll(0)

@@ -1,0 +1,185 @@
+"""A job that goes on from a checkpoint of other operators: state is never lost without a word."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clonos_py.connectors.files import read_results
+from clonos_py.dsl.settings import resolve
+from clonos_py.model.errors import SettingError
+
+FILES, ROWS, KEYS = 15, 3_000, 5
+KEPT = ("checkpoints", "out")
+
+JOB = """
+from __future__ import annotations
+import time
+from clonos_py import *
+from clonos_py.connectors import *
+
+class Row(Record):
+    id: int
+    key: int
+
+class Total(Record):
+    id: int
+    total: int
+
+class Sum(Process[Row, Total]):
+    total: int = state(0)
+    last: int | None = state(None)
+    def on_row(self, row: Row, ctx: Context) -> Total:
+        self.total += 1
+        self.last = row.id
+        return Total(row.id, self.total)
+
+def slow(row: Row) -> Row:
+    time.sleep(0.0005)
+    return row
+
+job = Job("changed", checkpoint_interval="50ms", runtime="local")
+rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").map(slow)
+rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
+"""
+
+Change = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def command(*more: str) -> list[str]:
+    return [sys.executable, "-m", "clonos_py.cli.main", "run", "changed.py", "--checkpoints", "checkpoints", *more]
+
+
+def rows_out() -> list[dict[str, int]]:
+    return read_results("out")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job that was stopped half-way."""
+    folder = tmp_path_factory.mktemp("stopped")
+    (folder / "changed.py").write_text(JOB)
+    (folder / "in").mkdir()
+    for file in range(FILES):
+        rows = [{"id": number, "key": number % KEYS} for number in range(file, ROWS, FILES)]
+        (folder / "in" / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with subprocess.Popen(command(), cwd=folder, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(list(folder.glob("out/*.jsonl"))) < 2:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    for kept in KEPT:
+        shutil.copytree(folder / kept, folder / "saved" / kept)
+    return folder
+
+
+@pytest.fixture
+def changed(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
+    """Goes on from there, with changes to the text of the job."""
+    monkeypatch.chdir(stopped)
+    for kept in KEPT:
+        shutil.rmtree(kept)
+        shutil.copytree(f"saved/{kept}", kept)
+
+    def run(*more: str, **changes: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+        text = JOB
+        for old, new in changes.values():
+            assert old in text
+            text = text.replace(old, new)
+        Path("changed.py").write_text(text)
+        return subprocess.run(command(*more), capture_output=True, text=True, check=False)
+
+    return run
+
+
+def went_on(done: subprocess.CompletedProcess[str]) -> None:
+    """Every row is there once, and no key has forgotten any."""
+    assert done.returncode == 0, done.stderr
+    assert sorted(row["id"] for row in rows_out()) == list(range(ROWS))
+    assert max(row["total"] for row in rows_out()) == ROWS // KEYS
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+RENAMED = ('.named("sums")', '.named("totals")')
+
+
+def test_a_renamed_operator_is_refused_with_its_likely_name(changed: Change) -> None:
+    line = refused(changed(name=RENAMED))
+    assert "holds state that no operator of this job claims, of 'sums' (is it 'totals' now? then add " in line
+    assert "--rename sums=totals" in line
+    assert "--drop-state sums goes on without it" in line
+
+
+def test_with_rename_the_state_is_that_of_the_new_name(changed: Change) -> None:
+    went_on(changed("--rename", "sums=totals", name=RENAMED))
+    assert changed("--rename", "sums=totals", name=RENAMED).returncode == 0, "what was done is no error"
+
+
+def test_with_drop_state_the_operator_begins_without_it(changed: Change) -> None:
+    done = changed("--drop-state", "sums", name=RENAMED)
+    assert done.returncode == 0, done.stderr
+    assert sorted(row["id"] for row in rows_out()) == list(range(ROWS))
+    assert max(row["total"] for row in rows_out()) < ROWS // KEYS
+
+
+def test_a_removed_operator_a_renamed_source_and_a_renamed_sink_are_refused(changed: Change) -> None:
+    removed = ('.key_by("key").process(Sum).named("sums")', "")
+    assert "of 'sums'; --rename OLD=NEW" in refused(changed(name=removed))
+    assert "of 'rows' (is it 'lines' now? " in refused(changed(name=('.named("rows")', '.named("lines")')))
+    line = refused(changed(name=('.named("out")', '.named("results")')))
+    assert "of 'out' (is it 'results' now? then name it 'out' again)" in line
+    went_on(changed("--rename", "rows=lines", name=('.named("rows")', '.named("lines")')))
+
+
+@pytest.mark.parametrize(
+    ("rename", "expected"),
+    [
+        ("sums=nothing", "this job has no 'nothing'; it has "),
+        ("sums=out", "'out', too"),
+        ("rows=totals", "this job has 'rows', too"),
+        ("sums=slow", "this job has no 'slow'"),
+        ("sums=map", "'sums' was of another kind (process) than 'map' is (without state)"),
+    ],
+)
+def test_a_rename_that_cannot_be_meant_is_refused(changed: Change, rename: str, expected: str) -> None:
+    line = refused(changed("--rename", rename, name=RENAMED))
+    assert line.startswith(f"error: --rename {rename}: ")
+    assert expected in line
+
+
+def test_operators_without_state_come_and_go(changed: Change) -> None:
+    more = (".map(slow)\n", '.filter(col("key") >= 0).map(slow).filter(col("id") >= 0)\n')
+    went_on(changed(name=more))
+
+
+def test_a_process_may_have_more_state_or_less(changed: Change) -> None:
+    less = ("    last: int | None = state(None)\n", "    more: int = state(3)\n")
+    went_on(changed(state=less, use=("        self.last = row.id\n", "        self.more += 1\n")))
+
+
+def test_state_of_another_type_is_refused(changed: Change) -> None:
+    line = refused(changed(type=("total: int = state(0)\n", 'total: str = state("")\n')))
+    assert "Sum.total is declared as another type than the checkpoint holds" in line
+
+
+def test_they_are_settings_that_need_a_checkpoint_folder() -> None:
+    settings = resolve({}, environment={"CLONOS_DROP_STATE": "a,b"}, command_line={"checkpoints": "x"})
+    assert settings.drop_state == ("a", "b")
+    with pytest.raises(SettingError, match="without a checkpoint folder there is no state to resume with"):
+        resolve({}, command_line={"renames": ("a=b",)})
+    with pytest.raises(SettingError, match="'ab' is no change of name: write OLD=NEW"):
+        resolve({}, command_line={"renames": ("ab",), "checkpoints": "x"})

@@ -1,0 +1,107 @@
+"""A function of the user's that ends its process, or hangs, is named with its line. Ctrl-C is no failure of one."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from clonos_py import testing
+from clonos_py.cli.main import invoke
+from clonos_py.dsl.loading import load_job_file
+from tests.jobs.failing import FATAL, place, written
+
+
+def command(file: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "clonos_py.cli.main", *more, str(file)]
+
+
+@pytest.mark.parametrize("runtime", ["local", "sim"])
+@pytest.mark.parametrize(("function", "said"), FATAL)
+def test_who_ends_the_process_is_named_in_one_line(runtime: str, function: str, said: str, tmp_path: Path) -> None:
+    file = written(tmp_path, "fatal", f"rows.map({function}).named('guilty').sink(out)")
+    done = subprocess.run(
+        [*command(file, "run"), "--runtime", runtime], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: operator 'guilty' {said}")
+    assert f"; at {place(file, function, function)} (remedy: " in line
+
+
+@pytest.mark.parametrize(("function", "said"), FATAL)
+def test_a_check_names_who_ends_the_process(
+    function: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, f"fatal_{function}", f"rows.map({function}).named('guilty').sink(out)")
+    assert invoke(["check", str(file)]) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"error: operator 'guilty' {said}")
+    assert f"; at {place(file, function, function)}" in line
+
+
+def test_a_run_that_is_killed_says_nothing_of_functions(tmp_path: Path) -> None:
+    file = written(tmp_path, "killed", "rows.map(sleeps).sink(out)")
+    with subprocess.Popen([*command(file, "run"), "--runtime", "local"], stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        assert run.stderr.readline() == "asleep\n"
+        run.kill()
+        assert run.stderr.read() == ""
+
+
+@pytest.mark.parametrize("function", ["leaves", "interrupts", "recursive"])
+def test_what_can_be_caught_becomes_a_dead_letter(function: str, tmp_path: Path) -> None:
+    verbs = f"good, bad = rows.map({function}).catch()\ngood.sink(out)\nbad.sink(BlackholeSink()).named('bad')"
+    file = written(tmp_path, f"caught_{function}", verbs)
+    (letter,) = testing.run(load_job_file(str(file)).job(), {}, kills=1, seeds=3)["bad"]
+    assert letter.place == place(file, function, function)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_function_sleeps_stops_the_run_within_a_second(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    file = written(tmp_path, "sleeping", "good, bad = rows.map(sleeps).catch()\ngood.sink(out)\nbad.sink(PrintSink())")
+    with subprocess.Popen([*command(file, "run"), "--runtime", "local"], stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        assert run.stderr.readline() == "asleep\n"
+        before = time.monotonic()
+        run.send_signal(number)
+        rest = run.stderr.read()
+    assert time.monotonic() - before < 1
+    assert run.returncode == 130
+    assert rest.splitlines()[-1] == "interrupted"
+
+
+def test_an_interrupt_that_a_function_swallows_stops_the_run_all_the_same(tmp_path: Path) -> None:
+    verbs = """
+def swallows(row: Row) -> Row:
+    try:
+        return sleeps(row)
+    except BaseException:
+        return row
+rows.map(swallows).sink(out)
+"""
+    file = written(tmp_path, "swallowing", verbs)
+    with subprocess.Popen([*command(file, "run"), "--runtime", "local"], stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        assert run.stderr.readline() == "asleep\n"
+        run.send_signal(signal.SIGINT)
+        assert run.stderr.read().splitlines()[-1] == "interrupted"
+    assert run.returncode == 130
+
+
+def test_a_function_that_hangs_is_told_once_and_ends_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, "hanging", "rows.map(hangs).named('slow').sink(out)")
+    assert invoke(["run", str(file), "--runtime", "local", "--function-timeout", "300ms"]) == 0
+    warning, summary = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"warning: operator 'slow' has been at work on one row for 0\.\d+ s; at (.*)", warning)
+    assert warning.endswith(f"; at {place(file, 'hangs', 'hangs')}")
+    assert "finished" in summary

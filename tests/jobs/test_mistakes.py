@@ -1,0 +1,95 @@
+"""Ordinary mistakes: one line that names the culprit, an exit code, and nothing lost once they are repaired."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from clonos_py.cli.main import invoke
+from tests.jobs.mistakes import EXITS, READ, WORKED, WRITTEN, Mistake, function
+
+numbers = itertools.count()
+
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
+
+
+def run(name: str, *arguments: str) -> int:
+    return invoke(["run", f"{name}.py", "--checkpoints", "checkpoints", *arguments])
+
+
+def named(mistakes: Sequence[Mistake]) -> list[object]:
+    return [pytest.param(mistake, id=mistake.name.replace(" ", "-")) for mistake in mistakes]
+
+
+def results() -> list[str]:
+    """The rows that can be read, without the header of each file."""
+    return sorted(row for part in Path("out").glob("*.csv") for row in part.read_text().splitlines()[1:])
+
+
+@pytest.mark.parametrize("mistake", named([*WRITTEN, *READ, *WORKED]))
+def test_a_mistake_is_told_in_one_line_with_its_place(mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"mistaken_{next(numbers)}"
+    for file, content in mistake.files.items():
+        Path(file).write_bytes(content)
+    Path(f"{name}.py").write_text(mistake.source)
+    assert run(name) == mistake.code
+    lines = capsys.readouterr().err.splitlines()
+    if mistake.code == 0:
+        assert "finished" in lines[-1]
+        return
+    (line,) = lines
+    assert line.startswith("error: ")
+    assert mistake.told.replace("job.py", f"{name}.py") in line
+    assert mistake.place is None or f"{name}.py:{mistake.place}" in line
+    assert "raceback" not in line
+
+
+@pytest.mark.parametrize("mistake", named(EXITS))
+def test_a_function_that_ends_the_process_is_told_in_one_line_with_its_place(mistake: Mistake) -> None:
+    Path("job.py").write_text(mistake.source)
+    command = [sys.executable, "-m", "clonos_py.cli.main", "run", "job.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert mistake.told in line
+    assert f"job.py:{mistake.place}" in line
+
+
+@pytest.mark.parametrize("mistake", named([mistake for mistake in WORKED if mistake.repaired is not None]))
+def test_a_job_whose_mistake_is_repaired_runs(mistake: Mistake, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong, right = f"mistaken_{next(numbers)}", f"mistaken_{next(numbers)}"
+    Path(f"{wrong}.py").write_text(mistake.source)
+    assert run(wrong) == 1
+    Path(f"{right}.py").write_text(mistake.repaired_source)
+    assert run(right) == 0, capsys.readouterr().err
+    assert sorted({row.split(",")[1] for row in results()}, key=int) == [str(number) for number in range(30)]
+
+
+LATE = function("time.sleep(0.0003)\nif row.value == 1_900:\n    raise ValueError('late')  # HERE\nreturn row")
+LATE = LATE.replace(
+    "source.map", "job.source(MemorySource([Row(n % 3, n, n) for n in range(2_000)])).named('many').map"
+)
+
+
+def test_a_job_that_fails_late_goes_on_where_it_was_and_nothing_is_lost_or_doubled(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mistake = Mistake("late", LATE, "ValueError: late", repaired="        pass")
+    wrong, right = f"mistaken_{next(numbers)}", f"mistaken_{next(numbers)}"
+    Path(f"{wrong}.py").write_text(mistake.source)
+    assert run(wrong, "--checkpoint-interval", "100ms") == 1
+    before = results()
+    assert 0 < len(before) < 1_900, "some of it was committed, and stays"
+    Path(f"{right}.py").write_text(mistake.repaired_source)
+    assert run(right) == 0
+    assert set(before) <= set(results())
+    assert sorted(int(row.split(",")[1]) for row in results()) == list(range(2_000))
+    (finished,) = [line for line in capsys.readouterr().err.splitlines() if "finished" in line]
+    assert int(finished.split(" rows read")[0].split()[-1].replace(",", "")) < 2_000, finished

@@ -1,0 +1,21 @@
+"""Top-n of running totals over many rows, tasks killed: right in the end, and as a changelog at every change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.running_totals import Sales
+
+MANY = pytest.param(800_000, ["totals[1]@0.5s", "best[0]@1s", "totals[0]@2s", "best[1]@3s"], marks=pytest.mark.thorough)
+
+
+@pytest.mark.parametrize(("rows", "kills"), [(200_000, ["totals[1]@0.2s", "best[0]@0.6s"]), MANY])
+def test_the_best_of_running_totals_can_be_followed_while_tasks_are_killed(
+    rows: int, kills: list[str], tmp_path: Path
+) -> None:
+    sales = Sales(rows)
+    changes = sales.run(str(tmp_path), "local", kills)
+    assert len(changes) > 1_000
+    sales.check(changes)

@@ -1,0 +1,66 @@
+"""Functions that take long for a row: checkpoints go on, and no row is handled twice."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from clonos_py import Context, Job, Process, Record
+from clonos_py.connectors import FileSink, MemorySource
+from clonos_py.dsl.settings import resolve
+from clonos_py.observe.events import CheckpointAborted, CheckpointCompleted, Deployed, Event, TaskFailed
+from clonos_py.runtime.launch import run_job
+
+KEYS = 97
+SLEEP_S = 0.002
+
+
+class Row(Record):
+    key: int
+    number: int
+
+
+def slow(row: Row) -> Row:
+    time.sleep(SLEEP_S)
+    return row
+
+
+class Slow(Process[Row, Row]):
+    def on_row(self, row: Row, ctx: Context) -> Row:
+        return slow(row)
+
+
+def slow_job(rows: int, keyed: bool, out: Path) -> Job:
+    """One read of the source could have all rows."""
+    job = Job("slow")
+    source = MemorySource([Row(number % KEYS, number) for number in range(rows)], batch_rows=1 << 20)
+    stream = job.source(source).named("rows")
+    made = stream.key_by("key").process(Slow) if keyed else stream.map(slow)
+    made.named("slow").sink(FileSink(str(out), format="csv")).named("out")
+    return job
+
+
+def intervals_s(events: list[Event]) -> list[float]:
+    """Between checkpoints completed, from the deployment on; without the last one, which the end of the job takes."""
+    (deployed,) = (event.at_us for event in events if isinstance(event, Deployed))
+    completed = [event.at_us for event in events if isinstance(event, CheckpointCompleted)][:-1]
+    return [(after - before) / 1e6 for before, after in zip([deployed, *completed], completed, strict=False)]
+
+
+def assert_all_rows(out: Path, rows: int) -> None:
+    lines = [line for part in out.glob("*.csv") for line in part.read_text().splitlines()[1:]]
+    assert sorted(int(line.split(",")[1]) for line in lines) == list(range(rows))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_checkpoints_come_in_time_while_a_function_sleeps_for_each_row(keyed: bool, tmp_path: Path) -> None:
+    events: list[Event] = []
+    job = slow_job(2_500, keyed, tmp_path / "out")
+    run_job(job, resolve(command_line={"runtime": "local", "checkpoint_interval": "1s"}), events.append)
+    found = intervals_s(events)
+    assert len(found) >= 4
+    assert max(found) < 2.5, "five seconds of rows come in one read, or wait in frames of a thousand"
+    assert not [event for event in events if isinstance(event, TaskFailed | CheckpointAborted)]
+    assert_all_rows(tmp_path / "out", 2_500)

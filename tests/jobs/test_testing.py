@@ -1,0 +1,82 @@
+"""``testing.run`` shows what depends on how rows come: late rows, and each change of a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py import Instant, Job, Record, at, col, count, testing, tumbling
+from clonos_py.connectors import MemorySink, MemorySource, UpsertMemorySink
+from tests.jobs.rows import both_parallelisms, values
+
+
+class Sale(Record):
+    product: str
+    amount: int
+    at: Instant
+
+
+class Total(Record):
+    product: str
+    total: int
+
+
+class Window(Record):
+    product: str
+    window_end: Instant
+    total: int
+
+
+SALES = [Sale("a", 2, at("1s")), Sale("a", 3, at("15s")), Sale("a", 10, at("5s")), Sale("b", 1, at("16s"))]
+
+REST = [Window("a", at("20s"), 3), Window("b", at("20s"), 1)]
+
+
+def windows() -> Job:
+    job = Job("windows")
+    sales = job.source(MemorySource([], schema=Sale), event_time="at").named("sales")
+    found, late = (
+        sales.key_by("product").window(tumbling("10s")).aggregate(Window, total=col("amount").sum()).with_late()
+    )
+    found.sink(MemorySink()).named("windows")
+    late.sink(MemorySink()).named("late")
+    return job
+
+
+@both_parallelisms
+def test_a_row_behind_its_watermark_is_late(parallelism: int) -> None:
+    out = testing.run(windows(), {"sales": SALES}, kills=2, seeds=10, parallelism=parallelism)
+    assert values(out["windows"]) == values([Window("a", at("10s"), 2), *REST])
+    assert out["late"] == [SALES[2]]
+
+
+def test_rows_that_are_given_together_come_together() -> None:
+    out = testing.run(windows(), {"sales": [SALES[:3], SALES[3]]})
+    assert values(out["windows"]) == values([Window("a", at("10s"), 12), *REST])
+    assert out["late"] == []
+
+
+def totals(upserts: bool) -> Job:
+    job = Job("totals")
+    sales = job.source(MemorySource([], schema=Sale)).named("sales")
+    table = sales.key_by("product").aggregate(Total, total=col("amount").sum())
+    (table.sink(UpsertMemorySink("product")) if upserts else table.changes().sink(MemorySink())).named("totals")
+    return job
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_each_change_of_a_table_is_there(upserts: bool) -> None:
+    out = testing.run(totals(upserts), {"sales": SALES}, kills=1, seeds=10)
+    assert out["totals"] == [Total("a", 2), Total("a", 5), Total("a", 15), Total("b", 1)]
+    together = testing.run(totals(upserts), {"sales": [SALES[0], SALES[1:]]})
+    assert together["totals"] == [Total("a", 2), Total("a", 15), Total("b", 1)]
+
+
+def test_of_a_table_that_loses_rows_it_is_told_what_happened_to_them() -> None:
+    job = Job("frequencies")
+    sales = job.source(MemorySource([], schema=Sale)).named("sales")
+    counts = sales.key_by("product").aggregate(n=count()).named("counts")
+    counts.key_by("n").aggregate(products=count()).sink(UpsertMemorySink("n")).named("frequencies")
+    out = testing.run(job, {"sales": SALES}, kills=1, seeds=10)
+    assert [(row._change, row.n, row.products) for row in out["frequencies"]] == [
+        ("insert", 1, 1), ("delete", 1, 1), ("insert", 2, 1), ("delete", 2, 1), ("insert", 3, 1), ("insert", 1, 1),
+    ]  # fmt: skip

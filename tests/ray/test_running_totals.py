@@ -1,0 +1,19 @@
+"""Top-n of running totals on real actors, with real SIGKILLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clonos_py.runtime.ray.cluster import Cluster
+from tests.running_totals import Sales
+
+pytestmark = pytest.mark.ray
+
+
+def test_the_best_of_running_totals_can_be_followed_while_tasks_are_killed(cluster: Cluster, tmp_path: Path) -> None:
+    sales = Sales(800_000)
+    changes = sales.run(str(tmp_path), "ray", ["totals[1]@0.5s", "best[0]@1s"])
+    assert len(changes) > 1_000
+    sales.check(changes)

@@ -1,0 +1,80 @@
+"""Functions that take long for a row, on actors, beside programs that take half of the processors."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clonos_py import Job
+from clonos_py.connectors import FileSink, MemorySource
+from clonos_py.dsl.settings import resolve
+from clonos_py.observe.events import CheckpointAborted, Event, TaskFailed
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.runtime.ray.run import run
+from tests.jobs.test_slow_functions import Row, assert_all_rows, intervals_s, slow_job
+
+pytestmark = pytest.mark.ray
+
+ROWS = 2_500
+
+
+def _busy() -> None:
+    while True:
+        pass
+
+
+@pytest.fixture
+def busy_processors() -> Iterator[None]:
+    context = multiprocessing.get_context("spawn")
+    programs = [context.Process(target=_busy, daemon=True) for _ in range(max(1, (os.cpu_count() or 1) // 2))]
+    for program in programs:
+        program.start()
+    yield
+    for program in programs:
+        program.kill()
+        program.join()
+
+
+def test_checkpoints_come_in_time_and_nobody_is_replaced(
+    cluster: Cluster, busy_processors: None, tmp_path: Path
+) -> None:
+    events: list[Event] = []
+    settings = resolve(command_line={"checkpoint_interval": "1s"})
+    run(plan(slow_job(ROWS, True, tmp_path / "out"), settings), settings, events.append)
+    assert len(intervals_s(events)) >= 3, "all rows are in one read, or wait in frames before the first barrier"
+    assert not [event for event in events if isinstance(event, TaskFailed | CheckpointAborted)]
+    assert_all_rows(tmp_path / "out", ROWS)
+
+
+def test_a_function_that_lets_no_other_thread_run_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    """It answers no heartbeat, and its replacement would not either."""
+    events: list[Event] = []
+    settings = resolve(command_line={"checkpoint_interval": "1s"})
+    run(plan(locking_job(_steps(7.0), tmp_path / "out"), settings), settings, events.append)
+    assert not [event for event in events if isinstance(event, TaskFailed)]
+    assert_all_rows(tmp_path / "out", 20)
+
+
+def _steps(seconds: float) -> int:
+    """How far ``sum`` counts in this time, without giving the interpreter's lock away."""
+    began = time.perf_counter()
+    sum(range(10_000_000))
+    return int(10_000_000 * seconds / (time.perf_counter() - began))
+
+
+def locking_job(steps: int, out: Path) -> Job:
+    def locking(row: Row) -> Row:
+        if row.number == 10:
+            sum(range(steps))
+        return row
+
+    job = Job("locking")
+    rows = job.source(MemorySource([Row(number % 3, number) for number in range(20)])).named("rows")
+    rows.map(locking).sink(FileSink(str(out), format="csv")).named("out")
+    return job

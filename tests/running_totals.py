@@ -1,0 +1,112 @@
+"""The best-selling products of each category, by running totals that go up and down, and an oracle for each change."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from clonos_py import Job, Record, col, count
+from clonos_py.connectors import FileSink, MemorySource, read_results
+from clonos_py.dsl.settings import resolve
+from clonos_py.observe.events import Event, RolledBack, TaskFailed
+from clonos_py.runtime.launch import run_job
+
+FIRST = 5
+
+Place = tuple[int, int]
+
+
+class Sale(Record):
+    category: int
+    product: int
+    amount: int
+
+
+class Best(Record):
+    category: int
+    product: int
+    total: int
+    sales: int
+    rank_number: int
+
+
+class Sales:
+    """Sales of a seed: few products make most of them, and a third of the amounts is negative."""
+
+    def __init__(self, rows: int, categories: int = 50, products: int = 20_000) -> None:
+        draw = np.random.default_rng(11)
+        self.categories = categories
+        self.product: npt.NDArray[np.int64] = (draw.zipf(1.2, rows) % products).astype(np.int64)
+        self.amount: npt.NDArray[np.int64] = draw.integers(-20, 40, rows)
+
+    def run(self, folder: str, runtime: str, kills: list[str]) -> list[dict[str, Any]]:
+        """What a job tells of the changes, those of a category in their order, while tasks are killed, all of them."""
+        job = Job("best-sellers")
+        table = pa.table({"category": self.product % self.categories, "product": self.product, "amount": self.amount})
+        sales = job.source(MemorySource(table.cast(Sale.schema()), schema=Sale)).named("sales")
+        by_product = sales.key_by("category", "product")
+        totals = by_product.aggregate(total=col("amount").sum(), sales=count()).named("totals")
+        best = totals.key_by("category").top(FIRST, by=col("total").desc(), into=Best).named("best")
+        best.changes(kind="change").sink(FileSink(folder, format="parquet"))
+        settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": "1s", "kills": kills}
+        events: list[Event] = []
+        run_job(job, resolve(command_line=settings), events.append)
+        assert sum(isinstance(event, TaskFailed) for event in events) == len(kills)
+        assert not any(isinstance(event, RolledBack) for event in events)
+        return read_results(folder)
+
+    @cached_property
+    def totals(self) -> Mapping[int, npt.NDArray[np.int64]]:
+        """By product its total after each of its sales."""
+        order = np.argsort(self.product, kind="stable")
+        products, starts = np.unique(self.product[order], return_index=True)
+        parts = np.split(self.amount[order], starts[1:])
+        return {int(product): np.cumsum(part) for product, part in zip(products, parts, strict=True)}
+
+    def best(self) -> dict[Place, tuple[int, int]]:
+        """By category and rank the product and its total, when all is sold."""
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for product, totals in self.totals.items():
+            found[product % self.categories].append((-int(totals[-1]), product))
+        return {
+            (category, rank): (product, -total)
+            for category, products in found.items()
+            for rank, (total, product) in enumerate(sorted(products)[:FIRST], 1)
+        }
+
+    def check(self, changes: Iterable[Mapping[str, Any]]) -> None:
+        """Follows the changes: each fits what is there and tells a total that its product had, no earlier one than was
+        told before; whenever a category is done with, its rows are in their order; in the end all is as it should
+        be."""
+        there: dict[Place, tuple[int, int, int]] = {}
+        told: dict[int, int] = {}
+        for category, rows in _runs(changes):
+            for row in rows:
+                place, found = (category, row["rank_number"]), (row["product"], row["total"], row["sales"])
+                product, total, number = found
+                assert (place in there) == (row["change"] != "insert")
+                if row["change"] == "delete":
+                    assert there.pop(place) == found
+                    continue
+                assert there.get(place) != found
+                there[place] = found
+                assert self.totals[product][number - 1] == total
+                assert told.get(product, 0) <= number
+                told[product] = number
+            mine = [there[category, rank] for rank in range(1, FIRST + 1) if (category, rank) in there]
+            assert mine == sorted(mine, key=lambda row: (-row[1], row[0]))
+            assert len({row[0] for row in mine}) == len(mine) == sum(place[0] == category for place in there)
+        assert {place: row[:2] for place, row in there.items()} == self.best()
+
+
+def _runs(changes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
+    """Changes of one category that follow each other: they come together."""
+    for category, rows in itertools.groupby(changes, lambda row: int(row["category"])):
+        yield category, list(rows)

@@ -1,0 +1,154 @@
+"""What grows without a bound, what runs ahead of event time, and what waits, or is waited for, too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos_py.channel.frames import FrameKind
+from clonos_py.channel.regenerated import RegeneratedLog
+from clonos_py.job.checkpoint_course import CheckpointCourse
+from clonos_py.job.desk import Desk
+from clonos_py.job.takeover import Takeover
+from clonos_py.job.unreachable import Unreachable
+from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.task import instructions as io
+from clonos_py.task.epochs import Epochs
+from clonos_py.task.inputs import Inputs
+from clonos_py.task.lingering import Lingering
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.machine import TaskMachine
+from clonos_py.task.reader import Reader
+from clonos_py.task.receiving import InputChannel
+from clonos_py.task.timers import Timers
+from tests.sim.planted.bug import Bugs
+from tests.sim.planted.recovery import rehandled
+
+BUGS = Bugs()
+
+# ---- what grows
+
+
+@BUGS.planted()
+def frames_are_acknowledged_before_they_are_taken(patch: pytest.MonkeyPatch) -> None:
+    def hasty(self: LinkMachine, event: io.Arrived) -> None:
+        LinkMachine._on_arrived(self, event)
+        for channel in self.inputs:
+            if channel.connection == event.connection and event.header.kind is not FrameKind.LOG_ONLY:
+                self._out.append(io.SendAck(event.connection, channel.next_seq, self._holding.news(channel.index)))
+
+    rehandled(patch, io.Arrived, hasty)
+
+
+@BUGS.planted()
+def checksums_of_inputs_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InputChannel, "truncate", lambda self, next_seq: None)
+
+
+@BUGS.planted()
+def checksums_of_frames_that_can_be_made_again_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
+    truncate = RegeneratedLog.truncate
+
+    def keeping(self: RegeneratedLog, checkpoint: int) -> None:
+        known = dict(self._checksum_of)
+        truncate(self, checkpoint)
+        self._checksum_of = known
+
+    patch.setattr(RegeneratedLog, "truncate", keeping)
+
+
+@BUGS.planted()
+def notes_of_snapshots_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Epochs, "complete", lambda self, checkpoint: self._progress.get(checkpoint))
+
+
+@BUGS.planted()
+def lost_connections_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Unreachable, "progress", lambda self: self._replaced.clear())
+
+
+# ---- event time
+
+
+@BUGS.planted()
+def a_finished_partition_is_at_the_end_of_time_beside_an_idle_one(patch: pytest.MonkeyPatch) -> None:
+    def watermark(self: Reader) -> int:
+        awake = [self._highest[p] for p in self._awake]
+        return min(awake, default=MAX_TIME if self._finished else MIN_TIME)
+
+    patch.setattr(Reader, "watermark", property(watermark))
+
+
+@BUGS.planted()
+def an_input_that_has_ended_is_at_the_end_of_time_beside_an_idle_one(patch: pytest.MonkeyPatch) -> None:
+    def watermark(self: Inputs) -> int:
+        awake = [c.progress.watermark for c in self._channels if not c.progress.ended and not c.progress.idle]
+        return min(awake, default=MAX_TIME if any(c.progress.ended for c in self._channels) else MIN_TIME)
+
+    patch.setattr(Inputs, "watermark", property(watermark))
+
+
+# ---- waiting
+
+
+@BUGS.planted("clock")
+def rows_linger_by_the_time_of_day(patch: pytest.MonkeyPatch) -> None:
+    """The end of the wait is a time of day, which may be set back meanwhile."""
+    create = TaskMachine.__init__
+
+    def with_ports(self: TaskMachine, plan: Any, task: Any, ports: Any, *more: Any) -> None:
+        create(self, plan, task, ports, *more)
+        vars(self._lingering)["ports"] = ports
+
+    def until_us(self: Lingering) -> int | None:
+        at_us = vars(self).get("at_us")
+        return None if at_us is None else at_us - vars(self)["ports"].ahead_us
+
+    def wait(self: Lingering, until_us: int | None) -> None:
+        vars(self)["at_us"] = None if until_us is None else until_us + vars(self)["ports"].ahead_us
+
+    patch.setattr(TaskMachine, "__init__", with_ports)
+    patch.setattr(Lingering, "until_us", property(until_us, wait), raising=False)
+
+
+@BUGS.planted("clock")
+def timers_have_no_limit(patch: pytest.MonkeyPatch) -> None:
+    """They fire by the time of day only."""
+
+    def wake_us(self: Timers, now_us: int) -> int | None:
+        return now_us + self._timers[0][0] - self._time_of_day() if self._timers else None
+
+    def due(self: Timers, now_us: int) -> tuple[int, int] | None:
+        return next((timer for timer in self._timers if timer[0] <= self._time_of_day()), None)
+
+    patch.setattr(Timers, "wake_us", wake_us)
+    patch.setattr(Timers, "due", due)
+
+
+@BUGS.planted("disk")
+def a_manifest_that_hangs_is_waited_for_without_an_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CheckpointCourse, "_limit_us", MAX_TIME)
+
+
+@BUGS.planted("coordinator", "partition", "zombie")
+def a_coordinator_takes_its_standstill_for_the_silence_of_others(patch: pytest.MonkeyPatch) -> None:
+    def attend(self: Desk, clock_us: int, due_us: int) -> None:
+        self.now_us = max(self.now_us, clock_us)
+
+    patch.setattr(Desk, "attend", attend)
+
+
+@BUGS.planted("coordinator", "zombie")
+def the_time_of_the_roll_call_counts_as_silence(patch: pytest.MonkeyPatch) -> None:
+    settle = Takeover.settle
+
+    def since_they_answered(self: Takeover, rounds: Any) -> Any:
+        heard = {number: process.heard_us for number, process in self._desk.fleet.processes.items()}
+        try:
+            return settle(self, rounds)
+        finally:
+            for process in self._desk.fleet.processes.values():
+                process.heard_us = heard.get(process.number, process.heard_us)
+
+    patch.setattr(Takeover, "settle", since_they_answered)

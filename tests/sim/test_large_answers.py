@@ -1,0 +1,70 @@
+"""Answers kept aside are there as long as a log that names them is: every answer of the witness job is kept aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from clonos_py.causal import gate
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.job.events import JobPolicy
+from clonos_py.runtime.sim.run import Outcome, SimulatedPorts, simulate_plan
+from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from tests.sim.test_two_witnesses import told
+
+SEEDS = 40
+JOB = WitnessJob(total=100)
+
+
+@pytest.fixture(autouse=True)
+def every_answer_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The epochs of those that were asked for again."""
+    ask, service, kept = gate.Gate.ask, SimulatedPorts.service, MemoryStore.kept_answer
+    fetched: list[int] = []
+
+    def spelled(self: SimulatedPorts, name: str) -> Callable[[], str]:
+        draw = service(self, name)
+        return lambda: str(draw())
+
+    def asked(self: gate.Gate, kind: str, live: Callable[[], Any]) -> int:
+        return int(ask(self, kind, live))
+
+    def noted(self: MemoryStore, name: str) -> bytes:
+        fetched.append(int(name.split(".", maxsplit=1)[0]))
+        return kept(self, name)
+
+    monkeypatch.setattr(gate, "ASIDE_BYTES", 1)
+    monkeypatch.setattr(gate.Gate, "ask", asked)
+    monkeypatch.setattr(SimulatedPorts, "service", spelled)
+    monkeypatch.setattr(MemoryStore, "kept_answer", noted)
+    return fetched
+
+
+def simulated(seed: int) -> Outcome:
+    """With many checkpoints."""
+    ledger = Ledger()
+    outcome = simulate_plan(JOB.plan(ledger), seed, kills=6, policy=JobPolicy(checkpoint_interval_us=5_000))
+    outcome.problems.extend(disagreements(ledger, JOB.total))
+    return outcome
+
+
+def test_an_answer_survives_every_checkpoint_at_which_it_is_still_needed(every_answer_is_kept_aside: list[int]) -> None:
+    for seed in range(SEEDS):
+        outcome = simulated(seed)
+        assert not outcome.problems, told(outcome)
+    assert len(set(every_answer_is_kept_aside)) > 1, set(every_answer_is_kept_aside)
+    assert len(every_answer_is_kept_aside) > SEEDS
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+def test_answers_that_are_filed_too_low_are_missed(monkeypatch: pytest.MonkeyPatch, epochs: int) -> None:
+    keep = SimulatedPorts.keep
+    monkeypatch.setattr(
+        SimulatedPorts, "keep", lambda self, epoch, content: keep(self, max(0, epoch - epochs), content)
+    )
+    for seed in range(5 * SEEDS):
+        if any("it was reclaimed while a log still referred to it" in p for p in simulated(seed).problems):
+            return
+    pytest.fail("it was not noticed")

@@ -1,0 +1,70 @@
+"""Whatever happens to the files that a job has left in its storage, a run that goes on from them gives what an
+undisturbed run gives, or ends with an error of one line. It never gives anything else, and never hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clonos_py.model.errors import ClonosError
+from tests.storage import written
+from tests.storage.damages import CASES, DAMAGES, FOLDER_DAMAGES, FOLDERS, KINDS, Damage, files
+
+HEALED = {("causal rows", damage.__name__) for damage in DAMAGES}
+"""Damage that does no harm: these rows are written again from the logs."""
+HEALED |= {("staged table", "removed"), ("chunks", "grown"), ("journal", "grown")}
+"""The next table replaces the one that is missing; what lies behind a chunk or a journal is not read."""
+
+pytestmark = pytest.mark.timeout(60, method="thread")
+
+
+@pytest.fixture(autouse=True)
+def known_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at all code takes longer than the job."""
+    monkeypatch.setattr("clonos_py.runtime.local.run.code_digest", lambda: "")
+
+
+def outcome(folder: Path, before: dict[str, list[dict[str, Any]]]) -> ClonosError | None:
+    """The error that ended the run, if one did. Fails for anything but that or the right result."""
+    try:
+        written.run(folder)
+    except ClonosError as error:
+        problem = error
+    else:
+        written.check(folder, before)
+        return None
+    assert type(problem) is not ClonosError, f"an unexpected exception: {problem}"
+    assert len(str(problem).splitlines()) == 1
+    return problem
+
+
+def test_every_kind_of_file_is_there_and_is_enough_to_go_on(left: Path) -> None:
+    for kind, (_, amount) in KINDS.items():
+        assert len(files(left, kind)) >= amount, kind
+    assert outcome(left, written.visible(left)) is None
+
+
+@pytest.mark.parametrize(("kind", "number", "damage"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_damage_is_found_or_does_no_harm(left: Path, kind: str, number: int, damage: Damage) -> None:
+    before = written.visible(left)
+    of_its_kind = files(left, kind)
+    damage(of_its_kind[number], of_its_kind)
+    problem = outcome(left, before)
+    if kind != "causal rows":
+        written.check_part(left, before)
+    if number == 0 and (kind, damage.__name__) not in HEALED:
+        assert problem is not None, "the newest file is needed: that it is damaged must have been found"
+
+
+@pytest.mark.parametrize("damage", FOLDER_DAMAGES)
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_damage_to_folders_is_found_or_does_no_harm(left: Path, folder: str, damage: Callable[[Path], None]) -> None:
+    before = written.visible(left)
+    damage(left / folder)
+    outcome(left, before)
+    if (left / folder).is_file():
+        (left / folder).unlink()  # else it is read as a result
+    written.check_part(left, before)

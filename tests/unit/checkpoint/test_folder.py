@@ -1,0 +1,159 @@
+"""A folder of durable files on this machine: what is on the disk when, who may read it, and what is no file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clonos_py.checkpoint.folder import LocalFolder
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.model.errors import CheckpointError
+from tests.unit.checkpoint.stores import FIRST, JOB, chunk, manifest, snapshot
+
+pytestmark = pytest.mark.timeout(20, method="thread")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LocalFolder:
+    return LocalFolder(str(tmp_path / "root"))
+
+
+@pytest.fixture
+def wide_open() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    path.with_name("elsewhere").write_bytes(b"content")
+    path.symlink_to("elsewhere")
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+IMPOSTORS: dict[Callable[[Path], None], str] = {
+    a_fifo: "a is no regular file; restore the file from a copy",
+    a_link: "a: it is a symbolic link, which no checkpoint contains: put the file itself there",
+    a_folder: "a is no regular file",
+}
+
+
+@pytest.mark.parametrize("impostor", IMPOSTORS)
+def test_only_regular_files_are_read(folder: LocalFolder, impostor: Callable[[Path], None]) -> None:
+    folder.write("a", b"content")
+    path = Path(folder.root) / "a"
+    path.unlink()
+    impostor(path)
+    for read in (lambda: folder.read("a"), lambda: folder.read_ranges("a", [(0, 3)])):
+        with pytest.raises(CheckpointError, match=IMPOSTORS[impostor]):
+            read()
+    assert folder.sizes("").get("a") is None
+
+
+@pytest.mark.parametrize("impostor", [a_fifo, a_link])
+def test_what_lies_where_a_file_is_to_be_written_is_replaced(
+    folder: LocalFolder, impostor: Callable[[Path], None]
+) -> None:
+    folder.write("b", b"")
+    for name in ("a", "a.incomplete"):
+        impostor(Path(folder.root) / name)
+    folder.write("a", b"new")
+    assert folder.read("a").to_pybytes() == b"new"
+    elsewhere = Path(folder.root) / "elsewhere"
+    assert not elsewhere.exists() or elsewhere.read_bytes() == b"content"
+
+
+def test_ranges_beyond_the_end_give_what_there_is(folder: LocalFolder) -> None:
+    folder.write("a", b"content")
+    found = folder.read_ranges("a", [(0, 3), (5, 9), (9, 2), (2, 1 << 60)])
+    assert [part.to_pybytes() for part in found] == [b"con", b"nt", b"", b"ntent"]
+
+
+def test_sizes_are_those_of_the_files(folder: LocalFolder) -> None:
+    assert folder.sizes("of") == {}
+    folder.write("of/a", b"1234")
+    folder.write("of/below/b", b"1")
+    assert folder.sizes("of") == {"a": 4}
+
+
+@pytest.mark.usefixtures("wide_open")
+def test_only_the_owner_may_read(tmp_path: Path) -> None:
+    store = CheckpointStore(str(tmp_path / "made" / "too"), JOB)
+    store.open_generation()
+    store.keep_answer(0, "join-0", b"answer")
+    store.write_manifest(manifest(1, store.write(snapshot(1, [chunk(0)]), FIRST)))
+    store.archive()
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made").rglob("*")}
+    assert {mode for path, mode in found.items() if path.is_file()} == {0o600}
+    assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
+    assert len(found) > 8
+
+
+class PowerSupply:
+    """Watches what would be left after a power cut: a file's content once it is flushed, and its name once the folder
+    is flushed after the file got it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.flushed: set[int] = set()
+        self.unflushed_names: set[str] = set()
+        self._fsync, self._rename, self._link, self._mkdir = os.fsync, os.rename, os.link, os.mkdir
+        for name in ("fsync", "rename", "link", "mkdir"):
+            patch.setattr(os, name, getattr(self, name))
+        self.at_rename: list[tuple[str, set[str]]] = []
+        """Each file that got its name, and what would have been lost then."""
+
+    def fsync(self, descriptor: int) -> None:
+        self._fsync(descriptor)
+        found = os.fstat(descriptor)
+        self.flushed.add(found.st_ino)
+        if stat.S_ISDIR(found.st_mode):
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            self.unflushed_names = {name for name in self.unflushed_names if os.path.dirname(name) != path}
+
+    def rename(self, source: str, target: str) -> None:
+        self._named(source, target)
+        self._rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self._named(source, target)
+        self._link(source, target)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        self._mkdir(path, mode)
+        self.unflushed_names.add(path)
+
+    def _named(self, source: str, target: str) -> None:
+        lost = set() if os.stat(source).st_ino in self.flushed else {target}
+        self.at_rename.append((target, lost | self.unflushed_names))
+        self.unflushed_names.add(target)
+
+
+def test_everything_that_a_manifest_needs_is_on_the_disk_before_it_and_it_is_when_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(str(tmp_path), JOB)
+    power = PowerSupply(monkeypatch)
+    store.open_generation()
+    store.keep_answer(0, "join-0", b"answer")
+    handles = [store.write(snapshot(1, [chunk(n)]), FIRST) for n in range(2)]
+    store.write_manifest(manifest(1, *handles))
+    lost = {os.path.relpath(target, tmp_path): found for target, found in power.at_rename}
+    assert [os.path.dirname(name).rpartition("/")[2] for name in lost][-4:] == [
+        "answers",
+        "state",
+        "state",
+        "manifests",
+    ]
+    assert set().union(*lost.values()) == set(), "written under a name before what it needs was flushed"
+    assert power.unflushed_names == set(), "a power cut would lose the name"

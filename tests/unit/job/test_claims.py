@@ -1,0 +1,67 @@
+"""State that no operator claims is refused, renamed or dropped, whatever holds it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from clonos_py.job.claims import Claims, claimed
+from clonos_py.model.errors import UnclaimedStateError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle
+from tests.unit.job.stage import chain
+
+NO_VALUES = msgspec.msgpack.encode({})
+
+
+def manifest(operator: str, handle: OperatorHandle, kind: str | None = "process", commit: bool = False) -> Manifest:
+    committables = {operator: [b"rows"]} if commit else {}
+    task = TaskHandle(TaskId("middle", 0), 7, {operator: handle}, b"", committables)
+    kinds = {operator: kind} if kind else {}
+    return Manifest("stage", 7, 1, 128, {"middle": 1}, [task], {operator: "middle"}, kinds=kinds)
+
+
+def rows(count: int) -> OperatorHandle:
+    return OperatorHandle({"rows": [StoredChunk("1.chunks", count, 10, 0)]}, NO_VALUES)
+
+
+VALUES = OperatorHandle({}, msgspec.msgpack.encode({"checksum": 3}))
+
+
+@pytest.mark.parametrize(
+    ("found", "refused"),
+    [
+        (manifest("gone", rows(3)), True),
+        (manifest("gone", rows(3), kind=None), True),
+        (manifest("gone", rows(0)), False),
+        (manifest("gone", VALUES), True),
+        (manifest("gone", VALUES, kind=None), False),
+        (manifest("gone", rows(0), commit=True), True),
+        (manifest("middle", rows(3)), False),
+    ],
+    ids=["rows", "waiting rows", "no rows", "values", "what is found out again", "results", "claimed"],
+)
+def test_what_a_run_would_lose_is_refused(found: Manifest, refused: bool) -> None:
+    if refused:
+        with pytest.raises(UnclaimedStateError, match=r"checkpoint 7 holds state .* of 'gone'.*; .* --drop-state gone"):
+            claimed(found, chain(), Claims())
+        kept = claimed(found, chain(), Claims(dropped=("gone",)))
+        assert kept is not None
+        assert [(task.operators, task.committables) for task in kept.tasks] == [({}, {})]
+    else:
+        assert claimed(found, chain(), Claims()) == found
+
+
+def test_a_vertex_that_bears_the_name_is_renamed_with_its_operator() -> None:
+    before = manifest("old", rows(3), kind=None)
+    before = msgspec.structs.replace(
+        before,
+        parallelism={"old": 1},
+        operators={"old": "old"},
+        tasks=[msgspec.structs.replace(before.tasks[0], task=TaskId("old", 0))],
+    )
+    after = claimed(before, chain(), Claims(renamed={"old": "middle"}))
+    assert after is not None
+    assert (after.parallelism, after.operators) == ({"middle": 1}, {"middle": "middle"})
+    assert after.tasks[0].task == TaskId("middle", 0)
+    assert claimed(after, chain(), Claims(renamed={"old": "middle"})) == after, "a successor finds it done"

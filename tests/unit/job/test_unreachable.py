@@ -1,0 +1,72 @@
+"""Two processes that answer the coordinator and cannot reach each other."""
+
+from __future__ import annotations
+
+from clonos_py.job.events import EndJob, JobInstruction, JobPolicy, KillProcess, ManifestWritten
+from clonos_py.model.messages import Pong, RequestCheckpoint, Sever, Suspect
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, of, sent
+
+POLICY = JobPolicy(checkpoint_interval_us=0, connection_timeout_us=20 * SECOND_US)
+
+
+def seeks_in_vain(stage: Stage, seconds: int, first: int = 1) -> list[JobInstruction]:
+    """The sink fails to connect to the middle, once a second; all answer."""
+    since = len(stage.told)
+    for failure in range(first, first + seconds):
+        stage.say(Suspect(stage.process(SINK), MIDDLE, failure))
+        stage.wait(SECOND_US)
+        for task in (SOURCE, MIDDLE, SINK):
+            stage.say(Pong(stage.process(task), 0))
+            stage.say(Pong(stage.standby(task), 0))
+    return stage.told[since:]
+
+
+def killed(instructions: list[JobInstruction]) -> list[int]:
+    return [kill.process for kill in of(instructions, KillProcess)]
+
+
+def heal(stage: Stage) -> None:
+    stage.answer([(p, m) for p, m in sent(stage.told, Sever) if m.round == sent(stage.told, Sever)[-1][1].round])
+    stage.start_up()
+
+
+def test_the_receiver_is_replaced_first_and_then_the_sender_and_then_the_job_ends_naming_both() -> None:
+    stage = deployed(policy=POLICY)
+    sink, middle = stage.process(SINK), stage.process(MIDDLE)
+    assert killed(seeks_in_vain(stage, 20)) == []
+    assert killed(seeks_in_vain(stage, 1, first=21)) == [sink]
+    heal(stage)
+    assert killed(seeks_in_vain(stage, 21)) == [middle]
+    heal(stage)
+    (end,) = of(seeks_in_vain(stage, 21), EndJob)
+    assert end.error == "ClusterError"
+    receiver, sender = f"host:{stage.process(SINK)}", f"host:{stage.process(MIDDLE)}"
+    assert end.message.startswith(f"sink[0] ({receiver}) cannot connect to middle[0] ({sender}), though both answer")
+
+
+def test_connections_that_are_made_again_each_time_replace_nobody() -> None:
+    stage = deployed(policy=POLICY)
+    for _ in range(10):
+        assert killed(seeks_in_vain(stage, 9)) == []
+        stage.wait(0)
+
+
+def test_connections_that_were_lost_are_forgotten_with_the_next_checkpoint() -> None:
+    stage = deployed(policy=POLICY)
+    stage.say(Suspect(stage.process(SINK), MIDDLE, 1))
+    assert stage.machine.kept["lost_connections"] == 1
+    stage.say(RequestCheckpoint(stage.process(MIDDLE)))
+    stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
+    stage.say(ManifestWritten(1))
+    assert stage.machine.kept["lost_connections"] == 0
+
+
+def test_a_checkpoint_that_completes_shows_that_replacements_were_not_in_vain() -> None:
+    stage = deployed(policy=POLICY)
+    for checkpoint in (1, 2, 3, 4):
+        assert len(killed(seeks_in_vain(stage, 21))) == 1
+        heal(stage)
+        stage.say(RequestCheckpoint(stage.process(MIDDLE)))
+        stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
+        stage.say(ManifestWritten(checkpoint))
+    assert of(stage.told, EndJob) == []

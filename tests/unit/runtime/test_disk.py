@@ -1,0 +1,61 @@
+"""What the coordinator asks of storage, and what came of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clonos_py.causal.gate import Keeper
+from clonos_py.checkpoint.layout import checkpoint_of
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.connectors.http import HttpxClient
+from clonos_py.job.events import CheckpointsRetired, JobEvent, ManifestFailed, ManifestWritten
+from clonos_py.runtime.disk import retire, write_manifest
+from clonos_py.runtime.local.run import LocalPorts
+from clonos_py.runtime.ray.process import LivePorts
+from clonos_py.runtime.sim.harsh_ports import HarshPorts
+from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.services.registry import ServiceRegistry
+from tests.unit.checkpoint.stores import FIRST, JOB, chunk, manifest, snapshot
+
+PLANNED = "planned failure of {}; nothing was changed"
+
+
+def test_a_checkpoint_is_complete_although_old_ones_cannot_be_deleted() -> None:
+    store = MemoryStore(JOB)
+    store.open_generation()
+    store.fail_next("retire")
+    told: list[JobEvent] = []
+    for checkpoint in (1, 2, 3):
+        done = manifest(checkpoint, store.write(snapshot(checkpoint, [chunk(checkpoint)]), FIRST))
+        told += [write_manifest(done, store), retire(store, keep=1)]
+    assert told[:2] == [ManifestWritten(1), CheckpointsRetired(PLANNED.format("retire"))]
+    assert told[2:] == [ManifestWritten(2), CheckpointsRetired(), ManifestWritten(3), CheckpointsRetired()]
+    assert [kept.checkpoint for kept in store.manifests()] == [3]
+
+
+def test_a_manifest_that_cannot_be_written_completes_nothing() -> None:
+    store = MemoryStore(JOB)
+    store.fail_next("write_manifest")
+    assert write_manifest(manifest(1), store) == ManifestFailed(1, PLANNED.format("write_manifest"))
+
+
+PORTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
+    "local": lambda store: LocalPorts(store, "join[0]"),
+    "ray": lambda store: LivePorts(ServiceRegistry({}, HttpxClient), lambda: store, "join-0.3"),
+    "sim": lambda store: SimulatedPorts(lambda: 0, random.Random(0), store),
+    "generated runs": lambda store: HarshPorts(lambda: 0, random.Random(0), store),
+}
+
+
+@pytest.mark.parametrize("driver", PORTS)
+def test_every_driver_files_an_answer_under_the_epoch_that_it_is_told(driver: str, tmp_path: Path) -> None:
+    ports = PORTS[driver](CheckpointStore(str(tmp_path), JOB))
+    names = {epoch: ports.keep(epoch, b"answer") for epoch in (0, 3, 7)}
+    assert [checkpoint_of(name) for name in names.values()] == list(names)
+    assert [ports.kept(name) for name in names.values()] == [b"answer"] * 3

@@ -1,0 +1,132 @@
+"""The coordinator's loop with storage and processes that a test plays: what hangs, raises, or is dead already."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.job.events import EndJob, Happening, JobPolicy, ProcessDied, Report
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import Holdings, Ping, Pong, Promote, Sever, Snapshotted, Started, ToProcess, Trigger
+from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
+from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain
+
+TASKS = (SOURCE, MIDDLE, SINK)
+
+
+class Cast:
+    """Processes that do nothing but answer. ``hosts``: by task, the process that is it."""
+
+    def __init__(self) -> None:
+        self.loop: JobLoop
+        self.hosts: dict[TaskId, int] = {}
+        self.dead: list[int] = []
+        self._tasks: dict[int, TaskId] = {}
+
+    def start(self, number: int, task: TaskId, shares: bool) -> None:
+        self._tasks[number] = task
+        self.loop.put(Started(number, f"host:{number}"))
+
+    def send(self, number: int, message: ToProcess) -> None:
+        if number in self.dead:
+            return
+        match message:
+            case Promote():
+                self.hosts[self._tasks[number]] = number
+            case Ping(ping):
+                self.loop.put(Pong(number, ping))
+            case Sever(round_):
+                self.loop.put(Holdings(number, round_, [], []))
+            case Trigger(checkpoint):
+                for task in TASKS:
+                    self.loop.put(Snapshotted(self.hosts[task], TaskHandle(task, checkpoint, {}, b"", {})))
+            case _:
+                pass
+
+    def dismiss(self, number: int) -> None: ...
+
+    def kill(self, number: int) -> None: ...
+
+    def crash(self, number: int) -> bool:
+        if number in self.dead:
+            return False
+        self.dead.append(number)
+        self.loop.put(ProcessDied(number, "killed"))
+        return True
+
+    def cpu_us(self, number: int) -> int | None:
+        return None
+
+    def close(self, patience_s: float) -> None: ...
+
+
+class Storage(MemoryStore):
+    """Writes no manifest before it is allowed to, or raises instead."""
+
+    def __init__(self) -> None:
+        super().__init__("stage")
+        self.allowed = threading.Event()
+        self.problem: Exception | None = None
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.allowed.wait()
+        super().write_manifest(manifest)
+
+
+@pytest.fixture
+def storage() -> Iterator[Storage]:
+    made = Storage()
+    yield made
+    made.allowed.set()
+
+
+def loop_of(
+    storage: Storage, policy: JobPolicy, kills: list[tuple[int, TaskId]], reports: list[Report], crashed: list[Any]
+) -> tuple[JobLoop, Cast]:
+    machine = JobMachine(chain(), policy, None, storage.open_generation())
+    ears = Ears(lambda at, report: reports.append(report), lambda at, task: crashed.append(task), lambda t, n, c: None)
+    loop, cast = JobLoop(machine, storage, ears, kills=kills), Cast()
+    cast.loop = loop
+    return loop, cast
+
+
+def test_storage_that_hangs_while_it_writes_a_manifest_ends_the_job_and_holds_up_nothing(storage: Storage) -> None:
+    policy = JobPolicy(checkpoint_interval_us=20_000, manifest_timeout_us=200_000, heartbeat_us=20_000)
+    loop, cast = loop_of(storage, policy, [(60_000, MIDDLE)], [], [])
+    end = loop.run(cast)
+    assert end is not None
+    assert end.error == "CheckpointError"
+    assert "storage has not answered" in end.message
+
+
+def test_a_manifest_whose_writing_raises_anything_ends_the_job_with_what_it_was(storage: Storage) -> None:
+    storage.problem = ValueError("a client's own\nmistake")
+    loop, cast = loop_of(storage, JobPolicy(checkpoint_interval_us=20_000, heartbeat_us=20_000), [], [], [])
+    end = loop.run(cast)
+    assert end == EndJob("CheckpointError", "the manifest of checkpoint 1: ValueError: a client's own mistake")
+
+
+def test_two_failures_on_order_of_one_task_hit_it_and_then_its_replacement(storage: Storage) -> None:
+    reports: list[Report] = []
+    crashed: list[TaskId] = []
+    policy = JobPolicy(checkpoint_interval_us=0, heartbeat_us=20_000)
+    loop, cast = loop_of(storage, policy, [(1_000, MIDDLE), (1_000, MIDDLE)], reports, crashed)
+    ended = threading.Thread(target=loop.run, args=(cast,))
+    ended.start()
+    while [r.what for r in reports].count(Happening.REPLAY_STARTED) < 2:
+        assert ended.is_alive()
+        time.sleep(0.01)
+    loop.put(Interrupt())
+    ended.join()
+    assert crashed == [MIDDLE, MIDDLE]
+    failed = [r.detail["attempt"] for r in reports if r.what is Happening.TASK_FAILED]
+    assert failed == [str(Attempt(1, 1)), str(Attempt(1, 2))]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from clonos_py.task.throughput import READ_US, ReadSize, Throughput
+
+
+def measured(*samples: tuple[int, int]) -> Throughput:
+    """By (rows, microseconds) of samples that follow on each other."""
+    found, now_us = Throughput(), 0
+    for rows, us in samples:
+        found.took(rows, now_us)
+        now_us += us
+        found.ready(now_us)
+    return found
+
+
+def test_nothing_is_known_at_first_and_then_one_row_is_enough_to_ask_for() -> None:
+    found = measured()
+    assert not found.known
+    assert found.rows_within(1_000_000) == 1
+
+
+def test_rows_that_take_a_second_are_asked_for_one_by_one() -> None:
+    assert measured((1, 1_000_000)).rows_within(READ_US) == 1
+
+
+def test_the_latest_samples_count_most() -> None:
+    assert measured((100, 1_000)).rows_within(1_000) == 100
+    assert 100 < measured((100, 100_000), (100, 1_000), (100, 1_000)).rows_within(100_000) < 1_000
+    assert measured(*[(100, 1_000)] * 8, (100, 100_000)).rows_within(1_000) < 3, "one slow sample is enough"
+
+
+def test_time_without_rows_is_no_sample() -> None:
+    found = measured((10, 1_000))
+    found.ready(9_000_000)
+    assert found.rows_within(1_000) == 10
+
+
+def test_reads_begin_with_one_row_double_at_most_and_follow_what_rows_cost() -> None:
+    throughput = Throughput()
+    size = ReadSize(throughput)
+    sizes, now_us = [], 0
+    for cost_us in (*[1] * 12, 2_000, 2_000, 2_000):
+        sizes.append(size.next())
+        throughput.took(sizes[-1], now_us)
+        now_us += sizes[-1] * cost_us
+        throughput.ready(now_us)
+    assert sizes[:12] == [2**n for n in range(12)]
+    assert sizes[13:] == [min(2 * sizes[12], size) for size in sizes[13:]]
+    assert sizes[-1] < 40, "50 ms of rows that take 2 ms, and some of the memory of quicker ones"
+
+
+def test_reads_give_no_more_than_is_wanted_at_once() -> None:
+    size = ReadSize(measured((1_000, 1)))
+    assert [size.next(most) for most in (None, None, 3, 100, 100)] == [2, 4, 3, 6, 12]
