@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from typing import Any
 
 import click
@@ -58,15 +60,16 @@ def _run_all(start: int, seeds: int, range_: Range) -> Tally:
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=seeds)
-        for part in _parts(start, seeds, range_):
-            tally.add(part)
-            progress.update(bar, completed=tally.seeds, description=f"{len(tally.failing)} failing")
-            if len(tally.failing) >= _FAILING_MAX:
-                break
+        with closing(_parts(start, seeds, range_)) as parts:
+            for part in parts:
+                tally.add(part)
+                progress.update(bar, completed=tally.seeds, description=f"{len(tally.failing)} failing")
+                if len(tally.failing) >= _FAILING_MAX:
+                    break
     return tally
 
 
-def _parts(start: int, seeds: int, range_: Range) -> Iterator[Tally]:
+def _parts(start: int, seeds: int, range_: Range) -> Generator[Tally]:
     """On all processors, unless it is not worth it."""
     chunks = [(first, min(_CHUNK, start + seeds - first)) for first in range(start, start + seeds, _CHUNK)]
     processes = min(len(os.sched_getaffinity(0)), len(chunks))
@@ -74,20 +77,34 @@ def _parts(start: int, seeds: int, range_: Range) -> Iterator[Tally]:
         for first, count in chunks:
             yield run_seeds(first, count, range_)
         return
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(run_seeds, first, count, range_) for first, count in chunks]
-        try:
-            for done in as_completed(waiting):
-                yield done.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    spawning = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_the_command)
+    try:
+        for done in as_completed([pool.submit(run_seeds, first, count, range_) for first, count in chunks]):
+            yield done.result()
+    finally:
+        for process in multiprocessing.active_children():
+            process.terminate()  # nobody wants any more what it is at
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_the_command() -> None:
+    """A process of the pool ends when the command has ended, even if that was killed."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="command-watch").start()
 
 
 def _command(seed: int, faults: str, depth: int | None, tasks: int) -> str:
     """What replays a seed: the options that are not as they are by default."""
     words = ["clonos sim", f"--start {seed}", "--seeds 1"]
     words += [f"--faults {faults}"] if faults != ",".join(FAULTS) else []
-    words += [f"--depth {'mixed' if depth is None else depth}"] if depth != -1 else []
+    words += [f"--depth {'full' if depth < 0 else depth}"] if depth is not None else []
     words += [f"--tasks {tasks}"] if tasks != TASKS_MAX else []
     return " ".join(words)
 
@@ -102,7 +119,7 @@ command = click.Command(
             ["--faults"], default=",".join(FAULTS), show_default=True, metavar="LIST", help="What may happen, or none."
         ),
         click.Option(
-            ["--depth"], type=Depth(), default="full", show_default=True, help="Sharing depth; mixed: any, by seed."
+            ["--depth"], type=Depth(), default="mixed", show_default=True, help="Sharing depth; mixed: any, by seed."
         ),
         click.Option(
             ["--tasks"], type=click.IntRange(2), default=TASKS_MAX, show_default=True, help="A job has at most so many."

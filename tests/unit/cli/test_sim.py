@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
 import pytest
 
 from clonos_py.cli.main import invoke
+from clonos_py.runtime.ray.process_table import entries
 from clonos_py.runtime.sim import campaign
 from clonos_py.runtime.sim.scenario import Verdict, run_scenario, run_seed
 
@@ -51,3 +59,28 @@ def test_what_cannot_be_is_refused(options: list[str], complaint: str, capsys: p
 def test_a_scenario_decides_everything() -> None:
     verdict = run_seed(1)
     assert run_scenario(verdict.scenario).story == verdict.story
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_campaign_that_is_killed_leaves_no_process(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "clonos_py.cli.main", "sim", "--seeds", "100000"]
+    process = subprocess.Popen(command)
+    try:
+        assert _comes_true(lambda: bool(_pool(process.pid)))
+        pool = _pool(process.pid)
+        os.kill(process.pid, number)
+        process.wait(30)
+    finally:
+        process.kill()
+    assert _comes_true(lambda: not pool & {process.pid for process, _ in entries()})
+
+
+def _pool(parent: int) -> set[int]:
+    return {process.pid for process, command in entries() if process.parent == parent and b"spawn_main" in command}
+
+
+def _comes_true(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
