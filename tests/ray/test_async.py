@@ -27,6 +27,8 @@ pytestmark = pytest.mark.ray
 
 TOTAL, RATE = 2_000, 100.0
 NAME = "async-witnesses"
+PENDING = 5
+"""Requests that nobody has answered yet when a task dies: as many at least."""
 
 
 class _Slow(Oracle):
@@ -65,7 +67,7 @@ def witnesses(server: str, folder: str) -> Job:
 
 
 class Killer:
-    """Kills both tasks of the function, one after the other, each some while after a checkpoint."""
+    """Kills both tasks of the function, one after the other, each some while after a checkpoint and amid requests."""
 
     def __init__(self, pending: set[int]) -> None:
         self.events: list[Event] = []
@@ -81,6 +83,9 @@ class Killer:
     def _kill(self, task: str) -> None:
         places: list[ProcessPlace] = ray.get(ray.get_actor(NAME, namespace="clonos").processes.remote())
         pid = next(place.pid for place in places if str(place.task) == task and place.active)
+        until = time.monotonic() + 10
+        while len(self._pending) < PENDING and time.monotonic() < until:
+            time.sleep(0.005)
         self.pending_then.append(len(self._pending))
         os.kill(pid, signal.SIGKILL)
 
@@ -97,7 +102,7 @@ def test_both_witnesses_agree_on_answers_that_were_pending_at_a_kill(
     failed = sorted(str(event.task) for event in killer.events if isinstance(event, TaskFailed))
     assert failed == ["enrich[0]", "enrich[1]"]
     assert len([event for event in killer.events if isinstance(event, StandbyActivated)]) == 2
-    assert min(killer.pending_then) >= 5, f"too few requests were pending: {killer.pending_then}"
+    assert min(killer.pending_then) >= PENDING, f"too few requests were pending: {killer.pending_then}"
 
     left = {row["id"]: row for row in read_results(str(tmp_path / "left"))}
     right = list(read_results(str(tmp_path / "right")))
