@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from clonos_py.bench import witnesses
-from clonos_py.runtime.ray.process_table import entries
+from clonos_py.runtime.ray.process_table import descendants
 
 _RATE = 100.0
 _JOB = """
@@ -95,15 +94,3 @@ def _kill(blackout: Blackout, head_pid: int) -> None:
     for pid, command in descendants(head_pid):
         if command.endswith(f"/{blackout.value}"):
             os.kill(pid, signal.SIGKILL)
-
-
-def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """All that a process has started, with their programs."""
-    children: dict[int, list[tuple[int, str]]] = {}
-    for process, command in entries():
-        children.setdefault(process.parent, []).append((process.pid, command.split(b"\0")[0].decode(errors="replace")))
-    waiting = children.get(pid, [])
-    while waiting:
-        found = waiting.pop()
-        waiting += children.get(found[0], [])
-        yield found

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.bench.blackouts import descendants
 from clonos_py.connectors import read_results
+from clonos_py.runtime.ray.process_table import descendants
 from deploy.start_raylets import raylets
 
 pytestmark = pytest.mark.ray

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.jobs.test_slow_functions import assert_all_rows
 from tests.ray.counting_job import expected_digest
 
 pytestmark = pytest.mark.ray
@@ -20,6 +21,7 @@ import json, sys, threading
 from clonos_py.connectors.digests import read_digest
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import Deployed, Finished, RolledBack, StandbyActivated
+from clonos_py.plan.physical import plan
 from clonos_py.runtime.ray.cluster import connected, import_ray
 from clonos_py.runtime.ray.run import run
 from deploy.start_raylets import raylets
@@ -60,6 +62,23 @@ with raylets(3) as cluster, connected(cluster.address):
 SHARED = """
 with raylets(2) as cluster, connected(cluster.address):
     print(json.dumps(counted(sys.argv[1], 1, [], cluster.lose, standbys_per_process=6)))
+"""
+LOCKING = """
+from clonos_py.observe.events import TaskFailed
+from tests.ray.test_slow_functions import each_instance_locks
+
+with raylets(2) as cluster, connected(cluster.address):
+    failed, nodes = [], []
+    given = {"address": cluster.address, "parallelism": 2, "standbys": 0, "checkpoint_interval": "1s"}
+    settings = resolve(command_line=given)
+    def heard(event):
+        if isinstance(event, TaskFailed):
+            failed.append(str(event.task))
+        if isinstance(event, Deployed):
+            found = import_ray().get(import_ray().get_actor("locking", namespace="clonos").processes.remote())
+            nodes.extend(place.node for place in found if place.active and place.task.vertex == "locking")
+    run(plan(each_instance_locks(sys.argv[1]), settings), settings, heard)
+    print(json.dumps([failed, nodes]))
 """
 
 
@@ -107,3 +126,10 @@ def test_standbys_that_share_a_process_are_on_the_other_node_and_one_of_two_node
     assert len({pid for _, _, pid in standbys}) == 2, "one process with standbys on each node"
     lost = {frozenset(task for task, node in node_of.items() if node == where) for where in node_of.values()}
     assert frozenset(run["activated"]) in lost, "the tasks of one node were replaced, and nobody else"
+
+
+def test_a_function_that_lets_no_other_thread_run_is_waited_for_on_any_node(tmp_path: Path) -> None:
+    failed, nodes = told(LOCKING, tmp_path / "out")
+    assert len(set(nodes)) == 2, "one instance is on the coordinator's node, one is not"
+    assert failed == []
+    assert_all_rows(tmp_path / "out", 20)

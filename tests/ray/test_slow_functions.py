@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py import Job
+from clonos_py import Context, Job, Process
 from clonos_py.connectors import FileSink, MemorySource
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import CheckpointAborted, Event, TaskFailed
@@ -66,6 +66,22 @@ def _steps(seconds: float) -> int:
     began = time.perf_counter()
     sum(range(10_000_000))
     return int(10_000_000 * seconds / (time.perf_counter() - began))
+
+
+def each_instance_locks(out: str) -> Job:
+    """Each of the two tasks ``locking`` lets no other thread run for some seconds."""
+    steps = _steps(4.0)
+
+    class Locking(Process[Row, Row]):
+        def on_row(self, row: Row, ctx: Context) -> Iterator[Row]:
+            if row.number in (9, 10, 11, 12):
+                sum(range(steps))
+            yield row
+
+    job = Job("locking")
+    rows = job.source(MemorySource([Row(number, number) for number in range(20)])).named("rows")
+    rows.key_by("key").process(Locking).named("locking").sink(FileSink(out, format="csv")).named("out")
+    return job
 
 
 def locking_job(steps: int, out: Path) -> Job:

@@ -23,7 +23,8 @@ from clonos_py.runtime.placement import Placement, Seat
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.crew import Member, Wish, on_node
 from clonos_py.runtime.ray.process_handle import ProcessHandle
-from clonos_py.runtime.ray.process_table import entry
+from clonos_py.runtime.ray.process_table import cpu_us
+from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
 
 
 class RayPlatform:
@@ -62,6 +63,7 @@ class RayPlatform:
         """Of those on this node."""
         self._crashed: set[int] = set()
         """Killed on order, and perhaps not gone yet."""
+        self._remote_cpu = RemoteCpuTimes()
 
     # ---- processes come
 
@@ -118,6 +120,8 @@ class RayPlatform:
         """A process has said something, so its node answers."""
         with self._lock:
             self._placement.heard(number, time.monotonic())
+            if number in self.places and (actor := self._actors.get(self._homes[number])) is not None:
+                self._remote_cpu.received(number, self.places[number][1], actor)
 
     # ---- messages
 
@@ -176,8 +180,9 @@ class RayPlatform:
 
     def cpu_us(self, number: int) -> int | None:
         with self._lock:
-            found = entry(self.places[number][0]) if number in self._handles else None
-        return found.cpu_us if found is not None else None
+            if number in self._handles:
+                return cpu_us(self.places[number][0])
+            return self._remote_cpu.cpu_us(number, *self.places[number]) if number in self.places else None
 
     def close(self, patience_s: float) -> None:
         watched = [self._watched[home] for home in list(self._actors)]

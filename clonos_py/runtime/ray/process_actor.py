@@ -27,6 +27,7 @@ from clonos_py.runtime.leftovers import clear_scratch
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.process import Deployment, Process, tune_interpreter
+from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.shipping import unpack
 
 _PROCESS_THREADS = 8
@@ -159,6 +160,10 @@ class ProcessActor:
         if guest is None:
             return False
         return guest.over or (guest.process is not None and self._incarnation >= incarnation)
+
+    def cpu_us(self, pid: int) -> int | None:
+        """The processor time that a process of this node has used; None if there is none."""
+        return cpu_us(pid)
 
     def die(self) -> None:
         """A failure on order, where the coordinator cannot reach the process itself; or the end of a run without Ray's

@@ -30,6 +30,12 @@ def entry(pid: int) -> Entry | None:
     return None
 
 
+def cpu_us(pid: int) -> int | None:
+    """The processor time of a process; None where there is none."""
+    found = entry(pid)
+    return found.cpu_us if found is not None else None
+
+
 def entries() -> Iterator[tuple[Entry, bytes]]:
     """All processes, each with its command line."""
     if not _PROCESSES.is_dir():
@@ -38,3 +44,15 @@ def entries() -> Iterator[tuple[Entry, bytes]]:
         if folder.name.isdigit() and (found := entry(int(folder.name))) is not None:
             with suppress(OSError):
                 yield found, (folder / "cmdline").read_bytes()
+
+
+def descendants(pid: int) -> Iterator[tuple[int, str]]:
+    """All that a process has started, with their programs."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for process, command in entries():
+        children.setdefault(process.parent, []).append((process.pid, command.split(b"\0")[0].decode(errors="replace")))
+    waiting = children.get(pid, [])
+    while waiting:
+        found = waiting.pop()
+        waiting += children.get(found[0], [])
+        yield found

@@ -1,0 +1,48 @@
+"""Processor times of processes on other nodes: another process on the node reads them from its process table.
+
+The call is asynchronous, so its result serves the next question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+
+class _Neighbour(NamedTuple):
+    number: int
+    actor: Any
+
+
+class RemoteCpuTimes:
+    """Of the processes of one job. On each node, the process whose message came last is called."""
+
+    def __init__(self) -> None:
+        self._neighbours: dict[str, _Neighbour] = {}
+        self._results: dict[int, int] = {}
+
+    def received(self, number: int, node: str, actor: Any) -> None:
+        """A message of a process has come. An earlier result for it is out of date."""
+        self._neighbours[node] = _Neighbour(number, actor)
+        self._results.pop(number, None)
+
+    def cpu_us(self, number: int, pid: int, node: str) -> int | None:
+        """The result of the last call, once. None, and a new call, where there is no result; no call where no other
+        process is known on the node."""
+        if (result := self._results.pop(number, None)) is not None:
+            return result
+        neighbour = self._neighbours.get(node)
+        if neighbour is not None and neighbour.number != number:
+            neighbour.actor.cpu_us.remote(pid).future().add_done_callback(self._keep(number))
+        return None
+
+    def _keep(self, number: int) -> Callable[[Any], None]:
+        """A callback for Ray's own thread."""
+
+        def keep(future: Any) -> None:
+            with suppress(Exception):  # the neighbour has died
+                if (result := future.result()) is not None:
+                    self._results[number] = result
+
+        return keep
