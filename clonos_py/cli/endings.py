@@ -14,6 +14,8 @@ import click
 from clonos_py.model.errors import ClonosError, error_line, one_line, shows_tracebacks
 from clonos_py.model.places import blamed
 
+INTERRUPTED = 130
+
 
 def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
     """Runs a command line and returns its exit code; every error becomes one line on standard error."""
@@ -25,7 +27,7 @@ def ended(command: click.Command, arguments: Sequence[str], name: str) -> int:
     except click.ClickException as error:
         return _told(_usage_error(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _told("interrupted", 130)
+        return _told("interrupted", INTERRUPTED)
     except SystemExit as error:
         return _told(f"error: {blamed(f'SystemExit: {error}', error)}", 1)
     except ClonosError as error:

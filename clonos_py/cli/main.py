@@ -11,7 +11,8 @@ from importlib.metadata import version
 
 import click
 
-from clonos_py.cli.endings import ended
+from clonos_py.cli.endings import INTERRUPTED, ended
+from clonos_py.runtime.ray.disconnect import exit_now
 
 COMMANDS = {
     "run": ("clonos_py.cli.run", "Runs a job."),
@@ -84,7 +85,11 @@ def clonos() -> None:
 def main() -> None:
     """The console script. Being told to terminate is being interrupted: the job stops in order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(invoke(sys.argv[1:]))
+    code = invoke(sys.argv[1:])
+    if code == INTERRUPTED:
+        sys.stdout.flush()
+        exit_now(code)
+    sys.exit(code)
 
 
 def invoke(arguments: Sequence[str]) -> int:

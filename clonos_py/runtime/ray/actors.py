@@ -92,6 +92,8 @@ class CoordinatorActor:
         self._dismissed: list[int] = []
         self._gives_way = False
         self._fresh = threading.Event()
+        self._over = False
+        """The job has ended: calls of ``news`` wait no longer."""
         self._ready = threading.Event()
         self._loop: JobLoop | None = None
         self._platform: RayPlatform | None = None
@@ -117,7 +119,11 @@ class CoordinatorActor:
         )
         self._platform.adopt(turn.members)
         self._ready.set()
-        return self._loop.run(self._platform)
+        try:
+            return self._loop.run(self._platform)
+        finally:
+            self._over = True
+            self._fresh.set()
 
     def _machine(self, store: SnapshotStore) -> JobMachine:
         """The generation is opened first: what is the last checkpoint then stays the last, whatever a lost coordinator
@@ -176,7 +182,8 @@ class CoordinatorActor:
         """What happened since the last call; waits a moment if nothing did."""
         self._fresh.wait(_NEWS_S_MAX)
         with self._lock:
-            self._fresh.clear()
+            if not self._over:
+                self._fresh.clear()
             bulletin = Bulletin(self._news, self._wishes, self._dismissed, self._gives_way)
             self._news, self._wishes, self._dismissed = News(), [], []
         return bulletin

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from clonos_py.model.errors import ClusterError, ClusterLostError
+from clonos_py.runtime.ray.disconnect import await_disconnected, disconnect
 from clonos_py.runtime.transport.batches import ALLOCATOR_ENVIRONMENT
 
 WORKER_ENVIRONMENT: Mapping[str, str] = {
@@ -28,6 +28,9 @@ WORKER_ENVIRONMENT: Mapping[str, str] = {
     "RAYON_NUM_THREADS": "1",
     **ALLOCATOR_ENVIRONMENT,
 }
+NODE_ENVIRONMENT: Mapping[str, str] = {**WORKER_ENVIRONMENT, "RAY_worker_niceness": "0"}
+"""For the nodes that this project starts. Ray's default niceness of workers is 15: beside programs that never wait, a
+job would get next to no processor."""
 PREPARED_RESOURCE = "clonos_environment"
 """A node with this resource starts its workers with WORKER_ENVIRONMENT."""
 _OBJECT_STORE_BYTES = 80 << 20
@@ -45,6 +48,7 @@ coordinator to report, and a process for each task is the plan."""
 
 _ANSWER_S_MAX = 5.0
 _FAREWELL_S = 1.0
+"""Without a head Ray takes seconds to end its connection."""
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HTTP2_HEADER_BYTES = 9
 _HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
@@ -74,6 +78,7 @@ def connected(address: str | None) -> Iterator[Cluster]:
     ray = import_ray()
     if address is not None:
         _check_reachable(address)
+    await_disconnected()
     if ray.is_initialized():
         yield Cluster(_prepared(ray))
         return
@@ -87,8 +92,11 @@ def connected(address: str | None) -> Iterator[Cluster]:
     except ClusterLostError:
         patience_s = _FAREWELL_S
         raise
+    except KeyboardInterrupt:
+        patience_s = 0.0
+        raise
     finally:
-        _leave(ray, patience_s)
+        disconnect(ray, patience_s)
 
 
 def machines() -> set[str]:
@@ -109,23 +117,13 @@ def import_ray() -> ModuleType:
     return ray
 
 
-def _leave(ray: ModuleType, patience_s: float | None) -> None:
-    """Without a head Ray takes seconds to end its connection, and does the rest of it when the interpreter ends."""
-    leaving = threading.Thread(target=ray.shutdown, name="leaving Ray", daemon=True)
-    if patience_s is None:
-        ray.shutdown()
-    else:
-        leaving.start()
-        leaving.join(patience_s)
-
-
 def _start(ray: ModuleType) -> None:
     options = {
         "include_dashboard": False,
         "object_store_memory": _OBJECT_STORE_BYTES,
         "resources": {PREPARED_RESOURCE: 1},
     }
-    with _environment(WORKER_ENVIRONMENT):
+    with _environment(NODE_ENVIRONMENT):
         try:
             ray.init(address="local", logging_level="ERROR", log_to_driver=False, **options)
         except (OSError, RuntimeError, ValueError) as error:

@@ -61,9 +61,9 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         )
         crew = Crew(packed, cluster, settings.standbys_per_process)
         end = Driver(plan.job, order, crew, teller, outage).run()
-    if end is None:
-        teller.stop(clock.now_us())
-        raise KeyboardInterrupt
+        if end is None:
+            teller.stop(clock.now_us())
+            raise KeyboardInterrupt
     raise_for(end)
     return RunResult(plan, teller.latency)
 
