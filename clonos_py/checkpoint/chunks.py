@@ -11,7 +11,7 @@ import xxhash
 
 from clonos_py.model.errors import CheckpointError
 
-DAMAGED_REMEDY = "restore the file from a copy, start from a savepoint, or start anew with --fresh"
+DAMAGED_REMEDY = "restore the file from a copy, or start over with --fresh"
 ALIGNMENT_BYTES = 64
 _WRITE = pa.ipc.IpcWriteOptions(use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)

@@ -26,7 +26,7 @@ _TIMES = (str, type(None))
 
 
 class Job:
-    """A job. Its name is its identity: what is resumed, listed and stopped. ``settings`` are defaults for its runs,
+    """A job. Its name identifies it when it resumes from a checkpoint. ``settings`` are defaults for its runs,
     below the command line, the environment and ``clonos.toml``."""
 
     def __init__(self, name: str, **settings: Any) -> None:

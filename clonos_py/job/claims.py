@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from clonos_py.model.errors import UnclaimedStateError
+from clonos_py.model.errors import SettingError, UnclaimedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest, TaskHandle
@@ -36,9 +36,15 @@ def kinds_of(plan: PhysicalPlan) -> dict[str, str]:
 
 def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims) -> Manifest | None:
     """The checkpoint to resume from, its state under the names of ``plan``. What was said of state that is there no
-    more has been done by an earlier run. Raises UnclaimedStateError."""
+    more has been done by an earlier run. Raises UnclaimedStateError, and SettingError if the state is divided into
+    another number of key groups."""
     if manifest is None:
         return None
+    if manifest.key_groups != plan.key_groups:
+        raise SettingError(
+            f"key_groups is {plan.key_groups}, but checkpoint {manifest.checkpoint} holds state in "
+            f"{manifest.key_groups} key groups: run with --key-groups {manifest.key_groups}, or start over with --fresh"
+        )
     for old, new in claims.renamed.items():
         manifest = _renamed(manifest, plan, old, new)
     if claims.dropped:

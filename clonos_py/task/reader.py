@@ -121,7 +121,7 @@ class Reader:
             raise SourceError(
                 f"source {self.name!r} gave other content for partition {logged.partition} "
                 f"[{logged.start}, {logged.stop}) than before the failure; "
-                "it must be replayable, or be read by a source that logs its content"
+                "a source must give the same rows for the same offsets"
             )
         return read
 

@@ -129,6 +129,14 @@ def test_with_rename_the_state_is_that_of_the_new_name(changed: Change) -> None:
     assert changed("--rename", "sums=totals", name=RENAMED).returncode == 0, "what was done is no error"
 
 
+def test_another_number_of_key_groups_is_refused(changed: Change) -> None:
+    """State is stored by key group: with another number, rows would meet the state of other keys, or none."""
+    line = refused(changed("--key-groups", "64"))
+    assert line.startswith("error: key_groups is 64, but checkpoint ")
+    assert line.endswith(" holds state in 128 key groups: run with --key-groups 128, or start over with --fresh")
+    went_on(changed("--key-groups", "128"))
+
+
 def test_with_drop_state_the_operator_begins_without_it(changed: Change) -> None:
     done = changed("--drop-state", "sums", name=RENAMED)
     assert done.returncode == 0, done.stderr

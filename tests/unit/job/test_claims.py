@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from clonos_py.job.claims import Claims, claimed
-from clonos_py.model.errors import UnclaimedStateError
+from clonos_py.model.errors import SettingError, UnclaimedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle
 from tests.unit.job.stage import chain
@@ -50,6 +50,12 @@ def test_what_a_run_would_lose_is_refused(found: Manifest, refused: bool) -> Non
         assert [(task.operators, task.committables) for task in kept.tasks] == [({}, {})]
     else:
         assert claimed(found, chain(), Claims()) == found
+
+
+def test_state_in_another_number_of_key_groups_is_refused() -> None:
+    found = msgspec.structs.replace(manifest("middle", rows(3)), key_groups=64)
+    with pytest.raises(SettingError, match="key_groups is 128, but checkpoint 7 holds state in 64 key groups"):
+        claimed(found, chain(), Claims())
 
 
 def test_a_vertex_that_bears_the_name_is_renamed_with_its_operator() -> None:
