@@ -1,4 +1,4 @@
-"""All processes of a job in one thread: the drivers ``sim`` and ``local`` (DESIGN section 2).
+"""All processes of a job in one thread: the drivers ``sim`` and ``local`` (D8).
 
 The world executes the machines' instructions as scheduled actions. What differs between the two drivers is the
 scheduler (virtual or real time) and the delays between an instruction and its effect. Every channel of communication
