@@ -16,6 +16,7 @@ from clonos_py.channel.inflight import Entry
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.plan import Edge
 from clonos_py.model.retention import Spill
+from clonos_py.task.receiving import frames_acknowledged
 from clonos_py.task.sending import OutputChannel
 from clonos_py.task.showing import Showing
 
@@ -39,16 +40,16 @@ class LinkLimits:
 
     @property
     def frames_merged(self) -> int:
-        """So many frames at most a task takes together: on replay it waits for all of them, and of a window as much as
-        a quarter may be taken and not acknowledged yet."""
+        """The most frames that a task takes together. A replay waits until all of them have come."""
         return self.window // 2
 
     def frames_sent(self, edge: Edge) -> range:
-        """How many frames of a channel may be on their way: the most, and the fewest to which a slow receiver may bring
-        that down."""
+        """How many frames of a channel may be in flight: the most, and the fewest to which a slow receiver may reduce
+        that. Frames that are taken together must fit in beside those that are taken but not acknowledged yet."""
         if not edge.adaptive:
             return range(self.window, self.window + 1)
-        return range(max(1, self.frames_merged) if edge.merge_rows else 1, self.window + 1)
+        fewest = self.frames_merged + frames_acknowledged(self.window) if edge.merge_rows else 1
+        return range(min(fewest, self.window), self.window + 1)
 
 
 @dataclass(frozen=True, slots=True)

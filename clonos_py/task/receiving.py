@@ -10,6 +10,11 @@ from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer
 
 
+def frames_acknowledged(window: int) -> int:
+    """How many frames a receiver acknowledges with one message, if more are waiting."""
+    return max(1, window // 4)
+
+
 class InputChannel:
     """One input: its sender, the connection to it, and checksums of what arrived since the restart point (D12)."""
 
@@ -68,7 +73,7 @@ class InputChannel:
 
     def acknowledge(self, taken: int) -> int | None:
         """The task has taken everything below ``taken``: what to acknowledge now, None to wait for more."""
-        if taken < self.next_seq and taken - self._acknowledged < max(1, self._window // 4):
+        if taken < self.next_seq and taken - self._acknowledged < frames_acknowledged(self._window):
             return None
         self._acknowledged = taken
         return taken

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
+
 import pytest
 
 from clonos_py.causal.log import CausalStore
@@ -11,6 +14,7 @@ from clonos_py.model.errors import CapacityError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
 from clonos_py.task.pressure import LinkLimits, Pressure
+from clonos_py.task.receiving import InputChannel
 from clonos_py.task.sending import OutputChannel
 from clonos_py.task.showing import Showing
 from tests.unit.task.plans import DOWN, MIDDLE, three
@@ -117,6 +121,16 @@ def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through
     assert weighed.weigh().may_produce, "the barrier that would free its memory is behind other frames"
     weighed.barrier_passed = 1
     assert not weighed.weigh().may_produce
+
+
+@pytest.mark.parametrize("window", range(1, 65))
+def test_frames_that_are_taken_together_fit_into_the_narrowest_window(window: int) -> None:
+    """Beside those that were taken one by one and are not acknowledged yet."""
+    limits, edge = LinkLimits(window), replace(three().edges[CHANNEL.edge], adaptive=True, merge_rows=8)
+    receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), limits.frames_sent(edge)[0]
+    receiver.next_seq = fewest
+    unacknowledged = list(takewhile(lambda taken: receiver.acknowledge(taken) is None, range(1, fewest)))
+    assert fewest - len(unacknowledged) >= limits.frames_merged
 
 
 def test_receivers_that_are_behind_hold_everybody_back() -> None:
