@@ -69,16 +69,32 @@ class Raylets:
 @contextmanager
 def raylets(nodes: int, port: int | None = None) -> Iterator[Raylets]:
     """A cluster of ``nodes`` raylets for as long as the context lasts."""
-    head_port = free_ports(1)[0] if port is None else _checked_port(port)
+    if port is not None:
+        _check_port(port)
     _make_token()
     with TemporaryDirectory(prefix="raylets-") as folder:
-        cluster = Raylets(head_port, Path(folder))
+        cluster = _head(Path(folder), port)
         try:
-            for _ in range(nodes):
+            for _ in range(nodes - 1):
                 cluster.add()
             yield cluster
         finally:
             cluster.stop()
+
+
+def _head(folder: Path, port: int | None) -> Raylets:
+    """A cluster of its head. A free port may be taken by another program before Ray listens there: then the next one is
+    tried."""
+    for last in (False, False, True):
+        cluster = Raylets(free_ports(1)[0] if port is None else port, folder)
+        try:
+            cluster.add()
+        except RayletError:
+            if last or port is not None:
+                raise
+        else:
+            return cluster
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _start(arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
@@ -126,11 +142,11 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **NODE_ENVIRONMENT, "RAY_AUTH_MODE": "token"}
 
 
-def _checked_port(port: int) -> int:
+def _check_port(port: int) -> None:
     """Ray itself would say this in many lines, after a while. Raises RayletError if nobody can listen there."""
     try:
         with socket.create_server((_HOST, port)):
-            return port
+            pass
     except (OSError, OverflowError) as error:
         raise RayletError(
             f"port {port} of {_HOST} is taken or cannot be used ({error}): give another --port, or none for a free one"

@@ -88,7 +88,7 @@ def test_a_missing_chunk_file_is_named(store: CheckpointStore) -> None:
     done = complete(store, 1, [chunk(0)])
     (file,) = files_below(store, "state")
     file.unlink()
-    with pytest.raises(CheckpointError, match=f"{file} is missing.*savepoint"):
+    with pytest.raises(CheckpointError, match=f"{file} is missing.*--fresh"):
         store.read(done.tasks[0].operators["join"])
 
 
