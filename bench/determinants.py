@@ -15,11 +15,11 @@ import click
 import msgspec
 
 from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.running import Order
+from clonos_py.bench.nexmark.running import QueryRun
 from clonos_py.bench.tables import show
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant
-from clonos_py.causal.determinants import Order as Arrivals
+from clonos_py.causal.determinants import InputOrder as Arrivals
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.connectors import BlackholeSink
@@ -97,7 +97,7 @@ class Counted(World):
 
 def measure(query: str, events: int, settings: Settings) -> Tally:
     """One run of a query to its end."""
-    planned = plan(build(query, Order(query, events).source(settings), BlackholeSink()), settings)
+    planned = plan(build(query, QueryRun(query, events).source(settings), BlackholeSink()), settings)
     clock, store = RealTime(), MemoryStore(planned.job)
     world = Counted(
         planned,

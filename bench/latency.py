@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.speed import measure
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
@@ -24,7 +24,7 @@ def rows(queries: tuple[str, ...], seconds: float, settings: Settings) -> Iterat
     """A line of the table for each query."""
     for query in queries:
         most = measure(query, _UNPACED_S, settings)["throughput"]["steady_events_per_s"]
-        made = run_query(Order(query, int(most / 2 * seconds), rate=most / 2), settings)
+        made = run_query(QueryRun(query, int(most / 2 * seconds), rate=most / 2), settings)
         steady, whole = made["latency_steady_ms"], made["latency_ms"]
         yield (
             query,

@@ -20,7 +20,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.resident import resident_bytes
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
@@ -49,7 +49,7 @@ def disk_bytes_per_s(folder: Path, size: int) -> float:
     return len(places) * _FRAME_BYTES / seconds
 
 
-class Watch:
+class MemorySampler:
     """Samples the memory of all task processes that come up on this machine while the block lasts, in a thread."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Watch:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> MemorySampler:
         self._thread.start()
         return self
 
@@ -92,7 +92,7 @@ def rows(seconds: float, disk_bytes: int, given: dict[str, Any]) -> Iterator[tup
     base: dict[str, Any] = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "60s"}
     with tempfile.TemporaryDirectory(prefix="clonos-disk-") as folder:
         bandwidth = disk_bytes_per_s(Path(folder), disk_bytes)
-    probe = run_query(Order(_QUERY, _PROBE_EVENTS), resolved(base, given))
+    probe = run_query(QueryRun(_QUERY, _PROBE_EVENTS), resolved(base, given))
     bytes_per_event = probe["bytes"]["data"] / _PROBE_EVENTS
     wanted = bandwidth / 2 / bytes_per_event
     pace = min(wanted, probe["throughput"]["steady_events_per_s"])
@@ -104,8 +104,8 @@ def rows(seconds: float, disk_bytes: int, given: dict[str, Any]) -> Iterator[tup
     in_memory = {"in_flight_budget": "1TiB", "checkpoint_interval": f"{fits_s:.1f}s"}
     reference: float | None = None
     for name, changed in (("in memory, no budget", in_memory), ("spill-threshold, 64 MiB per task", _SPILLING)):
-        with Watch() as watch:
-            made = run_query(Order(_QUERY, int(pace * seconds), rate=pace), resolved(base, {**given, **changed}))
+        with MemorySampler() as watch:
+            made = run_query(QueryRun(_QUERY, int(pace * seconds), rate=pace), resolved(base, {**given, **changed}))
         achieved = made["throughput"]["steady_events_per_s"]
         reference = reference or achieved
         first, second = watch.peaks()

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.dsl.settings import Settings
@@ -42,7 +42,7 @@ _PROBE_EVENTS = 20_000_000
 
 def cost(query: str, events: int, settings: Settings) -> float:
     """CPU microseconds per event of one run."""
-    found: float | None = run_query(Order(query, events), settings)["cpu_us_per_event"]
+    found: float | None = run_query(QueryRun(query, events), settings)["cpu_us_per_event"]
     if found is None:
         raise click.ClickException(f"{events:,} events of {query} end before there is a steady state: measure longer")
     return found
@@ -51,7 +51,7 @@ def cost(query: str, events: int, settings: Settings) -> float:
 def compare(query: str, seconds: float, turns: int, runs: dict[str, Settings]) -> list[dict[str, float]]:
     """The costs of all runs, turn by turn, each of about so many seconds. Who begins alternates."""
     names = list(runs)
-    probe = run_query(Order(query, _PROBE_EVENTS), runs[names[0]])
+    probe = run_query(QueryRun(query, _PROBE_EVENTS), runs[names[0]])
     events = int(probe["throughput"]["steady_events_per_s"] * seconds)
     orders = (names[:: -1 if turn % 2 else 1] for turn in range(turns))
     return [{name: cost(query, events, runs[name]) for name in order} for order in orders]

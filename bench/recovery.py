@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.speed import measure
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
@@ -37,7 +37,7 @@ def rows(kills: int, pace: int, given: dict[str, Any]) -> Iterator[tuple[str, ..
         interval_s = resolved({}, given).checkpoint_interval_us / 1e6
         for at_s in kill_times_s(kills, interval_s):
             settings = resolved({"parallelism": 2, "kills": [f"{operator}@{at_s:g}s"]}, given)
-            made = run_query(Order(_QUERY, int(pace * interval_s * 4), rate=pace), settings)
+            made = run_query(QueryRun(_QUERY, int(pace * interval_s * 4), rate=pace), settings)
             failures += made["failures"]
             rollbacks += made["rollbacks"]
         yield operator, *(_median(failures, key) for key in _STEPS.values()), str(rollbacks)

@@ -29,7 +29,7 @@ import click
 from clonos_py.bench import witnesses
 from clonos_py.bench.blackouts import Blackout, black_out
 from clonos_py.bench.clock_shim import ClockSteps, loaded
-from clonos_py.bench.harm import Done, Fault, Harm, drawn
+from clonos_py.bench.fault_injector import Done, Fault, FaultInjector, drawn
 from clonos_py.bench.nexmark.jobs import build
 from clonos_py.bench.nexmark.oracle import difference, expected
 from clonos_py.bench.nexmark.source import NexmarkSource
@@ -72,7 +72,9 @@ class Finding:
 class Harasser:
     """Listens to a run, and harms the job from its deployment to its end."""
 
-    def __init__(self, harm: Harm, faults: Iterator[tuple[Fault, Sequence[str]]], random_: random.Random) -> None:
+    def __init__(
+        self, harm: FaultInjector, faults: Iterator[tuple[Fault, Sequence[str]]], random_: random.Random
+    ) -> None:
         self.events: list[Event] = []
         self.failed: list[Moment] = []
         self._harm, self._faults, self._random = harm, faults, random_
@@ -129,7 +131,7 @@ def soak(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
         server = stack.enter_context(witnesses.oracle())
         harmed = subject(name, folder, seconds, server)
-        harm = Harm(harmed.job.name, lose_node, clocks, random.Random(f"{seed} {name} harm"))
+        harm = FaultInjector(harmed.job.name, lose_node, clocks, random.Random(f"{seed} {name} harm"))
         without = () if clocks else (Fault.CLOCK,)
         faults: Iterator[tuple[Fault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
         if lose_node is not None:

@@ -9,7 +9,7 @@ import click
 
 from clonos_py.bench.nexmark.jobs import QUERIES
 from clonos_py.bench.nexmark.report import WARM_UP_US
-from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.dsl.settings import Settings
@@ -25,13 +25,13 @@ _ALL = (*QUERIES, "row_function", "q0/digest", "rebalanced/digest")
 def measure(query: str, seconds: float, settings: Settings, sink: SinkKind = SinkKind.BLACKHOLE) -> dict[str, Any]:
     """The report of a run with a steady state of about so many seconds. Shorter runs before it tell how many events
     that takes: a very short one is seldom as fast."""
-    made = run_query(Order(query, _PROBE_EVENTS, sink=sink), settings)
+    made = run_query(QueryRun(query, _PROBE_EVENTS, sink=sink), settings)
     for _ in range(_LONGER):
         found = made["throughput"]
         if found["steady_seconds"] >= seconds * _ENOUGH:
             break
         events = max(int(found["steady_events_per_s"] * (seconds + WARM_UP_US / 1e6)), _PROBE_EVENTS)
-        made = run_query(Order(query, events, sink=sink), settings)
+        made = run_query(QueryRun(query, events, sink=sink), settings)
     return made
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.connectors.memory import MemoryPartition, MemorySink, MemorySource
-from clonos_py.connectors.partitions import PartitionReader, Piece
+from clonos_py.connectors.partitions import PartitionRead, PartitionReader
 from clonos_py.dsl.job import Job
 from clonos_py.dsl.settings import resolve
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
@@ -146,7 +146,7 @@ class _GivenPartition(MemoryPartition):
         super().__init__(rows, 0)
         self._stops = stops
 
-    def next(self, start: int, rows_max: int | None) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         number = bisect_right(self._stops, start)
         return None if number == len(self._stops) else self.between(start, self._stops[number])
 

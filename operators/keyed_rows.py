@@ -81,9 +81,9 @@ class KeyedRows:
 
     def living(self, numbers: Ints) -> Ints:
         """Those of these rows that still live."""
-        return numbers[self.lives(numbers)]
+        return numbers[self.incarnations(numbers)]
 
-    def lives(self, numbers: Ints) -> Bools:
+    def incarnations(self, numbers: Ints) -> Bools:
         """Whether each of these rows still lives."""
         return self._alive[numbers]
 

@@ -16,7 +16,7 @@ from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 
 
-class Progress:
+class EventTimeProgress:
     """``reached``: the watermark or processing time so far; ``ahead``: per key group, None if none was ahead."""
 
     def __init__(self) -> None:

@@ -84,7 +84,7 @@ class RankedRows:
         _, from_heads = self._heads.find(rows)
         self.rows.remove(from_rows)
         self._heads.remove(from_heads)
-        stays = np.concatenate([self._heads.lives(heads), self.rows.lives(others)])
+        stays = np.concatenate([self._heads.incarnations(heads), self.rows.incarnations(others)])
         came = _Pool(rows, group_of, np.ones(rows.num_rows, bool)).some(there)
         if len(came.groups) and came.rows is not None:
             self.rows.append(came.rows)

@@ -18,7 +18,7 @@ Evaluate = Callable[[pa.RecordBatch], Any]
 """A compiled expression: a batch to an array of as many values."""
 
 
-class Shared(Protocol):
+class SharedResults(Protocol):
     """What expressions compute together, of one batch at a time."""
 
     def clear(self) -> None:
@@ -27,7 +27,7 @@ class Shared(Protocol):
 
 
 @contextmanager
-def _cleared(shared: Shared | None) -> Iterator[None]:
+def _cleared(shared: SharedResults | None) -> Iterator[None]:
     try:
         yield
     finally:
@@ -39,7 +39,7 @@ class Filter(Operator):
     """Keeps the rows for which ``predicate`` is true; null is not. ``shared``: results that parts of it have in
     common."""
 
-    def __init__(self, predicate: Evaluate, shared: Shared | None = None) -> None:
+    def __init__(self, predicate: Evaluate, shared: SharedResults | None = None) -> None:
         self._predicate = predicate
         self._shared = shared
 
@@ -57,7 +57,7 @@ class Project(Operator):
     """Computes the columns of ``schema`` from expressions, by name. ``shared``: results that they have in common."""
 
     def __init__(
-        self, columns: tuple[tuple[str, Evaluate], ...], schema: pa.Schema, shared: Shared | None = None
+        self, columns: tuple[tuple[str, Evaluate], ...], schema: pa.Schema, shared: SharedResults | None = None
     ) -> None:
         by_name = dict(columns)
         self._expressions = [by_name[name] for name in schema.names]

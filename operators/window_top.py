@@ -23,7 +23,7 @@ from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.operators.first_rows import FirstRows
 from clonos_py.operators.keyed_chunks import with_groups
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock
-from clonos_py.operators.progress import Progress
+from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.ranking import Ranking, with_ranks
 from clonos_py.operators.window_operator import with_times
 
@@ -76,7 +76,7 @@ class WindowTop(Operator):
         self._rank = rank
         own = (rank, "window_start", "window_end")
         self._first = FirstRows((_WINDOW, *keys), n, order, [name for name in schema.names if name not in own])
-        self._progress = Progress()
+        self._progress = EventTimeProgress()
         self._next_end = MAX_TIME
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:

@@ -28,7 +28,7 @@ from clonos_py.operators.aggregation import Partials, constant
 from clonos_py.operators.intervals import SESSION_COLUMNS
 from clonos_py.operators.keyed_chunks import stored, with_groups
 from clonos_py.operators.panes import PANE_COLUMN, PaneClock, Panes
-from clonos_py.operators.progress import Progress
+from clonos_py.operators.progress import EventTimeProgress
 from clonos_py.operators.sliding import SlidingMerges
 from clonos_py.operators.window_operator import LATE_PORT, WindowOperator, with_times
 
@@ -70,7 +70,7 @@ class WindowAggregate(WindowOperator):
         self._clock = PaneClock(window, lateness_us)
         self._panes = Panes(self._partials)
         self._merges = SlidingMerges(self._panes, self._clock)
-        self._progress = Progress()
+        self._progress = EventTimeProgress()
         self._next_end = MAX_TIME
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from clonos_py.bench.nexmark.failure_plan import drawn
 from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.running import Order, run_query
+from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.nexmark.sustained import Search, Trial, judged, search
 from clonos_py.bench.speed import measure
 from clonos_py.connectors import BlackholeSink
@@ -41,7 +41,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Pursuit:
+class ThroughputSearch:
     """How the maximum sustainable throughput is searched for: trials of ``seconds``, in which the lag stays within
     ``lag_ms``, until the maximum is known up to ``precision``; ``first`` is tried first."""
 
@@ -53,17 +53,17 @@ class Pursuit:
 
 def with_failures(orders: Sequence[str], query: str, settings: Settings) -> Settings:
     """The settings with the kills of a failure plan added, tasks drawn from those that the query has."""
-    tasks = plan(build(query, Order(query, 1_000).source(settings), BlackholeSink()), settings).tasks
+    tasks = plan(build(query, QueryRun(query, 1_000).source(settings), BlackholeSink()), settings).tasks
     return replace(settings, kills=(*settings.kills, *KILLS.parse(drawn(orders, tasks, settings.seed))))
 
 
 def at_rate(query: str, rate: float, seconds: float, settings: Settings) -> dict[str, Any]:
     """The report of a run that offers so many events a second."""
-    return run_query(Order(query, max(round(rate * seconds), 1), rate=rate), settings)
+    return run_query(QueryRun(query, max(round(rate * seconds), 1), rate=rate), settings)
 
 
 def pursue(
-    query: str, pursuit: Pursuit, settings: Settings, tell: Callable[[Search], None] = lambda found: None
+    query: str, pursuit: ThroughputSearch, settings: Settings, tell: Callable[[Search], None] = lambda found: None
 ) -> tuple[Search, dict[str, Any]]:
     """Searches for the maximum sustainable throughput. Gives what was found and the report of the highest rate that was
     sustained (of the first one if none was)."""
@@ -91,12 +91,12 @@ def attempted(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
 
 def _result(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
     if effort.mode is Mode.SUSTAINED:
-        found, made = pursue(query, Pursuit(effort.seconds), settings)
+        found, made = pursue(query, ThroughputSearch(effort.seconds), settings)
         return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": made}
     if effort.mode is Mode.RATE and effort.rate is not None:
         made = at_rate(query, effort.rate, effort.seconds, settings)
     elif effort.events is not None:
-        made = run_query(Order(query, effort.events), settings)
+        made = run_query(QueryRun(query, effort.events), settings)
     else:
         made = measure(query, effort.seconds, settings)
     return {"events_per_s": made["throughput"]["steady_events_per_s"], "report": made}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from clonos_py.model.plan import Partitioning, PhysicalPlan
 from clonos_py.observe.events import Deployed, Event, Measured, Progress
 from clonos_py.observe.metrics import LatencyHistogram
-from clonos_py.observe.status import Recovery, RunStatus, lapse_text, unready_text
+from clonos_py.observe.status import Recovery, RunStatus, restart_text, unready_text
 
 WARM_UP_US = 2_000_000
 PERCENTS = (50, 95, 99, 99.9)
@@ -108,7 +108,7 @@ def report(
         "kills_missed": [{"task": str(kill.task), "at_s": kill.after_us / 1e6} for kill in status.kills_missed],
         "standbys_unready": [unready_text(event) for event in status.standbys_unready],
         "rollbacks": len(status.rollbacks),
-        "lapses": [lapse_text(event) for event in status.lapses],
+        "restarts_without_log": [restart_text(event) for event in status.restarts_without_log],
         "attempts_changed": sorted({str(r.task) for r in status.recoveries if r.attempt is not None}),
     }
 

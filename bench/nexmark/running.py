@@ -35,7 +35,7 @@ class SinkKind(Enum):
 
 
 @dataclass(frozen=True)
-class Order:
+class QueryRun:
     """A query to run: over how many events of which kind, or those of a folder, at which pace, into what."""
 
     query: str
@@ -69,7 +69,7 @@ class Order:
         )
 
 
-def run_query(order: Order, settings: Settings, listener: Listener = unheard) -> dict[str, Any]:
+def run_query(order: QueryRun, settings: Settings, listener: Listener = unheard) -> dict[str, Any]:
     """Runs to the end of the events and gives the report. Raises what the run raises."""
     recorder = Recorder()
 
@@ -91,7 +91,7 @@ def run_query(order: Order, settings: Settings, listener: Listener = unheard) ->
         }
 
 
-def verify(order: Order, settings: Settings) -> tuple[int, str | None]:
+def verify(order: QueryRun, settings: Settings) -> tuple[int, str | None]:
     """How many rows a run into files left, and in which way they differ from the independent computation, if at all."""
     found = [tuple(row.values()) for row in read_results(str(order.out))]
     return len(found), difference(expected(order.query, order.source(settings).origin), found)

@@ -98,7 +98,7 @@ def _measure(
 
 def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, terms: Terms) -> None:
     dataset.write(told)
-    verdicts: list[verifying.Verdict] = []
+    verdicts: list[verifying.Comparison] = []
     for engine in chosen:
         able = tuple(query for query in queries if query in engine.queries and query in verifying.ANSWERED)
         with tempfile.TemporaryDirectory(prefix="clonos-peers-") as out:

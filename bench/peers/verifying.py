@@ -37,14 +37,16 @@ def small(root: Path, events: int, parallelism: int, seed: int) -> Dataset:
     )
 
 
-class Verdict(NamedTuple):
+class Comparison(NamedTuple):
     """Whether a query's rows are the oracle's, in one line."""
 
     line: str
     same: bool
 
 
-def verdicts(engine: Engine, queries: tuple[str, ...], dataset: Dataset, terms: Terms, out: Path) -> Iterator[Verdict]:
+def verdicts(
+    engine: Engine, queries: tuple[str, ...], dataset: Dataset, terms: Terms, out: Path
+) -> Iterator[Comparison]:
     """Of queries that an engine can run."""
     match engine:
         case Flink():
@@ -70,11 +72,11 @@ def flink_rows(path: Path) -> list[Row]:
     return [tuple(_value(value) for value in row.values()) for row in pq.read_table(path).to_pylist()]
 
 
-def verdict(query: str, rows: list[Row], dataset: Dataset) -> Verdict:
+def verdict(query: str, rows: list[Row], dataset: Dataset) -> Comparison:
     """Compares with the oracle."""
     wrong = difference(expected(query, dataset.source), rows)
     said = "as the oracle has them" if wrong is None else f"but not the oracle's: {wrong}"
-    return Verdict(f"{query}: {len(rows)} rows, {said}", wrong is None)
+    return Comparison(f"{query}: {len(rows)} rows, {said}", wrong is None)
 
 
 def _value(value: Any) -> Any:

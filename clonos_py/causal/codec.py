@@ -19,13 +19,13 @@ import msgspec
 from clonos_py.causal.determinants import (
     Answer,
     Determinant,
+    FrameBatch,
+    InputOrder,
     Linger,
-    Merged,
-    Order,
+    ReadBatch,
     SourceRead,
     Time,
     TimerFired,
-    Together,
 )
 from clonos_py.model.errors import CodecError
 from clonos_py.model.segments import Segment
@@ -80,13 +80,13 @@ class LogCodec:
 
     def _put(self, determinant: Determinant, flat: list[Any]) -> None:
         match determinant:
-            case Order(channel, 1):
+            case InputOrder(channel, 1):
                 flat.append(_ORDER + 2 * channel)
-            case Order(channel, count):
+            case InputOrder(channel, count):
                 flat += (_ORDER + 2 * channel + 1, count)
-            case Merged(channel, count):
+            case FrameBatch(channel, count):
                 flat += (_MERGED, channel, count)
-            case Together(count):
+            case ReadBatch(count):
                 flat += (_TOGETHER, count)
             case Linger():
                 flat.append(_LINGER)
@@ -147,7 +147,7 @@ class LogCodec:
         for code in fields:
             if _number(code) >= _ORDER:
                 channel, repeated = divmod(code - _ORDER, 2)
-                found.append(Order(channel, _count(next(fields)) if repeated else 1))
+                found.append(InputOrder(channel, _count(next(fields)) if repeated else 1))
             elif code == _COPY:
                 copied += _copy(found, _number(next(fields)), _count(next(fields)), _COPIED_MAX - copied)
             else:
@@ -185,14 +185,14 @@ class LogCodec:
         return Answer(kind, next(fields))
 
     def _read_merged(self, fields: Any) -> Determinant:
-        return Merged(_number(next(fields)), _count(next(fields)))
+        return FrameBatch(_number(next(fields)), _count(next(fields)))
 
     def _read_together(self, fields: Any) -> Determinant:
-        return Together(_count(next(fields)))
+        return ReadBatch(_count(next(fields)))
 
     def _read_other(self, fields: Any) -> Determinant:
         determinant: Determinant = msgspec.convert(next(fields), Determinant)
-        if isinstance(determinant, Order | Merged | Together):
+        if isinstance(determinant, InputOrder | FrameBatch | ReadBatch):
             _count(determinant.count)
         self._remember(determinant)
         return determinant
@@ -222,7 +222,7 @@ class _Copies:
     def length(self, position: int) -> int:
         """How many from ``position`` on stand ``distance`` before, too; 0 if it is not worth a copy."""
         here = self._all[position]
-        if self._last is None or not isinstance(here, Order | Merged):
+        if self._last is None or not isinstance(here, InputOrder | FrameBatch):
             return 0
         before = self._last.get(here, position)
         self._last[here] = position
@@ -239,7 +239,7 @@ class _Copies:
         if position >= len(self._all):
             return False
         here = self._all[position]
-        return isinstance(here, Order | Merged) and here == self._all[position - self.distance]
+        return isinstance(here, InputOrder | FrameBatch) and here == self._all[position - self.distance]
 
 
 def _copy(found: list[Determinant], distance: int, length: int, most: int) -> int:
@@ -247,7 +247,7 @@ def _copy(found: list[Determinant], distance: int, length: int, most: int) -> in
         raise ValueError("a copy of what is not there, or of too much")
     for _ in range(length):
         determinant = found[-distance]
-        if not isinstance(determinant, Order | Merged):
+        if not isinstance(determinant, InputOrder | FrameBatch):
             raise ValueError("a copy of something else than arrivals")
         found.append(determinant)
     return length

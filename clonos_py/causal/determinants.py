@@ -12,7 +12,7 @@ import msgspec
 from clonos_py.model.errors import CodecError
 
 
-class Order(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
+class InputOrder(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
     """The next ``count`` events were frames of input channel ``channel``, in their order there."""
 
     channel: int
@@ -100,14 +100,14 @@ class Completion(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False)
     kept: str | None = None
 
 
-class Merged(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+class FrameBatch(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
     """The next event was the next ``count`` frames of input channel ``channel``, their rows taken as one batch."""
 
     channel: int
     count: int
 
 
-class Together(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+class ReadBatch(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
     """The next ``count`` determinants, all of them SourceRead, were one event: their rows entered as one batch."""
 
     count: int
@@ -131,7 +131,7 @@ class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
 
 
 Determinant = (
-    Order
+    InputOrder
     | Time
     | Seed
     | TimerFired
@@ -144,8 +144,8 @@ Determinant = (
     | Answer
     | Refusal
     | Completion
-    | Merged
-    | Together
+    | FrameBatch
+    | ReadBatch
     | FrameRows
     | Landmark
 )
@@ -153,7 +153,7 @@ Determinant = (
 
 def length(determinant: Determinant) -> int:
     """How many log offsets a determinant covers: a run of arrivals as many as it has, everything else one."""
-    return determinant.count if isinstance(determinant, Order) else 1
+    return determinant.count if isinstance(determinant, InputOrder) else 1
 
 
 def encode_value(value: Any) -> bytes:

@@ -26,8 +26,8 @@ from clonos_py.causal.determinants import (
     Answer,
     Completion,
     Determinant,
+    InputOrder,
     Landmark,
-    Order,
     Refusal,
     Seed,
     Time,
@@ -122,7 +122,7 @@ class Gate:
         determinant = self._replay[0]
         self._repeating = True
         self.writer.offset += 1
-        if isinstance(determinant, Order):
+        if isinstance(determinant, InputOrder):
             self._run_used += 1
             if self._run_used < determinant.count:
                 return determinant

@@ -6,7 +6,7 @@ log it is, and travels unchanged over every path: holders compare whole segments
 Invariants of the store, checked on every append:
 - a log is contiguous, but for what a completed checkpoint has made stable;
 - a segment that arrives again equals the one held;
-- of each task only the newest life is held: a task that started anew without its log has made the old one void.
+- of each task only the newest incarnation is held: a task that started anew without its log has made the old one void.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from clonos_py.causal.codec import LogCodec
-from clonos_py.causal.determinants import Determinant, Order, length
+from clonos_py.causal.determinants import Determinant, InputOrder, length
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.segments import Reach, Segment
 
@@ -51,10 +51,10 @@ class LogWriter:
         if not self._keeps:
             return
         self._count += length(determinant)
-        if isinstance(determinant, Order) and self._pending:
+        if isinstance(determinant, InputOrder) and self._pending:
             last = self._pending[-1]
-            if isinstance(last, Order) and last.channel == determinant.channel:
-                self._pending[-1] = Order(last.channel, last.count + determinant.count)
+            if isinstance(last, InputOrder) and last.channel == determinant.channel:
+                self._pending[-1] = InputOrder(last.channel, last.count + determinant.count)
                 return
         self._pending.append(determinant)
 
@@ -90,7 +90,7 @@ class CausalStore:
         self._dropped = 0
         self._segments: dict[int, dict[int, Segment]] = {}
         self._ends: dict[int, int] = {}
-        self._lives: dict[int, int] = {}
+        self._incarnations: dict[int, int] = {}
         self.lacking: tuple[int, ...] = ()
         """Numbers of tasks of whose logs something may be missing here that a predecessor of this process held."""
         self.stable = 0
@@ -121,14 +121,14 @@ class CausalStore:
         return True
 
     def _lives_on(self, segment: Segment) -> bool:
-        """Whether it is of the newest life known; with the first segment of a newer one, what is held becomes void."""
-        known = self._lives.get(segment.task, 0)
-        if segment.life > known:
-            self._lives[segment.task] = segment.life
+        """Whether it is of the newest incarnation known. The first segment of a newer one makes void what is held."""
+        known = self._incarnations.get(segment.task, 0)
+        if segment.incarnation > known:
+            self._incarnations[segment.task] = segment.incarnation
             self._segments.pop(segment.task, None)
             self._ends.pop(segment.task, None)
             self._keep([s for s in self._journal if s.task != segment.task])
-        return segment.life >= known
+        return segment.incarnation >= known
 
     def _keep(self, kept: list[Segment]) -> None:
         self._dropped += len(self._journal) - len(kept)
@@ -164,12 +164,12 @@ class CausalStore:
 
     def reach(self, task: int) -> Reach:
         """How far one task's log is held."""
-        return Reach(task, self._lives.get(task, 0), self._ends.get(task, 0))
+        return Reach(task, self._incarnations.get(task, 0), self._ends.get(task, 0))
 
     @property
-    def lives(self) -> dict[int, int]:
-        """By task that has started anew: the number of the newest life known."""
-        return dict(self._lives)
+    def incarnations(self) -> dict[int, int]:
+        """By task that has started anew: the number of the newest incarnation known."""
+        return dict(self._incarnations)
 
     def truncate(self, checkpoint: int) -> None:
         """Checkpoint ``checkpoint`` is complete: determinants of earlier epochs are not needed any more."""
@@ -184,13 +184,13 @@ class CausalStore:
 
 def merge(answers: Iterable[Sequence[Segment]], epoch: int) -> list[Segment]:
     """The longest log that the holders' answers make together, from ``epoch`` on, contiguous and without doubles; of
-    the newest life that any of them knows.
+    the newest incarnation that any of them knows.
 
     Raises ProtocolError if two holders disagree or the pieces leave a gap.
     """
     store = CausalStore()
     store.truncate(epoch)
-    pieces = sorted((s for answer in answers for s in answer), key=lambda s: (s.life, s.start))
+    pieces = sorted((s for answer in answers for s in answer), key=lambda s: (s.incarnation, s.start))
     for segment in pieces:
         store.append(segment, epoch)
     return store.of(pieces[0].task) if pieces else []

@@ -31,10 +31,10 @@ def nexmark() -> None:
 def _run(query: str, **given: Any) -> None:
     """The body of ``run``."""
     from clonos_py.bench.nexmark.report import lines
-    from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+    from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
     from clonos_py.observe.console import watch
 
-    order = Order(
+    order = QueryRun(
         query,
         given["events"],
         given["rate"],
@@ -60,13 +60,13 @@ def _run(query: str, **given: Any) -> None:
 
 def _demo(**given: Any) -> int:
     """The body of ``demo``; its exit code tells whether the results are right."""
-    from clonos_py.bench.nexmark.running import Order, SinkKind, run_query, verify
+    from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query, verify
     from clonos_py.observe.console import watch
 
     seconds = given["events"] / given["rate"]
     settings = resolved({"parallelism": 2, "kills": [f"join[0]@{seconds / 2:g}s"]}, given)
     with tempfile.TemporaryDirectory(prefix="clonos-demo-") as folder:
-        order = Order("q8", given["events"], given["rate"], sink=SinkKind.FILES, out=Path(folder) / "results")
+        order = QueryRun("q8", given["events"], given["rate"], sink=SinkKind.FILES, out=Path(folder) / "results")
         click.echo(_DEMO.format(events=order.events, seconds=seconds, kills=", ".join(map(str, settings.kills))))
         with watch("nexmark-q8") as listener:
             made = run_query(order, settings, listener)

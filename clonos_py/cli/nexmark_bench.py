@@ -37,10 +37,10 @@ FAILURES = click.Option(
 
 def _mst(query: str, **given: Any) -> int:
     """The body of ``mst``; 1 if no rate was sustained."""
-    from clonos_py.bench.nexmark.cell_runs import Pursuit, pursue
+    from clonos_py.bench.nexmark.cell_runs import ThroughputSearch, pursue
 
     settings = resolved({}, given)
-    pursuit = Pursuit(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
+    pursuit = ThroughputSearch(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
     with _told(f"{query}: looking for a rate to begin with") as tell:
         found, best = pursue(
             query, pursuit, settings, lambda found: tell(_trial(found.trials[-1]), _known(query, found))
@@ -165,7 +165,7 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[Cell, Settings]], dict[
     SettingError for a value that is wrong by itself."""
     from clonos_py.bench.nexmark.jobs import build
     from clonos_py.bench.nexmark.matrix import cells
-    from clonos_py.bench.nexmark.running import Order
+    from clonos_py.bench.nexmark.running import QueryRun
     from clonos_py.connectors import BlackholeSink
 
     dimensions = {"parallelism": "parallelisms", "sharing_depth": "depths", "guarantee": "guarantees"}
@@ -173,7 +173,7 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[Cell, Settings]], dict[
         for value in given[many]:
             resolved({}, {**given, key: value})
     for query in given["queries"]:
-        build(query, Order(query, 1_000).source(resolved({}, given)), BlackholeSink())
+        build(query, QueryRun(query, 1_000).source(resolved({}, given)), BlackholeSink())
     possible: list[tuple[Cell, Settings]] = []
     contradictions: dict[str, int] = {}
     for cell in cells(given["queries"], *(given[many] for many in dimensions.values())):

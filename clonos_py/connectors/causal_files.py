@@ -38,7 +38,7 @@ from clonos_py.connectors.journal import Entry, Mark, add_entry, entries, write_
 from clonos_py.connectors.row_files import json_lines, named_errors, open_regular
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
-from clonos_py.model.operators import CausalSink, OperatorContext, Output, Piece, Shown
+from clonos_py.model.operators import CausalSink, OperatorContext, Output, OutputSegment, PublishedOutput
 from clonos_py.model.segments import Segment
 
 _COPIED_BYTES = 8 << 20
@@ -96,7 +96,7 @@ class CausalFileWriter(CausalSink):
 
     # ---- taking over
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> Shown:
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> PublishedOutput:
         self._attempt, self._shape = attempt, shape
         with named_errors(self._own_folder):
             self._fence()
@@ -107,7 +107,7 @@ class CausalFileWriter(CausalSink):
             marks = self._cut({mark.seq: mark for entry in found for mark in entry.marks})
             log = list(dict.fromkeys(segment for entry in found for segment in entry.log))
             self._begin_anew(checkpoint, Entry(shape, log, marks))
-        return Shown(log, {mark.seq: mark.checksum for mark in marks})
+        return PublishedOutput(log, {mark.seq: mark.checksum for mark in marks})
 
     def _fence(self) -> None:
         """Takes the journals of earlier attempts over; nothing appears through their folders any more. Of two attempts
@@ -224,7 +224,7 @@ class CausalFileWriter(CausalSink):
 
     # ---- writing
 
-    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece]) -> None:
+    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment]) -> None:
         at, file = self._files.get(epoch, _Growing(0))
         content, marks = [], []
         for piece in pieces:

@@ -10,7 +10,7 @@ import xxhash
 
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
 from clonos_py.connectors.line_formats import LineFormat, Positions, first_malformed, line_ends
-from clonos_py.connectors.partitions import Piece
+from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.model.errors import SourceError, one_line
 
 BLOCK_BYTES = 1 << 20
@@ -37,7 +37,7 @@ class LinePartition:
         self._first_record: int | None = None
         self._window = _Window(0, b"", np.zeros(0, np.int64))
 
-    def next(self, start: int, rows_max: int | None) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         if start > self._size_bytes:
             raise self._shrunk(self._size_bytes, start)
         if start == self._size_bytes:
@@ -50,17 +50,17 @@ class LinePartition:
         stop = int(window.ends[last - 1])
         return self._piece(start, stop, window.content[start - window.start : stop - window.start])
 
-    def between(self, start: int, stop: int) -> Piece:
+    def between(self, start: int, stop: int) -> PartitionRead:
         self._begin()
         return self._piece(start, stop, self._pread(start, stop - start))
 
-    def _piece(self, start: int, stop: int, content: bytes) -> Piece:
+    def _piece(self, start: int, stop: int, content: bytes) -> PartitionRead:
         records = content[max(0, (self._first_record or 0) - start) :]
         try:
             rows = self._format.parse(records)
         except ValueError as error:
             raise self._malformed(stop - len(records), records) from error
-        return Piece(stop, rows, xxhash.xxh3_64_intdigest(content) >> 1, stop >= self._size_bytes)
+        return PartitionRead(stop, rows, xxhash.xxh3_64_intdigest(content) >> 1, stop >= self._size_bytes)
 
     def _begin(self) -> None:
         if self._first_record is None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.connectors.partitions import PartitionReader, Piece
+from clonos_py.connectors.partitions import PartitionRead, PartitionReader
 from clonos_py.connectors.staging import StagedPiece, StagedSink
 from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, SinkError, SourceError
@@ -70,16 +70,16 @@ class MemoryPartition:
         self._rows = rows
         self._batch_rows = batch_rows
 
-    def next(self, start: int, rows_max: int | None) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         if start >= self._rows.num_rows:
             return None
         count = min(self._batch_rows, rows_max or self._batch_rows)
         return self.between(start, min(start + count, self._rows.num_rows))
 
-    def between(self, start: int, stop: int) -> Piece:
+    def between(self, start: int, stop: int) -> PartitionRead:
         if stop > self._rows.num_rows:
             raise SourceError(f"MemorySource: offset {stop} is beyond the {self._rows.num_rows} rows of the partition")
-        return Piece(stop, self._rows.slice(start, stop - start), 0, stop == self._rows.num_rows)
+        return PartitionRead(stop, self._rows.slice(start, stop - start), 0, stop == self._rows.num_rows)
 
 
 class MemorySink(SinkDefinition):

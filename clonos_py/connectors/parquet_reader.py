@@ -14,7 +14,7 @@ import xxhash
 
 from clonos_py.columns.views import concat
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
-from clonos_py.connectors.partitions import Piece
+from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.model.errors import SourceError
 
 PIECE_ROWS = 65_536
@@ -42,7 +42,7 @@ class ParquetPartition:
         self._batches_group, self._batches_at = -1, -1
         self._carry: pa.Table | None = None
 
-    def next(self, start: int, rows_max: int | None) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         file = self._opened()
         if start > file.metadata.num_rows:
             raise self._shrunk(start)
@@ -51,7 +51,7 @@ class ParquetPartition:
         group_end = self._group_starts[bisect_right(self._group_starts, start)]
         return self.between(start, min(group_end, start + min(self._piece_rows, rows_max or self._piece_rows)))
 
-    def between(self, start: int, stop: int) -> Piece:
+    def between(self, start: int, stop: int) -> PartitionRead:
         total = self._opened().metadata.num_rows
         if stop > total:
             raise self._shrunk(stop)
@@ -60,7 +60,7 @@ class ParquetPartition:
         if stop == total:
             self._close()
         checksum = xxhash.xxh3_64_intdigest(f"{self._footer} {start} {stop}".encode()) >> 1
-        return Piece(stop, rows, checksum, stop == total)
+        return PartitionRead(stop, rows, checksum, stop == total)
 
     def range(self, start: int, stop: int) -> pa.RecordBatch:
         """Rows [start, stop), also of several row groups."""

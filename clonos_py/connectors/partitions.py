@@ -24,7 +24,7 @@ _TAG_SHIFT = 47
 _POSITIONS = 1 << _TAG_SHIFT
 
 
-class Piece(NamedTuple):
+class PartitionRead(NamedTuple):
     """What was read of a partition, up to ``stop``; see ``Read``."""
 
     stop: int
@@ -39,11 +39,11 @@ class Partition(Protocol):
     name: str
     """What it stands for; empty if it is only one of many alike."""
 
-    def next(self, start: int, rows_max: int | None) -> Piece | None:
+    def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         """The piece that begins at ``start``, with at most ``rows_max`` rows; None at the end."""
         ...
 
-    def between(self, start: int, stop: int) -> Piece:
+    def between(self, start: int, stop: int) -> PartitionRead:
         """The same piece again. Raises SourceError if it is no longer there."""
         ...
 
@@ -97,7 +97,7 @@ class PartitionReader(Source):
             self._turn.append(partition)
         return self._read(partition, first, own.between(first, _position(own, stop)))
 
-    def _read(self, number: int, start: int, piece: Piece) -> Read:
+    def _read(self, number: int, start: int, piece: PartitionRead) -> Read:
         self._positions[number] = piece.stop
         if piece.last:
             self._turn.remove(number)

@@ -144,13 +144,13 @@ class Expr:
         as SQL has it."""
         return AggregateExpr("mean", self.node, returns=pa.int64() if whole else None)
 
-    def asc(self) -> Order:
+    def asc(self) -> SortOrder:
         """The least first; nulls and NaN last."""
-        return Order(self)
+        return SortOrder(self)
 
-    def desc(self) -> Order:
+    def desc(self) -> SortOrder:
         """The greatest first; nulls and NaN last."""
-        return Order(self, descending=True)
+        return SortOrder(self, descending=True)
 
     def __add__(self, other: object) -> Expr:
         return _binary("+", self, other)
@@ -234,14 +234,14 @@ class Expr:
 
 
 @dataclass(frozen=True)
-class Order:
+class SortOrder:
     """An order of rows: ``col("price").desc()``."""
 
     by: Expr
     descending: bool = False
 
 
-Orders = str | Order | Sequence[str | Order]
+SortOrders = str | SortOrder | Sequence[str | SortOrder]
 """Orders of rows as they may be written: a column stands for its ascending order."""
 
 

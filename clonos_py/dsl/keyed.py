@@ -12,7 +12,7 @@ from clonos_py.dsl.aggregation import aggregation
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.draft import Draft
-from clonos_py.dsl.expressions import Orders
+from clonos_py.dsl.expressions import SortOrders
 from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.processes import process_types
 from clonos_py.dsl.projection import carried
@@ -67,10 +67,10 @@ class KeyedStream(Generic[R]):
             return aggregated(self._stream, self._keys, found, site)
 
     @overload
-    def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
     @overload
-    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
-    def top(self, n: int, by: Orders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
         """The first ``n`` rows of each key, as they are now, with their place (1, 2, ...) in the column ``rank``:
         ``top(10, by=col("price").desc())``. Of rows that are equal in this order the one that came first is first, so
         say all that matters: ``by=[col("price").desc(), "at"]``. With n = 1 it is the highest bid, or the last row of a
@@ -127,10 +127,10 @@ class WindowedStream(Generic[R]):
             return Windowed(stream._draft, Port(node.id), self._stream)
 
     @overload
-    def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Stream[S]: ...
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Stream[S]: ...
     @overload
-    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = RANK) -> Stream[Any]: ...
-    def top(self, n: int, by: Orders, into: Shape | None = None, rank: str = RANK) -> Stream[Any]:
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Stream[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Stream[Any]:
         """The first ``n`` rows of each key in each window, when it closes, with ``window_start``, ``window_end`` and
         their place in the column ``rank``; see ``KeyedStream.top``. For tumbling and hopping windows of event time."""
         with located("top") as site:

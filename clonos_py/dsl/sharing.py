@@ -39,7 +39,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Shared(Node):
+class SharedNode(Node):
     """A part of several expressions."""
 
     node: Node
@@ -88,4 +88,4 @@ def _sharing(node: Node, parts: Mapping[_Identity, int], results: Results) -> No
         return node
     made = node.rebuilt(lambda child: _sharing(child, parts, results))
     part = parts.get(_identity(node))
-    return made if part is None else Shared(made, part, results)
+    return made if part is None else SharedNode(made, part, results)

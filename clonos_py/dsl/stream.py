@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from clonos_py.dsl.callsite import CallSite, located
 from clonos_py.dsl.draft import Draft
-from clonos_py.dsl.expressions import Expr, Orders
+from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape, is_record, record_of, returned, schema_of, signature_of
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.projection import carried, exactly, node_with, projected, result_fields
@@ -259,10 +259,10 @@ class Stream(Generic[R]):
             return KeyedStream(self, ()).aggregate(into, **aggregates)
 
     @overload
-    def top(self, n: int, by: Orders, into: type[S], rank: str = ...) -> Table[S]: ...
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = ...) -> Table[S]: ...
     @overload
-    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = ...) -> Table[Any]: ...
-    def top(self, n: int, by: Orders, into: Any = None, rank: str = "rank_number") -> Table[Any]:
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = ...) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Any = None, rank: str = "rank_number") -> Table[Any]:
         """The first ``n`` of all rows, as they are now, on one instance; see ``KeyedStream.top``."""
         from clonos_py.dsl.keyed import KeyedStream
 

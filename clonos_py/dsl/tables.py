@@ -15,7 +15,7 @@ from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.aggregation import Aggregation, aggregation
 from clonos_py.dsl.callsite import CallSite, located
 from clonos_py.dsl.draft import Draft
-from clonos_py.dsl.expressions import Expr, Order, Orders, col
+from clonos_py.dsl.expressions import Expr, SortOrder, SortOrders, col
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import filled, listed
@@ -133,10 +133,10 @@ class Table(Generic[R]):
             return KeyedTable(self, ()).aggregate(into, **aggregates)
 
     @overload
-    def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
     @overload
-    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
-    def top(self, n: int, by: Orders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
         """The first ``n`` of all rows of the table, as they are now, on one instance; see ``KeyedTable.top``."""
         with located("top"):
             return KeyedTable(self, ()).top(n, by, into, rank)
@@ -189,10 +189,10 @@ class KeyedTable(Generic[R]):
             return aggregated(self._table._deltas(None), self._keys, found, site, weighted=True, shrinks=self._shrinks)
 
     @overload
-    def top(self, n: int, by: Orders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
     @overload
-    def top(self, n: int, by: Orders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
-    def top(self, n: int, by: Orders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
         """The first ``n`` rows of each key among the rows of the table as they are now, with their place (1, 2, ...) in
         the column ``rank``: of running totals the highest, ``totals.key_by("category").top(3,
         by=col("total").desc())``. A row that changes leaves its old place, and who was behind it moves up. Of rows that
@@ -236,7 +236,7 @@ def first_rows(
     stream: Stream[Any],
     keys: tuple[str, ...],
     n: int,
-    by: Orders,
+    by: SortOrders,
     into: Shape | None,
     rank: str,
     site: CallSite,
@@ -261,7 +261,7 @@ def first_of_windows(
     keys: tuple[str, ...],
     window: Tumbling | Hopping,
     n: int,
-    by: Orders,
+    by: SortOrders,
     into: Shape | None,
     rank: str,
     site: CallSite,
@@ -294,13 +294,13 @@ def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into
     return filled(wanted, available, (), name)
 
 
-def _order(schema: pa.Schema, by: Orders) -> tuple[tuple[SortKey, ...], list[tuple[str, Node]]]:
+def _order(schema: pa.Schema, by: SortOrders) -> tuple[tuple[SortKey, ...], list[tuple[str, Node]]]:
     """What to sort by, and the columns that have to be computed for it."""
     keys: list[SortKey] = []
     computed: list[tuple[str, Node]] = []
-    for number, given in enumerate([by] if isinstance(by, str | Order | Expr) else by):
-        found = Order(col(given)) if isinstance(given, str) else given
-        if not isinstance(found, Order):
+    for number, given in enumerate([by] if isinstance(by, str | SortOrder | Expr) else by):
+        found = SortOrder(col(given)) if isinstance(given, str) else given
+        if not isinstance(found, SortOrder):
             raise GraphError(f"by={given!r}: write a column, col('price').desc() or col('price').asc()")
         if pa.types.is_nested(found.by.node.bind(schema).type):
             raise GraphError(f"by={found.by}: lists and structs have no order")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from clonos_py.job.checkpoints import Pending
-from clonos_py.job.desk import Desk
-from clonos_py.job.events import Happening, WriteManifest
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import ReportKind, WriteManifest
 from clonos_py.job.fleet import Role
 from clonos_py.model import messages
 from clonos_py.model.snapshots import Manifest
@@ -14,8 +14,8 @@ from clonos_py.model.times import MAX_TIME
 class CheckpointCourse:
     """One checkpoint at a time. Whether one may be triggered now is for the coordinator to know."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._checkpoints = desk, desk.checkpoints
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context, self._checkpoints = context, context.checkpoints
         self._writing: Manifest | None = None
         self._not_deleted: str | None = None
         self.wanted = False
@@ -25,9 +25,9 @@ class CheckpointCourse:
 
     def schedule(self) -> None:
         """The job runs: the first interval begins."""
-        interval_us = self._desk.policy.checkpoint_interval_us
+        interval_us = self._context.policy.checkpoint_interval_us
         if interval_us and self._checkpoints.next_us is None:
-            self._checkpoints.next_us = self._desk.now_us + interval_us
+            self._checkpoints.next_us = self._context.now_us + interval_us
 
     @property
     def wake_us(self) -> int:
@@ -39,11 +39,11 @@ class CheckpointCourse:
     @property
     def late(self) -> bool:
         """Whether the pending checkpoint has taken too long, or its manifest, which cannot be aborted."""
-        return self._checkpoints.pending is not None and self._desk.now_us >= self._limit_us
+        return self._checkpoints.pending is not None and self._context.now_us >= self._limit_us
 
     @property
     def _limit_us(self) -> int:
-        pending, policy = self._checkpoints.pending, self._desk.policy
+        pending, policy = self._checkpoints.pending, self._context.policy
         assert pending is not None
         if pending.writing_us is not None:
             return pending.writing_us + policy.manifest_timeout_us
@@ -52,9 +52,9 @@ class CheckpointCourse:
     def due(self) -> bool:
         """Whether an interval has ended; the next one begins."""
         next_us = self._checkpoints.next_us
-        if next_us is None or next_us > self._desk.now_us:
+        if next_us is None or next_us > self._context.now_us:
             return False
-        self._checkpoints.next_us = self._desk.now_us + self._desk.policy.checkpoint_interval_us
+        self._checkpoints.next_us = self._context.now_us + self._context.policy.checkpoint_interval_us
         return True
 
     # ---- from trigger to completion
@@ -65,52 +65,52 @@ class CheckpointCourse:
         return self._checkpoints.pending is not None and self._checkpoints.pending.writing_us is not None
 
     def trigger(self, final: bool) -> None:
-        desk, self.wanted = self._desk, False
-        checkpoint = self._checkpoints.trigger(desk.now_us, desk.clock_us, final)
-        desk.report(Happening.CHECKPOINT_TRIGGERED, checkpoint=checkpoint)
-        for process in desk.fleet.with_role(Role.ACTIVE):
-            if desk.plan.by_name[process.task.vertex].source is not None:
-                desk.send(process, messages.Trigger(checkpoint))
+        context, self.wanted = self._context, False
+        checkpoint = self._checkpoints.trigger(context.now_us, context.clock_us, final)
+        context.report(ReportKind.CHECKPOINT_TRIGGERED, checkpoint=checkpoint)
+        for process in context.fleet.with_role(Role.ACTIVE):
+            if context.plan.by_name[process.task.vertex].source is not None:
+                context.send(process, messages.Trigger(checkpoint))
 
     def abort(self, reason: str) -> None:
         """Gives the pending checkpoint up, if there is one, for all."""
-        desk, checkpoint = self._desk, self._checkpoints.abort()
+        context, checkpoint = self._context, self._checkpoints.abort()
         if checkpoint is not None:
-            desk.report(Happening.CHECKPOINT_ABORTED, checkpoint=checkpoint, reason=reason)
-            for process in desk.fleet.with_role(Role.ACTIVE):
-                desk.send(process, messages.AbortCheckpoint(checkpoint))
+            context.report(ReportKind.CHECKPOINT_ABORTED, checkpoint=checkpoint, reason=reason)
+            for process in context.fleet.with_role(Role.ACTIVE):
+                context.send(process, messages.AbortCheckpoint(checkpoint))
 
     def collect(self, message: messages.Snapshotted) -> None:
         """A task's snapshot is durable; with the last one the manifest is written."""
-        if self._desk.fleet.processes[message.process].role is not Role.ACTIVE:
+        if self._context.fleet.processes[message.process].role is not Role.ACTIVE:
             return
-        manifest = self._checkpoints.acknowledge(message.handle, self._desk.generation, self._desk.now_us)
+        manifest = self._checkpoints.acknowledge(message.handle, self._context.generation, self._context.now_us)
         if manifest is not None:
             self._writing = manifest
-            self._desk.out.append(WriteManifest(manifest))
+            self._context.out.append(WriteManifest(manifest))
 
     def complete(self, checkpoint: int) -> Pending | None:
         """The manifest is written: tells everybody. None if it was not waited for (any more)."""
         manifest, self._writing = self._writing, None
         if manifest is None or manifest.checkpoint != checkpoint or self._checkpoints.pending is None:
             return None
-        desk, pending = self._desk, self._checkpoints.complete(manifest)
-        desk.report(
-            Happening.CHECKPOINT_COMPLETED,
+        context, pending = self._context, self._checkpoints.complete(manifest)
+        context.report(
+            ReportKind.CHECKPOINT_COMPLETED,
             checkpoint=checkpoint,
-            duration_ms=(desk.clock_us - pending.clock_us) / 1_000,
+            duration_ms=(context.clock_us - pending.clock_us) / 1_000,
             written_bytes=sum(handle.written_bytes for handle in manifest.tasks),
         )
-        for process in desk.fleet.with_role(Role.ACTIVE):
-            desk.send(process, messages.Complete(checkpoint))
-        for process in desk.fleet.with_role(Role.STANDBY):
+        for process in context.fleet.with_role(Role.ACTIVE):
+            context.send(process, messages.Complete(checkpoint))
+        for process in context.fleet.with_role(Role.STANDBY):
             if process.address is not None:
-                desk.prepare(process)
+                context.prepare(process)
         return pending
 
     def retired(self, problem: str | None) -> None:
         """Earlier checkpoints have been deleted, or could not be. The same reason is reported once, not with every
         checkpoint."""
         if problem is not None and problem != self._not_deleted:
-            self._desk.report(Happening.DELETION_FAILED, reason=problem)
+            self._context.report(ReportKind.DELETION_FAILED, reason=problem)
         self._not_deleted = problem

@@ -116,7 +116,7 @@ class DismissProcess:
 @dataclass(frozen=True, slots=True)
 class KillProcess:
     """It is hung, or fenced by a rollback; whatever it says from now on is ignored. It takes along whoever shares its
-    home."""
+    host process."""
 
     process: int
 
@@ -139,7 +139,7 @@ class OpenGeneration:
     generation: int
 
 
-class Happening(Enum):
+class ReportKind(Enum):
     """What people are told about a running job."""
 
     CODE_CHANGED = "code changed"
@@ -158,7 +158,7 @@ class Happening(Enum):
     REPLAYED = "replayed"
     NEW_EFFECT = "first new effect"
     ROLLED_BACK = "rolled back"
-    LAPSED = "exactly-once lapsed"
+    RESTARTED_WITHOUT_LOG = "exactly-once lapsed"
     COORDINATOR_REPLACED = "coordinator replaced"
     DRAINED = "drained"
     FINISHED = "finished"
@@ -168,7 +168,7 @@ class Happening(Enum):
 class Report:
     """Something happened; ``detail`` has plain values (milliseconds, bytes, rows, words)."""
 
-    what: Happening
+    what: ReportKind
     task: TaskId | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 

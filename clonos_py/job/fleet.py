@@ -17,7 +17,7 @@ class Role(Enum):
 
 
 @dataclass
-class Process:
+class TaskProcess:
     """A process that lives, as far as is known."""
 
     number: int
@@ -29,8 +29,8 @@ class Process:
     attempt: Attempt | None = None
     heard_us: int = 0
     shares: bool = False
-    """It was started beside another process of its task, and may share a home."""
-    home: int = 0
+    """It was started beside another process of its task, and may share a host process."""
+    host_process: int = 0
     """The same for processes that are one for the operating system; 0: it is alone."""
 
 
@@ -39,57 +39,57 @@ class Fleet:
 
     def __init__(self) -> None:
         self._next = 0
-        self.processes: dict[int, Process] = {}
+        self.processes: dict[int, TaskProcess] = {}
 
-    def add(self, task: TaskId, now_us: int) -> Process:
+    def add(self, task: TaskId, now_us: int) -> TaskProcess:
         self._next += 1
         shares = any(process.task == task for process in self.processes.values())
-        process = Process(self._next, task, heard_us=now_us, shares=shares)
+        process = TaskProcess(self._next, task, heard_us=now_us, shares=shares)
         self.processes[process.number] = process
         return process
 
-    def adopt(self, number: int, task: TaskId, now_us: int) -> Process:
+    def adopt(self, number: int, task: TaskId, now_us: int) -> TaskProcess:
         """A process that another coordinator has started."""
         self._next = max(self._next, number)
-        process = self.processes[number] = Process(number, task, heard_us=now_us)
+        process = self.processes[number] = TaskProcess(number, task, heard_us=now_us)
         return process
 
-    def remove(self, number: int) -> Process | None:
+    def remove(self, number: int) -> TaskProcess | None:
         return self.processes.pop(number, None)
 
-    def get(self, number: int) -> Process | None:
+    def get(self, number: int) -> TaskProcess | None:
         return self.processes.get(number)
 
-    def owner(self, task: TaskId) -> Process | None:
+    def owner(self, task: TaskId) -> TaskProcess | None:
         """The process that is the task now, or has been told to be."""
         return next((p for p in self.processes.values() if p.task == task and p.role is not Role.STANDBY), None)
 
-    def standbys(self, task: TaskId) -> list[Process]:
+    def standbys(self, task: TaskId) -> list[TaskProcess]:
         return [p for p in self.processes.values() if p.task == task and p.role is Role.STANDBY]
 
-    def best(self, task: TaskId, at_leisure: bool, crowded: Collection[int]) -> Process | None:
-        """The standby to be the task: one that can be reached, with the newest state, its home not ``crowded``. With
-        nobody waiting (``at_leisure``) one that shares no home, though it may have to come up first."""
+    def best(self, task: TaskId, at_leisure: bool, crowded: Collection[int]) -> TaskProcess | None:
+        """The standby to be promoted: one that can be reached, with the newest state, its host process not ``crowded``.
+        If nothing waits for it (``at_leisure``), one that shares no host process, even if it has to start first."""
 
-        def cost(process: Process) -> tuple[bool, bool, int, bool, int]:
-            in_crowd = process.home != 0 and process.home in crowded
-            shares = at_leisure and process.home != 0 and process.shares
+        def cost(process: TaskProcess) -> tuple[bool, bool, int, bool, int]:
+            in_crowd = process.host_process != 0 and process.host_process in crowded
+            shares = at_leisure and process.host_process != 0 and process.shares
             return shares, process.address is None, -process.prepared, in_crowd, process.number
 
         return min(self.standbys(task), key=cost, default=None)
 
-    def guests(self) -> list[Process]:
-        """Standbys that share the home of a task."""
-        homes = self._homes_of_tasks()
-        return [p for p in self.with_role(Role.STANDBY) if p.home in homes]
+    def co_located_standbys(self) -> list[TaskProcess]:
+        """Standbys that share the host process of a task."""
+        host_processes = self._homes_of_tasks()
+        return [p for p in self.with_role(Role.STANDBY) if p.host_process in host_processes]
 
-    def resident(self, task: TaskId) -> list[Process]:
+    def resident(self, task: TaskId) -> list[TaskProcess]:
         """Standbys of a task that may stay."""
-        homes = self._homes_of_tasks()
-        return [p for p in self.standbys(task) if p.home not in homes]
+        host_processes = self._homes_of_tasks()
+        return [p for p in self.standbys(task) if p.host_process not in host_processes]
 
     def _homes_of_tasks(self) -> set[int]:
-        return {p.home for p in self.with_role(Role.PROMOTED, Role.ACTIVE) if p.home}
+        return {p.host_process for p in self.with_role(Role.PROMOTED, Role.ACTIVE) if p.host_process}
 
-    def with_role(self, *roles: Role) -> list[Process]:
+    def with_role(self, *roles: Role) -> list[TaskProcess]:
         return [p for p in self.processes.values() if p.role in roles]

@@ -8,8 +8,8 @@ silence of the others, to ``_PATIENCE_MAX`` times the timeout.
 
 from __future__ import annotations
 
-from clonos_py.job.desk import Desk
-from clonos_py.job.fleet import Process
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.messages import Ping, Pong
 from clonos_py.model.times import MAX_TIME
 
@@ -27,8 +27,8 @@ class Heartbeat:
     """Pings every reachable process at the policy's pace. Every message of a process counts as a sign of life.
     Without a pace (``heartbeat_us`` 0) nobody is pinged: the platform reports every failure."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
         self._number = 0
         self._asked_us: dict[int, int] = {}
         """By number of the ping: when it was sent, as long as an answer may count."""
@@ -42,48 +42,48 @@ class Heartbeat:
         return len(self._asked_us)
 
     def start(self) -> None:
-        heartbeat_us = self._desk.policy.heartbeat_us
-        self.next_us = self._desk.now_us + heartbeat_us if heartbeat_us else MAX_TIME
+        heartbeat_us = self._context.policy.heartbeat_us
+        self.next_us = self._context.now_us + heartbeat_us if heartbeat_us else MAX_TIME
 
-    def beat(self) -> list[Process]:
+    def beat(self) -> list[TaskProcess]:
         """Pings, if it is time. The processes that have been silent for too long."""
-        desk = self._desk
-        if desk.now_us < self.next_us:
+        context = self._context
+        if context.now_us < self.next_us:
             return []
         self.start()
         self._slowest_us -= self._slowest_us // _FORGETTING
-        reachable = [process for process in desk.fleet.processes.values() if process.address is not None]
+        reachable = [process for process in context.fleet.processes.values() if process.address is not None]
         patience_us = self._patience_us(reachable)
         number = self._ask_anew()
         silent = []
         for process in reachable:
-            if desk.now_us - process.heard_us > patience_us:
+            if context.now_us - process.heard_us > patience_us:
                 silent.append(process)
             else:
-                desk.send(process, Ping(number))
+                context.send(process, Ping(number))
         return silent
 
-    def _patience_us(self, processes: list[Process]) -> int:
-        timeout_us = self._desk.policy.heartbeat_timeout_us
-        silences = sorted(self._desk.now_us - process.heard_us for process in processes)
+    def _patience_us(self, processes: list[TaskProcess]) -> int:
+        timeout_us = self._context.policy.heartbeat_timeout_us
+        silences = sorted(self._context.now_us - process.heard_us for process in processes)
         prompt_us = silences[len(silences) // _PROMPT_SHARE] if len(silences) > 1 else 0
         return min(max(timeout_us, _MARGIN * max(prompt_us, self._slowest_us)), _PATIENCE_MAX * timeout_us)
 
     def _ask_anew(self) -> int:
         """The number of the next ping."""
-        desk = self._desk
-        oldest_us = desk.now_us - _PATIENCE_MAX * desk.policy.heartbeat_timeout_us
+        context = self._context
+        oldest_us = context.now_us - _PATIENCE_MAX * context.policy.heartbeat_timeout_us
         self._asked_us = {number: at_us for number, at_us in self._asked_us.items() if at_us > oldest_us}
         self._number += 1
-        self._asked_us[self._number] = desk.now_us
+        self._asked_us[self._number] = context.now_us
         return self._number
 
     def answered(self, message: Pong) -> None:
         """A process has answered a ping: how long did that take?"""
         asked_us = self._asked_us.get(message.number)
         if asked_us is not None:
-            self._slowest_us = max(self._slowest_us, self._desk.now_us - asked_us)
+            self._slowest_us = max(self._slowest_us, self._context.now_us - asked_us)
 
-    def ask(self, process: Process) -> None:
+    def ask(self, process: TaskProcess) -> None:
         """Out of turn: somebody suspects it."""
-        self._desk.send(process, Ping(self._number))
+        self._context.send(process, Ping(self._number))

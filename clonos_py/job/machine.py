@@ -22,13 +22,12 @@ from typing import ClassVar
 from clonos_py.job.checkpoint_course import CheckpointCourse
 from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.claims import claimed
-from clonos_py.job.desk import Desk
+from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import (
     AtWork,
     CheckpointsRetired,
     EndedByFunction,
     EndJob,
-    Happening,
     JobEvent,
     JobInstruction,
     JobPolicy,
@@ -36,6 +35,7 @@ from clonos_py.job.events import (
     ManifestWritten,
     OpenGeneration,
     ProcessDied,
+    ReportKind,
 )
 from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
@@ -61,7 +61,7 @@ class JobState(Enum):
 
 
 class JobMachine:
-    """One job's coordinator: takes events and decides; rounds, checkpoints and heartbeats go on at the same desk."""
+    """One job's coordinator: takes events and decides; rounds, checkpoints and heartbeats go on on the same context."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class JobMachine:
         self.state = JobState.STARTING
         self._plan, self._policy = plan, policy
         self._checkpoints = Checkpoints(plan, claimed(manifest, plan, policy.claims), code_digest, policy.lineage)
-        self._desk = Desk(plan, policy, self._checkpoints, generation)
-        self._fleet = self._desk.fleet
-        self._rounds = Rounds(self._desk)
-        self._heartbeat = Heartbeat(self._desk)
-        self._starts = Starts(self._desk)
-        self._unreachable = Unreachable(self._desk)
-        self._course = CheckpointCourse(self._desk)
-        self._takeover = Takeover(self._desk)
+        self._context = CoordinatorContext(plan, policy, self._checkpoints, generation)
+        self._fleet = self._context.fleet
+        self._rounds = Rounds(self._context)
+        self._heartbeat = Heartbeat(self._context)
+        self._starts = Starts(self._context)
+        self._unreachable = Unreachable(self._context)
+        self._course = CheckpointCourse(self._context)
+        self._takeover = Takeover(self._context)
         self._early: list[ToCoordinator | JobEvent] = []
         self._drained: set[TaskId] = set()
         self._committed: set[TaskId] = set()
@@ -103,44 +103,44 @@ class JobMachine:
 
     def start(self, now_us: int) -> list[JobInstruction]:
         """Begins the deployment."""
-        self._desk.begin(now_us)
+        self._context.begin(now_us)
         if self._checkpoints.code_changed:
-            self._desk.report(Happening.CODE_CHANGED, checkpoint=self._checkpoints.completed)
+            self._context.report(ReportKind.CODE_CHANGED, checkpoint=self._checkpoints.completed)
         self._deploy()
-        return self._desk.take()
+        return self._context.take()
 
     def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]:
         """Goes on in the place of a coordinator that was lost. ``roster``: every process that may be alive, by number;
         the driver tells of those that are not."""
-        self._desk.begin(now_us)
+        self._context.begin(now_us)
         self.state = JobState.TAKING_OVER
         self._takeover.call(roster)
         self._settle()
-        return self._desk.take()
+        return self._context.take()
 
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
         """One message or event in, instructions out."""
-        self._desk.attend(now_us, self.wake_us)
+        self._context.attend(now_us, self.wake_us)
         if self.state is JobState.TAKING_OVER:
             self._hear_roll_call(event)
         else:
             self._handle(event)
-        return self._desk.take()
+        return self._context.take()
 
     def _handle(self, event: ToCoordinator | JobEvent) -> None:
         if self.state is not JobState.ENDED:
             process = getattr(event, "process", None)
             known = self._fleet.get(process) if process is not None else None
             if known is not None:
-                known.heard_us = self._desk.now_us
+                known.heard_us = self._context.now_us
             if known is not None or process is None:
                 self._HANDLERS[type(event)](self, event)
 
     def tick(self, now_us: int) -> list[JobInstruction]:
         """Time has passed: heartbeats, checkpoint intervals and timeouts, processes that do not start."""
-        self._desk.attend(now_us, self.wake_us)
+        self._context.attend(now_us, self.wake_us)
         if self.state is JobState.TAKING_OVER:
-            if self._takeover.until_us <= self._desk.now_us:
+            if self._takeover.until_us <= self._context.now_us:
                 self._takeover.give_up()
                 self._settle()
         elif self.state is not JobState.ENDED:
@@ -148,17 +148,17 @@ class JobMachine:
                 self._replace(process.number, "silent for the heartbeat timeout")
             self._time_checkpoints()
             self._time_starts()
-        return self._desk.take()
+        return self._context.take()
 
     @property
     def wake_us(self) -> int:
         """When ``tick`` is due next, by the driver's clock."""
         due_us = min(self._heartbeat.next_us, self._course.wake_us, self._takeover.until_us)
-        return min(due_us + self._desk.absent_us, MAX_TIME)
+        return min(due_us + self._context.absent_us, MAX_TIME)
 
     @property
     def generation(self) -> int:
-        return self._desk.generation
+        return self._context.generation
 
     @property
     def owners(self) -> dict[TaskId, int]:
@@ -178,10 +178,10 @@ class JobMachine:
     def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> None:
         self.state = JobState.ENDED
         for process in self._fleet.processes.values():
-            self._desk.send(process, messages.Stop(message or "the job has finished"))
+            self._context.send(process, messages.Stop(message or "the job has finished"))
         if error is None:
-            self._desk.report(Happening.FINISHED)
-        self._desk.out.append(EndJob(error, message, traceback))
+            self._context.report(ReportKind.FINISHED)
+        self._context.out.append(EndJob(error, message, traceback))
 
     # ---- in the place of a lost coordinator
 
@@ -191,7 +191,7 @@ class JobMachine:
             case messages.Present():
                 self._takeover.answer(event)
             case messages.Started() if process := self._fleet.get(event.process):
-                process.address, process.home = event.address, event.home
+                process.address, process.host_process = event.address, event.host_process
             case ProcessDied(number):
                 self._takeover.gone(number)
             case AtWork():
@@ -206,7 +206,7 @@ class JobMachine:
             return
         self._heartbeat.start()
         self._drained = self._takeover.settle(self._rounds)
-        self._desk.report(Happening.COORDINATOR_REPLACED, generation=self._desk.generation)
+        self._context.report(ReportKind.COORDINATOR_REPLACED, generation=self._context.generation)
         self.state = JobState.STARTING if self._rounds.deploying else JobState.RECOVERING
         if self._rounds.over:
             self._go_on()
@@ -225,11 +225,11 @@ class JobMachine:
 
     def _on_started(self, message: messages.Started) -> None:
         process = self._fleet.processes[message.process]
-        process.address, process.home = message.address, message.home
+        process.address, process.host_process = message.address, message.host_process
         self._starts.came_up()
         self._advance(self._rounds.advance)
         if process.role is Role.STANDBY and self._checkpoints.manifest is not None:
-            self._desk.prepare(process)
+            self._context.prepare(process)
         self._rounds.make_room()
 
     def _time_starts(self) -> None:
@@ -252,14 +252,14 @@ class JobMachine:
         if message.checkpoint == self._checkpoints.completed:
             task = self._fleet.processes[message.process].task
             detail = {"checkpoint": message.checkpoint, "reason": message.reason}
-            self._desk.report(Happening.STANDBY_UNREADY, task, **detail)
+            self._context.report(ReportKind.STANDBY_UNREADY, task, **detail)
 
     def _on_died(self, event: ProcessDied) -> None:
         process = self._fleet.remove(event.process)
         if process is None:
             return
         if process.role is Role.STANDBY:
-            self._desk.report(Happening.STANDBY_LOST, process.task, reason=event.reason)
+            self._context.report(ReportKind.STANDBY_LOST, process.task, reason=event.reason)
             self._rounds.replace_standby(process.task)
             return
         self._drained.discard(process.task)
@@ -271,7 +271,7 @@ class JobMachine:
             self._course.abort("a task failed")
         self._advance(self._rounds.advance)
 
-    def _on_holdings(self, message: messages.Holdings) -> None:
+    def _on_holdings(self, message: messages.HeldLogsReport) -> None:
         self._advance(lambda: self._rounds.answer(message))
 
     def _advance(self, course: Callable[[], bool]) -> None:
@@ -303,17 +303,17 @@ class JobMachine:
             self._rollback_reason = reason
             return
         self._rollbacks_in_vain += 1
-        self._desk.report(Happening.ROLLED_BACK, reason=reason, checkpoint=self._checkpoints.completed)
+        self._context.report(ReportKind.ROLLED_BACK, reason=reason, checkpoint=self._checkpoints.completed)
         if self._rollbacks_in_vain > self._policy.rollbacks_max:
             self._end("ProtocolError", f"given up after {self._policy.rollbacks_max} rollbacks in vain: {reason}")
             return
         self._course.abort("a rollback")
         for number in list(self._fleet.processes):
             self._fleet.remove(number)
-            self._desk.kill_process(number)
+            self._context.kill_process(number)
         self._drained, self._committed, self._final = set(), set(), None
-        self._desk.generation += 1
-        self._desk.out.append(OpenGeneration(self._desk.generation))
+        self._context.generation += 1
+        self._context.out.append(OpenGeneration(self._context.generation))
         self._deploy()
 
     # ---- checkpoints
@@ -375,7 +375,9 @@ class JobMachine:
             self._trigger(final=False)
 
     def _on_spill_failed(self, message: messages.SpillFailed) -> None:
-        self._desk.report(Happening.SPILL_FAILED, self._fleet.processes[message.process].task, reason=message.reason)
+        self._context.report(
+            ReportKind.SPILL_FAILED, self._fleet.processes[message.process].task, reason=message.reason
+        )
 
     # ---- the end
 
@@ -411,7 +413,7 @@ class JobMachine:
         self._end(errors.UserCodeError.__name__, event.message, event.traceback)
 
     def _on_function_hangs(self, message: messages.FunctionHangs) -> None:
-        self._desk.report(Happening.FUNCTION_HANGS, reason=message.reason)
+        self._context.report(ReportKind.FUNCTION_HANGS, reason=message.reason)
 
     def _in_vain(self, process: int) -> bool:
         """Whether replacements of this process's task have failed by themselves again and again."""
@@ -420,7 +422,7 @@ class JobMachine:
         return self._recoveries_in_vain[task] > self._policy.recoveries_max
 
     def _replace(self, process: int, reason: str) -> None:
-        self._desk.kill_process(process)
+        self._context.kill_process(process)
         self._on_died(ProcessDied(process, reason))
 
     def _on_suspect(self, message: messages.Suspect) -> None:
@@ -447,7 +449,7 @@ class JobMachine:
         messages.Started: _on_started,
         messages.Prepared: _on_prepared,
         messages.NotPrepared: _on_not_prepared,
-        messages.Holdings: _on_holdings,
+        messages.HeldLogsReport: _on_holdings,
         messages.Snapshotted: _on_snapshotted,
         messages.SnapshotFailed: _on_snapshot_failed,
         messages.Running: _on_running,

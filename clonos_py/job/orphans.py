@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from clonos_py.model.ids import ChannelId, TaskId
-from clonos_py.model.messages import Holdings
+from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
 
-Survivors = Mapping[TaskId, Holdings]
+Survivors = Mapping[TaskId, HeldLogsReport]
 """What the process that is a task has answered. Tasks whose process has only now been told to be it are not in it."""
 
 

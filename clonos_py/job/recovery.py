@@ -10,9 +10,9 @@ from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.causal.log import merge
 from clonos_py.job.claims import same_shape
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Holdings, Peer, Replay, Restore
+from clonos_py.model.messages import HeldLogsReport, Peer, Replay, Restore
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Life, Segment
+from clonos_py.model.segments import Incarnation, Segment
 from clonos_py.model.snapshots import Manifest
 
 
@@ -25,10 +25,10 @@ class Round:
     started: bool = False
     """Whether Promote and Sever were sent."""
     awaited: set[int] = field(default_factory=set)
-    answers: list[Holdings] = field(default_factory=list)
-    anew: set[TaskId] = field(default_factory=set)
+    answers: list[HeldLogsReport] = field(default_factory=list)
+    without_log: set[TaskId] = field(default_factory=set)
     """Failed tasks that start anew without their logs: below exactly-once all of them."""
-    lives: Mapping[TaskId, Life] = field(default_factory=dict)
+    incarnations: Mapping[TaskId, Incarnation] = field(default_factory=dict)
     """Of tasks that have started anew, this round included."""
 
 
@@ -77,10 +77,12 @@ def replay_of(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, 
 
     Who replays a log depends on whatever it depends on, and is to hold it as its predecessor did: should an upstream
     task fail again before it has sent anything, nobody else may be left who knows."""
-    life = round_.lives.get(task, Life())
-    if task in round_.anew:
+    incarnation = round_.incarnations.get(task, Incarnation())
+    if task in round_.without_log:
         skipped = _merged(plan, task, round_, checkpoint) if plan.gaps else []
-        return Replay(round_.number, skipped, [], list(aborted), complete=list(range(len(plan.tasks))), life=life)
+        return Replay(
+            round_.number, skipped, [], list(aborted), complete=list(range(len(plan.tasks))), incarnation=incarnation
+        )
     log = _merged(plan, task, round_, checkpoint)
     whole = _whole(plan.tasks.index(task), round_)
     known = [o for n, o in enumerate(plan.tasks) if task in plan.hops[o] and (o in round_.failed or n in whole)]
@@ -89,14 +91,15 @@ def replay_of(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, 
     own = set(plan.outputs[task])
     expected = [e for answer in round_.answers for e in answer.received if e.channel in own]
     needs = {n: end for n, end in _needs(plan, task, round_).items() if n not in complete} if log else {}
-    return Replay(round_.number, log, expected, list(aborted), upstream, complete, needs, life)
+    return Replay(round_.number, log, expected, list(aborted), upstream, complete, needs, incarnation)
 
 
 def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int) -> list[Segment]:
-    """Of the life that the log has now; nothing if all of it is lost."""
-    number, life = plan.tasks.index(task), round_.lives.get(task, Life()).number
+    """Of the incarnation that the log has now; nothing if all of it is lost."""
+    number, incarnation = plan.tasks.index(task), round_.incarnations.get(task, Incarnation()).number
     return merge(
-        ([s for s in answer.logs if s.task == number and s.life == life] for answer in round_.answers), checkpoint
+        ([s for s in answer.logs if s.task == number and s.incarnation == incarnation] for answer in round_.answers),
+        checkpoint,
     )
 
 
@@ -107,7 +110,7 @@ def _whole(number: int, round_: Round) -> set[int]:
     return {n for end, answer in ends if end == longest for n in answer.whole}
 
 
-def latest_named(answers: Sequence[Holdings]) -> int:
+def latest_named(answers: Sequence[HeldLogsReport]) -> int:
     """The newest checkpoint of which any log speaks that is to be replayed; 0 if none does."""
     by_task: dict[int, list[Segment]] = {}
     found = 0

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clonos_py.job.desk import Desk
-from clonos_py.job.fleet import Process
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.ids import TaskId
 
 _NAMED_MAX = 3
@@ -18,18 +18,18 @@ _NAMED_MAX = 3
 class Starts:
     """Knows who is overdue. What to do about it is for the coordinator to say."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
         self._came_up_us = 0
 
     def came_up(self) -> None:
         """A process says that it has started."""
-        self._came_up_us = self._desk.now_us
+        self._came_up_us = self._context.now_us
 
-    def overdue(self) -> list[Process]:
+    def overdue(self) -> list[TaskProcess]:
         """Those that have not started within the start timeout."""
-        desk, asked = self._desk, [p for p in self._desk.fleet.processes.values() if p.address is None]
-        limit_us = desk.now_us - desk.policy.start_timeout_us
+        context, asked = self._context, [p for p in self._context.fleet.processes.values() if p.address is None]
+        limit_us = context.now_us - context.policy.start_timeout_us
         return [process for process in asked if max(process.heard_us, self._came_up_us) <= limit_us]
 
     def complaint(self, tasks: Sequence[TaskId]) -> str:
@@ -38,6 +38,6 @@ class Starts:
         more = f" and {len(tasks) - _NAMED_MAX} more" if len(tasks) > _NAMED_MAX else ""
         return (
             f"{named}{more} could not be started: the cluster has brought up no process for "
-            f"{self._desk.policy.start_timeout_us / 1e6:g} s; see with `ray status` whether memory is left and every "
-            "node answers, or wait longer with --start-timeout"
+            f"{self._context.policy.start_timeout_us / 1e6:g} s; see with `ray status` whether memory is left and "
+            "every node answers, or wait longer with --start-timeout"
         )

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from clonos_py.job.desk import Desk
-from clonos_py.job.fleet import Process, Role
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.rounds import Rounds
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Present
-from clonos_py.model.segments import Life
+from clonos_py.model.segments import Incarnation
 from clonos_py.model.times import MAX_TIME
 
 _PATIENCE = 2
@@ -29,8 +29,8 @@ _PATIENCE = 2
 class Takeover:
     """The roll call, and what follows from the answers."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
         self._awaited: set[int] = set()
         self._answers: dict[int, Present] = {}
         self.until_us = MAX_TIME
@@ -38,11 +38,11 @@ class Takeover:
 
     def call(self, roster: Mapping[int, TaskId]) -> None:
         """``roster``: every process that may be alive, by number."""
-        desk = self._desk
+        context = self._context
         self._awaited = set(roster)
         self._be_patient()
         for number, task in sorted(roster.items()):
-            desk.send(desk.fleet.adopt(number, task, desk.now_us), messages.RollCall())
+            context.send(context.fleet.adopt(number, task, context.now_us), messages.RollCall())
 
     @property
     def complete(self) -> bool:
@@ -56,11 +56,11 @@ class Takeover:
             self._be_patient()
 
     def _be_patient(self) -> None:
-        self.until_us = self._desk.now_us + _PATIENCE * self._desk.policy.heartbeat_timeout_us
+        self.until_us = self._context.now_us + _PATIENCE * self._context.policy.heartbeat_timeout_us
 
     def gone(self, number: int) -> None:
         """The process has died."""
-        self._desk.fleet.remove(number)
+        self._context.fleet.remove(number)
         self._awaited.discard(number)
         self._answers.pop(number, None)
 
@@ -72,32 +72,32 @@ class Takeover:
     def settle(self, rounds: Rounds) -> set[TaskId]:
         """All have answered: fills fleet, checkpoints and rounds in, and tells everybody what is true. Gives the tasks
         that have nothing more to do."""
-        desk = self._desk
+        context = self._context
         self.until_us = MAX_TIME
-        for process in desk.fleet.processes.values():
-            process.heard_us = desk.now_us  # it has answered, and was not asked for anything since
-        desk.checkpoints.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
+        for process in context.fleet.processes.values():
+            process.heard_us = context.now_us  # it has answered, and was not asked for anything since
+        context.checkpoints.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
         attempts, round_ = self._newest_attempts(), max((a.round for a in self._answers.values()), default=0)
         for number in sorted(self._answers):
-            self._assign(desk.fleet.processes[number], attempts)
-        owners = {process.task: process for process in desk.fleet.with_role(Role.ACTIVE)}
+            self._assign(context.fleet.processes[number], attempts)
+        owners = {process.task: process for process in context.fleet.with_role(Role.ACTIVE)}
         self._tell_what_is_true(owners.values())
         replaying = {task for task, process in owners.items() if self._answers[process.number].replaying}
-        failed = set(desk.plan.tasks).difference(owners)
-        rounds.resume(round_, attempts, failed, self._lives(round_), replaying)
+        failed = set(context.plan.tasks).difference(owners)
+        rounds.resume(round_, attempts, failed, self._incarnations(round_), replaying)
         return {task for task, process in owners.items() if self._answers[process.number].drained}
 
-    def _tell_what_is_true(self, owners: Iterable[Process]) -> None:
+    def _tell_what_is_true(self, owners: Iterable[TaskProcess]) -> None:
         """Which checkpoint is the last, and which are void."""
-        desk = self._desk
+        context = self._context
         for process in owners:
-            if desk.checkpoints.manifest is not None:
-                desk.send(process, messages.Complete(desk.checkpoints.completed))
-            for checkpoint in desk.checkpoints.aborted:
-                desk.send(process, messages.AbortCheckpoint(checkpoint))
-        for process in desk.fleet.with_role(Role.STANDBY):
-            if process.address is not None and desk.checkpoints.manifest is not None:
-                desk.prepare(process)
+            if context.checkpoints.manifest is not None:
+                context.send(process, messages.Complete(context.checkpoints.completed))
+            for checkpoint in context.checkpoints.aborted:
+                context.send(process, messages.AbortCheckpoint(checkpoint))
+        for process in context.fleet.with_role(Role.STANDBY):
+            if process.address is not None and context.checkpoints.manifest is not None:
+                context.prepare(process)
 
     def failures(self) -> list[messages.Failed]:
         """What processes could tell nobody."""
@@ -107,35 +107,35 @@ class Takeover:
         """Of every task of which anybody knows one."""
         newest: dict[TaskId, Attempt] = {}
         for number, answer in self._answers.items():
-            own = [(self._desk.fleet.processes[number].task, answer.attempt)] if answer.attempt is not None else []
+            own = [(self._context.fleet.processes[number].task, answer.attempt)] if answer.attempt is not None else []
             for task, attempt in [*own, *answer.peers]:
                 newest[task] = max(attempt, newest.get(task, attempt))
         return newest
 
-    def _lives(self, round_: int) -> dict[TaskId, Life]:
-        """Of every task that has started anew. Of one that is gone only the number of its life is known: it may have
-        begun just now."""
-        found: dict[TaskId, Life] = {}
+    def _incarnations(self, round_: int) -> dict[TaskId, Incarnation]:
+        """Of every task that has restarted without its log. Of one without a process only the number is known: it may
+        have begun just now."""
+        found: dict[TaskId, Incarnation] = {}
         for number, answer in self._answers.items():
-            process = self._desk.fleet.get(number)
-            if process is not None and process.role is Role.ACTIVE and answer.life.number:
-                found[process.task] = answer.life
-        completed = self._desk.checkpoints.completed
+            process = self._context.fleet.get(number)
+            if process is not None and process.role is Role.ACTIVE and answer.incarnation.number:
+                found[process.task] = answer.incarnation
+        completed = self._context.checkpoints.completed
         for answer in self._answers.values():
-            for ordinal, life in answer.lives.items():
-                task = self._desk.plan.tasks[ordinal]
-                if life > found.get(task, Life()).number:
-                    found[task] = Life(life, completed, round_)
+            for ordinal, incarnation in answer.incarnations.items():
+                task = self._context.plan.tasks[ordinal]
+                if incarnation > found.get(task, Incarnation()).number:
+                    found[task] = Incarnation(incarnation, completed, round_)
         return found
 
-    def _assign(self, process: Process, attempts: Mapping[TaskId, Attempt]) -> None:
+    def _assign(self, process: TaskProcess, attempts: Mapping[TaskId, Attempt]) -> None:
         """Gives a process its role, or ends it: a newer attempt of its task is known, or it was to start from a
         checkpoint that is not the last."""
         answer = self._answers[process.number]
         if answer.attempt is None:
             process.prepared = answer.restore or -1
             return
-        stale = not answer.begun and answer.restore != self._desk.checkpoints.completed
+        stale = not answer.begun and answer.restore != self._context.checkpoints.completed
         if stale or answer.attempt < attempts[process.task]:
             self._dismiss(process.number)
             return
@@ -143,5 +143,5 @@ class Takeover:
         process.role = Role.ACTIVE if answer.begun else Role.PROMOTED
 
     def _dismiss(self, number: int) -> None:
-        self._desk.kill_process(number)
+        self._context.kill_process(number)
         self.gone(number)

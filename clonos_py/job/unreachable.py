@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from clonos_py.job.desk import Desk
-from clonos_py.job.fleet import Process
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.ids import TaskId
 
 _REPLACED_MAX = 2
@@ -22,8 +22,8 @@ class Unreachable:
     """Knows since when connections are sought in vain. ``suspect`` decides: time alone says nothing, as a receiver
     that has found its sender is silent."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
         self._since_us: dict[tuple[int, int], int] = {}
         """By the processes of receiver and sender."""
         self._replaced: Counter[tuple[TaskId, TaskId]] = Counter()
@@ -38,33 +38,33 @@ class Unreachable:
         self._since_us.clear()
         self._replaced.clear()
 
-    def suspect(self, receiver: Process, sender: Process, failures: int) -> Process | None:
+    def suspect(self, receiver: TaskProcess, sender: TaskProcess, failures: int) -> TaskProcess | None:
         """``receiver`` has lost its connection to ``sender``, or could not make one; the ``failures``-th time in a row.
         Which of the two is to be replaced, if it has lasted too long."""
         pair = receiver.number, sender.number
         if failures <= 1:
-            self._since_us[pair] = self._desk.now_us
-        since_us = self._since_us.setdefault(pair, self._desk.now_us)
-        if self._desk.now_us - since_us < self._desk.policy.connection_timeout_us:
+            self._since_us[pair] = self._context.now_us
+        since_us = self._since_us.setdefault(pair, self._context.now_us)
+        if self._context.now_us - since_us < self._context.policy.connection_timeout_us:
             return None
         chosen = self._worse(receiver, sender)
         self._since_us = {known: at_us for known, at_us in self._since_us.items() if chosen.number not in known}
         self._replaced[receiver.task, sender.task] += 1
         return chosen
 
-    def _worse(self, receiver: Process, sender: Process) -> Process:
+    def _worse(self, receiver: TaskProcess, sender: TaskProcess) -> TaskProcess:
         """The one that others miss, too; else each in turn, the receiver first."""
-        alive = self._desk.fleet.processes
+        alive = self._context.fleet.processes
         missed = Counter(end for pair in self._since_us if alive.keys() >= set(pair) for end in pair)
         if missed[receiver.number] != missed[sender.number]:
             return max(receiver, sender, key=lambda process: missed[process.number])
         return sender if self._replaced[receiver.task, sender.task] % 2 else receiver
 
-    def complaint(self, receiver: Process, sender: Process) -> str | None:
+    def complaint(self, receiver: TaskProcess, sender: TaskProcess) -> str | None:
         """What the user is told if the two have been replaced in vain."""
         if self._replaced[receiver.task, sender.task] < _REPLACED_MAX:
             return None
-        limit_s = self._desk.policy.connection_timeout_us / 1e6
+        limit_s = self._context.policy.connection_timeout_us / 1e6
         return (
             f"{receiver.task} ({receiver.address}) cannot connect to {sender.task} ({sender.address}), though both "
             f"answer: for {limit_s:g} s each before and after {_REPLACED_MAX} replacements; see that the nodes reach "

@@ -12,7 +12,7 @@ import msgspec
 
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
-from clonos_py.model.segments import Life, Segment
+from clonos_py.model.segments import Incarnation, Segment
 from clonos_py.model.snapshots import OperatorHandle, TaskHandle
 
 
@@ -66,7 +66,7 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     """To a promoted process: your predecessor's merged log, what receivers have, and which checkpoints are void.
     ``upstream``: the logs of upstream tasks; on them depends what the log says. All there is to know of the logs of
     tasks number ``complete`` is in here; of others the log may depend on offsets below those in ``needs``.
-    ``life``: that of the log."""
+    ``incarnation``: that of the log."""
 
     round: int
     log: list[Segment]
@@ -75,7 +75,7 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     upstream: list[Segment] = []
     complete: list[int] = []
     needs: dict[int, int] = {}
-    life: Life = Life()
+    incarnation: Incarnation = Incarnation()
 
 
 class Sever(msgspec.Struct, frozen=True, tag=True):
@@ -125,12 +125,12 @@ ToProcess = Prepare | Promote | Replay | Sever | Trigger | AbortCheckpoint | Com
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """The process is up and can be reached by its peers at ``address``. ``home``: the same for all that share one
-    process of the operating system, and die with it; 0: it shares with nobody."""
+    """The process is up; peers connect to ``address``. ``host_process``: equal for all processes that share one process
+    of the operating system and die with it; 0 for one that shares with none."""
 
     process: int
     address: str
-    home: int = 0
+    host_process: int = 0
 
 
 class Prepared(msgspec.Struct, frozen=True, tag=True):
@@ -146,7 +146,7 @@ class NotPrepared(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class Holdings(msgspec.Struct, frozen=True, tag=True):
+class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     """The answer to Sever: logs of failed tasks and of those upstream of them, what was received from the failed ones,
     and what the process depends on (D10)."""
 
@@ -280,17 +280,17 @@ class Present(msgspec.Struct, frozen=True, tag=True):
     peers: list[tuple[TaskId, Attempt]] = []
     """Whom it listens to and whom it serves."""
     failure: Failed | None = None
-    life: Life = Life()
+    incarnation: Incarnation = Incarnation()
     """That of its own log, if it has that."""
-    lives: dict[int, int] = {}
-    """By number of a task that has started anew: the number of the newest life of which it holds anything."""
+    incarnations: dict[int, int] = {}
+    """By number of a task that has restarted without its log: the newest incarnation whose log it holds."""
 
 
 ToCoordinator = (
     Started
     | Prepared
     | NotPrepared
-    | Holdings
+    | HeldLogsReport
     | Snapshotted
     | SnapshotFailed
     | Running

@@ -199,7 +199,7 @@ class Sink(Operator):
         ``prepare`` was, after ``open``. Raises SinkError."""
 
 
-class Piece(NamedTuple):
+class OutputSegment(NamedTuple):
     """Rows as they leave a causal sink, numbered; ``checksum`` is of the rows."""
 
     seq: int
@@ -207,7 +207,7 @@ class Piece(NamedTuple):
     rows: pa.RecordBatch
 
 
-class Shown(NamedTuple):
+class PublishedOutput(NamedTuple):
     """What an output holds: determinants, and by number the checksums of the pieces that are out."""
 
     log: Sequence[Segment]
@@ -226,13 +226,13 @@ class CausalSink(Sink):
             self.out.emit(rows)
             self.ctx.count("rows_out", rows.num_rows)
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> Shown:
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> PublishedOutput:
         """Takes the output over from all earlier attempts, none of which can add to it any more. What it holds since
         ``checkpoint``, the last complete one. ``shape``: the job's vertices, with their operators and parallelism;
         what tasks of another shape have written since then could not be repeated. Raises SinkError."""
         raise NotImplementedError
 
-    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece]) -> None:
+    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment]) -> None:
         """Makes ``log`` durable, then ``pieces`` visible. ``epoch``: the checkpoint taken last; the first log of an
         epoch is complete from there on. Raises SinkError."""
         raise NotImplementedError

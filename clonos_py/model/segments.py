@@ -8,16 +8,17 @@ import msgspec
 
 
 class Reach(NamedTuple):
-    """How far the log of the task with this ordinal is held: below offset ``stop`` of its life ``life``."""
+    """How far the log of a task (its ordinal) is held: below offset ``stop`` of its incarnation number
+    ``incarnation``."""
 
     task: int
-    life: int
+    incarnation: int
     stop: int
 
 
-class Life(NamedTuple):
-    """How a task's log came to be. ``number`` counts how often the task has started anew without its log; it did so the
-    last time from ``checkpoint``, in recovery round ``round``."""
+class Incarnation(NamedTuple):
+    """An incarnation of a task ends when the task restarts without its log. ``number`` counts these restarts; the last
+    was from ``checkpoint``, in recovery round ``round``."""
 
     number: int = 0
     checkpoint: int = 0
@@ -27,8 +28,8 @@ class Life(NamedTuple):
 class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start, start + count) of the log of the task with this ordinal.
 
-    ``epoch`` is the checkpoint that the task had taken last, ``epoch_start`` the offset at which it did. ``life``
-    counts how often the task has started anew without its log: segments of an earlier life are void.
+    ``epoch`` is the last checkpoint that the task had taken, ``epoch_start`` the offset at which it took it.
+    ``incarnation`` is the number of the task's incarnation: segments of earlier ones are void.
     """
 
     task: int
@@ -37,12 +38,12 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start: int
     count: int
     payload: bytes
-    life: int = 0
+    incarnation: int = 0
 
     @property
     def reach(self) -> Reach:
-        """Whoever has this and what came before has the log up to here."""
-        return Reach(self.task, self.life, self.stop)
+        """A process that holds this segment and all before it holds the log up to here."""
+        return Reach(self.task, self.incarnation, self.stop)
 
     @property
     def stop(self) -> int:

@@ -20,9 +20,9 @@ from clonos_py.observe.events import Event, FunctionHangs, Listener, VertexProgr
 from clonos_py.observe.status import (
     RunStatus,
     awaited_text,
-    lapse_text,
     left_text,
     missed_text,
+    restart_text,
     undeleted_text,
     unready_text,
     untraced_text,
@@ -120,7 +120,7 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
         ("checkpoint", len(status.checkpoints)),
         ("recovery", len(status.recoveries)),
         ("rollback", len(status.rollbacks)),
-        ("lapse", len(status.lapses)),
+        ("lapse", len(status.restarts_without_log)),
         ("coordinator lost and replaced", status.coordinators_replaced),
     ):
         if amount:
@@ -139,7 +139,7 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield from (
         f"  rolled back to checkpoint {rollback.checkpoint}: {rollback.reason}" for rollback in status.rollbacks
     )
-    yield from (f"  {lapse_text(lapse)}" for lapse in status.lapses)
+    yield from (f"  {restart_text(restart_without_log)}" for restart_without_log in status.restarts_without_log)
     yield from (f"  {unready_text(event)}" for event in status.standbys_unready)
     yield from (f"  {unwritten_text(event)}" for event in status.spills_failed)
     yield from (f"  {undeleted_text(event)}" for event in status.deletions_failed)

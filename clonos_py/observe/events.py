@@ -226,7 +226,7 @@ class RolledBack(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lapsed(Event):
+class RestartedWithoutLog(Event):
     """Determinants were lost that somebody depends on, and the job preferred availability: what was sent since
     ``checkpoint`` may take effect again (at-least-once)."""
 

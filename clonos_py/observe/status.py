@@ -21,10 +21,10 @@ from clonos_py.observe.events import (
     FirstNewEffect,
     FunctionHangs,
     KillMissed,
-    Lapsed,
     Progress,
     Recovered,
     Replayed,
+    RestartedWithoutLog,
     RolledBack,
     SpillFailed,
     StandbyActivated,
@@ -108,7 +108,7 @@ def left_text(event: CheckpointsLeft) -> str:
     )
 
 
-def lapse_text(event: Lapsed) -> str:
+def restart_text(event: RestartedWithoutLog) -> str:
     return f"exactly-once lapsed, rows sent since checkpoint {event.checkpoint} may count twice: {event.reason}"
 
 
@@ -125,7 +125,7 @@ class RunStatus:
     checkpoints: list[CheckpointCompleted] = field(default_factory=list)
     aborted: list[CheckpointAborted] = field(default_factory=list)
     rollbacks: list[RolledBack] = field(default_factory=list)
-    lapses: list[Lapsed] = field(default_factory=list)
+    restarts_without_log: list[RestartedWithoutLog] = field(default_factory=list)
     coordinators_replaced: int = 0
     awaited: CoordinatorAwaited | None = None
     """The last of them, while the coordinator has not come."""
@@ -162,9 +162,9 @@ class RunStatus:
             case RolledBack():
                 self.rollbacks.append(event)
                 self.news.append(f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
-            case Lapsed():
-                self.lapses.append(event)
-                self.news.append(lapse_text(event))
+            case RestartedWithoutLog():
+                self.restarts_without_log.append(event)
+                self.news.append(restart_text(event))
             case CoordinatorAwaited():
                 self.awaited = event
             case CoordinatorReplaced():

@@ -55,9 +55,9 @@ class Coordination:
         self._policy, self._code_digest, self._listener = policy, code_digest, listener
         self._standbys_per_process = standbys_per_process
         self._placement = Placement(standbys_per_process)
-        self._homes: dict[int, int] = {}
+        self._host_processes: dict[int, int] = {}
         self._gone_homes: set[int] = set()
-        self._incarnation = 0
+        self._term = 0
         self._lost = False
         self._roster: dict[int, TaskId] = {}
         self._starting: set[int] = set()
@@ -96,11 +96,11 @@ class Coordination:
 
     def _replace_coordinator(self) -> None:
         self._lost, self._tick_at = False, MAX_TIME
-        self._incarnation += 1
+        self._term += 1
         self.job = self._machine()
         self._placement = Placement(self._standbys_per_process)
         for number, task in self._roster.items():
-            self._placement.put(number, task, Seat("", self._homes[number]))
+            self._placement.put(number, task, Seat("", self._host_processes[number]))
         self._coordinate(self.job.take_over(dict(self._roster), self.now_us))
         for number in sorted(self._roster):
             if number in self._starting:
@@ -126,19 +126,21 @@ class Coordination:
         self.tell(number, self._up(number))
 
     def _up(self, number: int) -> Started:
-        return Started(number, str(number), self._homes[number] if self._standbys_per_process > 1 else 0)
+        return Started(number, str(number), self._host_processes[number] if self._standbys_per_process > 1 else 0)
 
     def _at_home_of(self, number: int) -> list[int]:
         """All processes that are one for the operating system, up or still starting."""
-        home = self._homes[number]
+        host_process = self._host_processes[number]
         return [
-            n for n in sorted(self._homes) if self._homes[n] == home and (n in self.processes or n in self._starting)
+            n
+            for n in sorted(self._host_processes)
+            if self._host_processes[n] == host_process and (n in self.processes or n in self._starting)
         ]
 
     def _end_home(self, number: int, reason: str, end: Callable[[int], Any]) -> None:
-        """Whoever shares the process's home ends with it, and the platform will notice."""
+        """Whoever shares the process's host process ends with it, and the platform will notice."""
         others = [other for other in self._at_home_of(number) if other != number]
-        self._gone_homes.add(self._homes[number])
+        self._gone_homes.add(self._host_processes[number])
         for other in others:
             self._starting.discard(other)
             end(other)
@@ -150,10 +152,10 @@ class Coordination:
 
     def _tell_after(self, kind: str, queue: Hashable, event: Any) -> None:
         """For the coordinator that there is now, if it is still there then."""
-        incarnation = self._incarnation
+        term = self._term
 
         def hear() -> None:
-            if incarnation == self._incarnation and not self._lost:
+            if term == self._term and not self._lost:
                 if isinstance(event, ProcessDied):
                     self._placement.remove(event.process, self.now_us / 1e6)
                 self._coordinate(self.job.handle(event, self.now_us))
@@ -170,12 +172,12 @@ class Coordination:
         for instruction in instructions:
             self._obey_coordinator(instruction)
         if self.ended is None and self.job.wake_us != self._tick_at:
-            at_us, incarnation = self.job.wake_us, self._incarnation
+            at_us, term = self.job.wake_us, self._term
             self._tick_at = at_us
-            self.at(at_us, lambda: self._by_coordinator(lambda: self._tick(at_us, incarnation)))
+            self.at(at_us, lambda: self._by_coordinator(lambda: self._tick(at_us, term)))
 
-    def _tick(self, at_us: int, incarnation: int) -> None:
-        if at_us == self._tick_at and incarnation == self._incarnation and not self._lost:
+    def _tick(self, at_us: int, term: int) -> None:
+        if at_us == self._tick_at and term == self._term and not self._lost:
             self._tick_at = MAX_TIME
             self._coordinate(self.job.tick(self.now_us))
 
@@ -184,7 +186,7 @@ class Coordination:
             case StartProcess(number, task, shares):
                 self._roster[number] = task
                 self._starting.add(number)
-                self._homes[number] = self._placement.place(number, task, ("",), shares).home
+                self._host_processes[number] = self._placement.place(number, task, ("",), shares).host_process
                 self.after("start", ("start", number), lambda: self._start_wanted(number, task))
             case DismissProcess(number):
                 self._placement.leave(number)
@@ -208,19 +210,19 @@ class Coordination:
 
     def _start_wanted(self, number: int, task: TaskId) -> None:
         """Comes up, unless it was killed before, or where it was to be all have died."""
-        if number in self._roster and self._homes[number] not in self._gone_homes:
+        if number in self._roster and self._host_processes[number] not in self._gone_homes:
             self._start(number, task)
         elif number in self._starting:
             self._starting.discard(number)
             self.notice_death(number, "its process died")
 
     def _send(self, number: int, message: ToProcess) -> None:
-        incarnation = self._incarnation
+        term = self._term
         if isinstance(message, Promote):
             self._placement.promoted(number)
 
         def deliver() -> None:
-            if incarnation == self._incarnation:
+            if term == self._term:
                 self._link_event(number, message)
 
         self.after("control", (number, "from coordinator"), deliver)

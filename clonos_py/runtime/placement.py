@@ -1,8 +1,8 @@
-"""On which node a process goes, and whether it shares a home there. No I/O.
+"""The placement of processes on nodes and in host processes. No I/O.
 
-A process goes where no other process of its task is, else where the fewest are. A *home* is a process of the operating
-system. As many standbys as may share one do so until one of them is needed: then the home is its task's, and takes
-nobody in any more.
+A process is placed on a node that has no other process of its task, else on the one with the fewest. A *host process*
+is a process of the operating system. Several standbys, up to the setting, share one until one of them is promoted: then
+the host process belongs to that task and takes no further standbys.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ SUSPECT_S = 30.0
 
 
 class Seat(NamedTuple):
-    """Where a process goes. ``home`` is the number of the process that came first there: its own, if that is it."""
+    """Where a process goes. ``host_process``: the number of the first process placed there; its own, if it is the
+    first."""
 
     node: str
-    home: int
+    host_process: int
 
 
 class _Placed(NamedTuple):
@@ -40,11 +41,11 @@ class Placement:
         self._now_s = 0.0
 
     def place(self, number: int, task: TaskId, nodes: Sequence[str], shares: bool = False) -> Seat:
-        """The seat of a process on one of ``nodes`` (not empty). ``shares``: it may be in one home with others."""
+        """The seat of a process on one of ``nodes`` (not empty). ``shares``: it may share a host process."""
 
         def cost(seat: Seat) -> tuple[bool, int, bool, int]:
             beside = [placed.task for placed in self._placed.values() if placed.seat.node == seat.node]
-            return self._suspect(seat.node), beside.count(task), seat.home == number, self._homes_on(seat.node)
+            return self._suspect(seat.node), beside.count(task), seat.host_process == number, self._homes_on(seat.node)
 
         seats = [*(self._open_homes(task, nodes) if shares else ()), *(Seat(node, number) for node in nodes)]
         seat: Seat = min(seats, key=cost)
@@ -56,33 +57,33 @@ class Placement:
     def _open_homes(self, task: TaskId, nodes: Sequence[str]) -> Iterator[Seat]:
         """Those with room for a standby of ``task``; two of the same task would be lost together."""
         for seat in dict.fromkeys(placed.seat for placed in self._placed.values()):
-            tasks = [placed.task for placed in self._placed.values() if placed.seat.home == seat.home]
-            has_room = len(tasks) < self._standbys_per_home and seat.home not in self._closed
+            tasks = [placed.task for placed in self._placed.values() if placed.seat.host_process == seat.host_process]
+            has_room = len(tasks) < self._standbys_per_home and seat.host_process not in self._closed
             if has_room and task not in tasks and seat.node in nodes:
                 yield seat
 
     def _homes_on(self, node: str) -> int:
-        return len({placed.seat.home for placed in self._placed.values() if placed.seat.node == node})
+        return len({placed.seat.host_process for placed in self._placed.values() if placed.seat.node == node})
 
     def put(self, number: int, task: TaskId, seat: Seat) -> None:
         """Where the process really is."""
         if number not in self._placed:
-            self._closed.add(seat.home)
+            self._closed.add(seat.host_process)
         self._placed[number] = _Placed(task, seat)
 
     def promoted(self, number: int) -> None:
-        """The process becomes its task, and its home takes nobody in any more."""
+        """The process becomes its task, and its host process takes no further standbys."""
         if number in self._placed:
-            self._closed.add(self._placed[number].seat.home)
+            self._closed.add(self._placed[number].seat.host_process)
 
     def home_of(self, number: int) -> int:
-        """Of a process that was not placed: a home that is nobody's."""
-        return self._placed[number].seat.home if number in self._placed else -1
+        """Of a process that was not placed: a host process that is nobody's."""
+        return self._placed[number].seat.host_process if number in self._placed else -1
 
     def sharing(self, number: int) -> list[int]:
-        """Everybody in the home of a process, itself included."""
-        home = self.home_of(number)
-        return [other for other, placed in self._placed.items() if placed.seat.home == home]
+        """Everybody in the host process of a process, itself included."""
+        host_process = self.home_of(number)
+        return [other for other, placed in self._placed.items() if placed.seat.host_process == host_process]
 
     def heard(self, number: int, now_s: float) -> None:
         """The process is alive, and so is its node."""
@@ -94,12 +95,12 @@ class Placement:
         """The process is gone, in order. The node where it was."""
         if (placed := self._placed.pop(number, None)) is None:
             return None
-        if all(other.seat.home != placed.seat.home for other in self._placed.values()):
-            self._closed.discard(placed.seat.home)
+        if all(other.seat.host_process != placed.seat.host_process for other in self._placed.values()):
+            self._closed.discard(placed.seat.host_process)
         return placed.seat.node
 
     def remove(self, number: int, now_s: float) -> None:
-        """The process has died, and with it everybody in its home, heard of or not: nobody goes there any more."""
+        """The process has died, and all others in its host process with it, which takes no further processes."""
         self._now_s = now_s
         for other in self.sharing(number):
             if (node := self.leave(other)) is not None:

@@ -157,8 +157,8 @@ class World(Coordination):
         self._started(number)
 
     def kill(self, number: int) -> None:
-        """The process dies now, as by SIGKILL, and with it whoever shares its home: connections break, and the platform
-        notices after a while."""
+        """The process dies now, as by SIGKILL, and all others in its host process with it: connections break, and the
+        platform notices after a while."""
         if self._end_process(number):
             self.notice_death(number, "killed")
             self._end_home(number, "killed", self._end_process)

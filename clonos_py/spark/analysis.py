@@ -30,7 +30,14 @@ _WARM_UP_S = 2
 _POINTS_MAX = 480
 _STEPS_US = (250_000, SECOND_US, 5 * SECOND_US, 30 * SECOND_US, 300 * SECOND_US)
 _TOTALS = ("rows_in", "rows_replayed", "rows_out", "frames_sent", "data_bytes", "determinant_bytes", "cpu_us")
-_GIVEN_UP = ("CheckpointAborted", "RolledBack", "Lapsed", "CoordinatorReplaced", "TraceStopped", "KillMissed")
+_GIVEN_UP = (
+    "CheckpointAborted",
+    "RolledBack",
+    "RestartedWithoutLog",
+    "CoordinatorReplaced",
+    "TraceStopped",
+    "KillMissed",
+)
 _ENDINGS = ("Finished", "Broken")
 _HEARD = ("CheckpointCompleted", *_ENDINGS, *_GIVEN_UP)
 

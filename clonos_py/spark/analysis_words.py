@@ -44,7 +44,7 @@ def story(figures: Mapping[str, Any]) -> Iterator[str]:
     for note in rolled_back:
         yield f"At {note['at_s']:.1f} s the whole job went back to checkpoint {note['checkpoint']}: {note['detail']}."
     for note in notes:
-        if note["what"] == "Lapsed":
+        if note["what"] == "RestartedWithoutLog":
             yield f"At {note['at_s']:.1f} s exactly-once lapsed: {note['detail']}."
         if note["what"] == "CoordinatorReplaced":
             yield f"At {note['at_s']:.1f} s the coordinator was lost, and another took its place."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clonos_py.bench.digests import Case
-from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.dsl.settings import Runtime, Settings
 from clonos_py.dsl.values import Kill
@@ -39,7 +39,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProofResult:
     """``lines`` tell it; the first one stands behind the trial's name."""
 
     right: bool
@@ -54,7 +54,7 @@ def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[
 
 def prove(
     wanted: Sequence[Trial], source: NexmarkSource, settings: Settings, master: str | None = None
-) -> Iterator[tuple[Trial, Verdict]]:
+) -> Iterator[tuple[Trial, ProofResult]]:
     """Runs them all over events like those of ``source``, at its rate; events of a seed are written once. A run that
     fails is a wrong one; what no run could do otherwise, such as a setting that cannot be, is raised."""
     with ExitStack() as stack:
@@ -71,24 +71,24 @@ def prove(
                     yield trial, _judged(trial, source, events, Path(folder) / f"results-{number}", settings)
 
 
-def _judged(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> Verdict:
+def _judged(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> ProofResult:
     try:
         return _tried(trial, source, events, out, settings)
     except (SettingError, GraphError):
         raise
     except Exception as error:  # noqa: BLE001 - one run in an hour of runs: the others are not lost with it
-        return Verdict(False, (f"{trial.query}: failed: {type(error).__name__}: {one_line(error)}",))
+        return ProofResult(False, (f"{trial.query}: failed: {type(error).__name__}: {one_line(error)}",))
 
 
-def _tried(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> Verdict:
+def _tried(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> ProofResult:
     kills = (_kill(trial, source),) if trial.killed else ()
     rate = source.rate if trial.killed else None
-    order = Order(trial.query, source.events, rate, sink=SinkKind.FILES, out=out, events_from=events)
+    order = QueryRun(trial.query, source.events, rate, sink=SinkKind.FILES, out=out, events_from=events)
     made = run_query(order, replace(settings, parallelism=trial.parallelism, kills=kills))
     comparison = verify(trial.query, events, out)
     if len(made["failures"]) < len(kills):
-        return Verdict(False, ("nobody could be killed: proves nothing",))
-    return Verdict(comparison.identical, tuple(comparison.lines(trial.query)))
+        return ProofResult(False, ("nobody could be killed: proves nothing",))
+    return ProofResult(comparison.identical, tuple(comparison.lines(trial.query)))
 
 
 def _kill(trial: Trial, source: NexmarkSource) -> Kill:

@@ -20,8 +20,8 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.task.at_work import NOTE, guards, label
-from clonos_py.task.context import Context, Shared
-from clonos_py.task.events import Progress
+from clonos_py.task.context import Context, TaskContext
+from clonos_py.task.events import TaskProgress
 from clonos_py.task.outputs import Outputs
 
 R = TypeVar("R")
@@ -38,7 +38,7 @@ class _Port:
         self._chain = chain
         self.consumers: dict[int, list[tuple[int, int]]] = {}
         self.edges: dict[int, list[int]] = {}
-        self.shown: int | None = None
+        self.published: int | None = None
         """The number of the causal sink whose port it is."""
 
     def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
@@ -48,8 +48,8 @@ class _Port:
             self._chain.push(operator, rows, side)
         for edge in self.edges.get(port, ()):
             self._chain.outputs.emit(edge, rows)
-        if self.shown is not None:
-            self._chain.outputs.show(self.shown, rows)
+        if self.published is not None:
+            self._chain.outputs.show(self.published, rows)
 
 
 class _Stage(NamedTuple):
@@ -69,7 +69,7 @@ class _Stage(NamedTuple):
 class Chain:
     """Owns the operators of a task: opens, feeds, snapshots and restores them. Errors name the operator."""
 
-    def __init__(self, plan: PhysicalPlan, task: TaskId, shared: Shared, outputs: Outputs) -> None:
+    def __init__(self, plan: PhysicalPlan, task: TaskId, shared: TaskContext, outputs: Outputs) -> None:
         vertex = plan.by_name[task.vertex]
         self.outputs = outputs
         self._shared = shared
@@ -101,7 +101,7 @@ class Chain:
                 self._port(edge.producer).edges.setdefault(edge.port, []).append(edge.id)
         for stage in self._stages:
             if stage.name in vertex.causal_sinks:
-                stage.port.shown = vertex.causal_sinks.index(stage.name)
+                stage.port.published = vertex.causal_sinks.index(stage.name)
             self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
         self.ended = NOT_ENDED
         """How many operators know that all input has ended."""
@@ -221,7 +221,7 @@ class Chain:
         """By operator: the watermark it was last told."""
         return [self._received[number] for number in range(len(self._stages))]
 
-    def restore(self, parts: Mapping[str, Sequence[OperatorState]], progress: Progress | None) -> None:
+    def restore(self, parts: Mapping[str, Sequence[OperatorState]], progress: TaskProgress | None) -> None:
         """Replaces all state; operators without a snapshot start empty."""
         self.ended = progress.ended if progress else NOT_ENDED
         self._shared.calls.clear()

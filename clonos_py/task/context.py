@@ -38,7 +38,7 @@ class Ports(Protocol):
         ...
 
 
-class Shared:
+class TaskContext:
     """What all operator contexts of a task share."""
 
     def __init__(
@@ -86,7 +86,7 @@ class _Clock:
 class Context:
     """One operator's view of its task."""
 
-    def __init__(self, shared: Shared, number: int, operator: str) -> None:
+    def __init__(self, shared: TaskContext, number: int, operator: str) -> None:
         self._shared, self._number, self._operator = shared, number, operator
         self._clock = _Clock(shared.gate, shared.ports.now_us)
         self.watermark = MIN_TIME

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.task.events import Progress, Snapped
+from clonos_py.task.events import Snapped, TaskProgress
 
 Committables = dict[str, list[bytes]]
 """By sink, oldest first."""
@@ -15,7 +15,7 @@ class Epochs:
     """Snapshots of this process that no completed checkpoint covers yet, aborted ones among them."""
 
     def __init__(self) -> None:
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, TaskProgress] = {}
         self._prepared: dict[int, Committables] = {}
 
     @property
@@ -42,7 +42,7 @@ class Epochs:
     def committed(self, checkpoint: int) -> None:
         self._prepared = {n: c for n, c in self._prepared.items() if n > checkpoint}
 
-    def complete(self, checkpoint: int) -> Progress | None:
+    def complete(self, checkpoint: int) -> TaskProgress | None:
         """Checkpoint ``checkpoint`` is complete: the progress then, None if this process did not take it."""
         progress = self._progress.get(checkpoint)
         self._progress = {n: p for n, p in self._progress.items() if n > checkpoint}

@@ -55,13 +55,13 @@ class InputProgress(msgspec.Struct, array_like=True):
     ended: bool = False
 
 
-class Progress(msgspec.Struct):
+class TaskProgress(msgspec.Struct):
     """The part of a snapshot that only the replacement of the same task can use."""
 
     inputs: list[InputProgress]
     outputs: list[int]
     """Next sequence number by output channel, after the barrier."""
-    turns: list[int]
+    round_robin: list[int]
     """By edge of the outputs: which instance a REBALANCE is at."""
     edge_watermarks: list[int]
     """By edge of the outputs: the watermark that its receivers have heard."""
@@ -75,14 +75,14 @@ class Progress(msgspec.Struct):
     """(time, operator number) of the processing-time timers."""
     partitions: dict[int, tuple[int, bool, bool]]
     """By source partition: its highest event time, whether it is idle, whether it has given its last row."""
-    others: int = 0
+    other_events: int = 0
     """Events so far that were no frames; they number what idempotency keys are made of (D16)."""
     finished: bool = False
     ended: int = -1
     """Operators that know that all input has ended; -1: it has not."""
     counts: dict[str, int] = {}
     """Counters of the operators: what is replayed counts once."""
-    shown: list[int] = []
+    published: list[int] = []
     """By causal sink: the number of its next piece."""
     clock_us: int = 0
     """The time of day when it was taken, if there are timers."""
@@ -100,7 +100,7 @@ class TakeState:
 
     checkpoint: int
     operators: Mapping[str, Sequence[OperatorState]]
-    progress: Progress | None
+    progress: TaskProgress | None
     ahead: bool = False
 
 
@@ -206,7 +206,7 @@ class Produced:
     log: Segment | None
     frames: Sequence[tuple[int, Frame]]
     """(output index, frame), in the order cut."""
-    shown: Sequence[tuple[int, Frame]] = ()
+    published: Sequence[tuple[int, Frame]] = ()
     """(number of the causal sink, rows as a frame), likewise."""
 
 
@@ -226,7 +226,7 @@ class Snapped:
     """A snapshot was taken. ``persist`` is False when a replay passes a barrier that its predecessor passed."""
 
     snapshot: TaskSnapshot
-    progress: Progress
+    progress: TaskProgress
     persist: bool
 
 

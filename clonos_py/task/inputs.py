@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-from clonos_py.causal.determinants import Merged, Order
+from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.times import MAX_TIME, MIN_TIME
@@ -76,7 +76,7 @@ class Inputs:
         channel = self._channels[index]
         return len(channel.queue) >= count and not channel.aligned
 
-    def choose(self, rows_max: int | None = None) -> Order | Merged | None:
+    def choose(self, rows_max: int | None = None) -> InputOrder | FrameBatch | None:
         """The next channel that has something, in turn, and how many frames of it: the nondeterministic choice of a
         running task. Several have ``rows_max`` rows at most. None if there is nothing."""
         count = len(self._channels)
@@ -85,7 +85,7 @@ class Inputs:
             if self.ready(index):
                 self._next = (index + 1) % count
                 frames = self._mergeable(index, rows_max)
-                return Order(index, 1) if frames == 1 else Merged(index, frames)
+                return InputOrder(index, 1) if frames == 1 else FrameBatch(index, frames)
         return None
 
     def _mergeable(self, index: int, rows_max: int | None) -> int:

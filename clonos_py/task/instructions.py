@@ -16,7 +16,7 @@ from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.model.errors import ClonosError, CodecError
 from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
-from clonos_py.model.operators import Piece, Shown
+from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import Reach, Segment
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
@@ -141,7 +141,7 @@ class OutputClaimed:
     """The output of causal sink ``number`` is this attempt's; what it holds."""
 
     number: int
-    shown: Shown
+    published: PublishedOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class WriteOutput:
     name: str
     epoch: int
     log: Sequence[Segment]
-    pieces: Sequence[Piece]
+    pieces: Sequence[OutputSegment]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ class Landmarks:
     def due(self, now_us: int) -> bool:
         return self._new_epoch or (self._read and now_us - self._passed_us >= LANDMARK_INTERVAL_US)
 
-    def log(self, others: int, ended: bool, now_us: int) -> None:
-        self._gate.record(self._snapshotting.landmark(others, ended))
+    def log(self, other_events: int, ended: bool, now_us: int) -> None:
+        self._gate.record(self._snapshotting.landmark(other_events, ended))
         self._passed(now_us)
 
     def _passed(self, now_us: int) -> None:
@@ -49,9 +49,9 @@ class Landmarks:
 
     # ---- replaying
 
-    def compare(self, logged: Landmark, others: int, ended: bool, now_us: int) -> None:
+    def compare(self, logged: Landmark, other_events: int, ended: bool, now_us: int) -> None:
         """The replay has come to one. Raises DivergenceError if it has not come to it as the predecessor did."""
-        if self._snapshotting.landmark(others, ended) != logged:
+        if self._snapshotting.landmark(other_events, ended) != logged:
             raise DivergenceError(
                 f"the replay comes to a landmark of epoch {logged.epoch} in another state than its predecessor: "
                 "the source or an operator behind it is not deterministic; find it with 'clonos check'"

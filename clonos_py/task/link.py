@@ -26,17 +26,17 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
 from clonos_py.task.catching_up import CatchingUp
+from clonos_py.task.causal_outputs import CausalOutputs
 from clonos_py.task.connections import Connections
 from clonos_py.task.epochs import Epochs
-from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, Progress, TaskState
-from clonos_py.task.holding import Holding, shared_logs
+from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, TaskProgress, TaskState
+from clonos_py.task.held_logs import HeldLogs, shared_logs
 from clonos_py.task.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import OutputChannel
-from clonos_py.task.showing import Showing
-from clonos_py.task.standing import Standing
+from clonos_py.task.status import TaskStatus
 
 
 class LinkMachine:
@@ -55,8 +55,8 @@ class LinkMachine:
         self.attempt: Attempt | None = None
         self._logs = plan.sharing_depth != 0
         self.inputs = [InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])]
-        self._holding = Holding(plan, task_id, self.inputs)
-        self.store = self._holding.store
+        self._held_logs = HeldLogs(plan, task_id, self.inputs)
+        self.store = self._held_logs.store
         vertex = plan.by_name[task_id.vertex]
         regenerates = vertex.regenerates and self._logs
         self.outputs = [
@@ -75,8 +75,8 @@ class LinkMachine:
         self._out: list[io.Instruction] = []
         self._connections = Connections(plan.job, process, self.inputs, self.outputs, self._out)
         self._catching_up = CatchingUp(process, len(self.inputs), self._out)
-        self._showing = Showing(plan, task_id, self.store, codec, self._out)
-        self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates, self._showing)
+        self._causal_outputs = CausalOutputs(plan, task_id, self.store, codec, self._out)
+        self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates, self._causal_outputs)
         number = plan.tasks.index(task_id)
         own_log = number if self._logs else None
         self._outflow = Outflow(
@@ -87,10 +87,10 @@ class LinkMachine:
         self._numbering = ""
         self._asked: control.Sever | None = None
         self._restoring = Restoring(self._out)
-        self._standing = Standing(process, self.inputs, self.outputs, self._restoring)
+        self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
-        self._restart_point: Progress | None = None
+        self._restart_point: TaskProgress | None = None
         """The task's progress at the last checkpoint known to be complete."""
 
     # ---- dispatch
@@ -109,8 +109,8 @@ class LinkMachine:
     def fail(self, problem: BaseException) -> list[io.Instruction]:
         """The task or the link raised: tell the coordinator, which decides."""
         self.state = TaskState.FAILED
-        self._standing.failure = control.failed(self.process, self.task_id, problem)
-        return [io.Tell(self._standing.failure)]
+        self._status.failure = control.failed(self.process, self.task_id, problem)
+        return [io.Tell(self._status.failure)]
 
     def _enter(self, state: TaskState) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -127,9 +127,9 @@ class LinkMachine:
         if self.state is not TaskState.STANDBY:
             return
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
-        self._holding.succeed(message.attempt)
+        self._held_logs.succeed(message.attempt)
         self._enter(TaskState.CONNECTING)
-        self._showing.claim(message.attempt, message.restore.checkpoint)
+        self._causal_outputs.claim(message.attempt, message.restore.checkpoint)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
         if self._restoring.start_from(message.restore):
@@ -148,12 +148,12 @@ class LinkMachine:
         else:
             self._start()
 
-    def _progress_of(self, restore: control.Restore) -> Progress | None:
+    def _progress_of(self, restore: control.Restore) -> TaskProgress | None:
         """Where the task stood then; None at another parallelism. Raises CheckpointError."""
         if restore.progress is None:
             return None
         try:
-            return msgspec.msgpack.decode(restore.progress, type=Progress)
+            return msgspec.msgpack.decode(restore.progress, type=TaskProgress)
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise CheckpointError(
                 f"checkpoint {restore.checkpoint}: the progress of {self.task_id} cannot be read: {problem}; resume "
@@ -169,7 +169,7 @@ class LinkMachine:
         failed = control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem))
         self._out.append(io.Tell(failed))
 
-    def _restore_channels(self, progress: Progress | None) -> None:
+    def _restore_channels(self, progress: TaskProgress | None) -> None:
         self._restart_point = progress
         for channel in self.inputs:
             channel.restore(progress.inputs[channel.index].next_seq if progress else 0)
@@ -193,8 +193,8 @@ class LinkMachine:
     def _on_replay(self, message: control.Replay) -> None:
         if self.state in BEFORE_BEGIN and message.round == self._round and self._replay is None:
             self._replay = message
-            self._standing.heard_of(max(message.aborted, default=0))
-            self._holding.replay(message)
+            self._status.heard_of(max(message.aborted, default=0))
+            self._held_logs.replay(message)
             if self.attempt is not None and self._restoring.here:
                 self._begin()
 
@@ -241,8 +241,8 @@ class LinkMachine:
 
     def _answer(self) -> None:
         """Once it is known what the outputs hold: they are holders, too."""
-        if self._asked is not None and self._showing.ready:
-            self._out.append(io.Tell(self._holding.answer(self.process, self._asked)))
+        if self._asked is not None and self._causal_outputs.ready:
+            self._out.append(io.Tell(self._held_logs.answer(self.process, self._asked)))
             self._asked = None
 
     # ---- frames
@@ -258,9 +258,9 @@ class LinkMachine:
                 self._renumber(channel)
         else:
             channel.receive(header)
-            self._standing.heard_of(header.checkpoint)
+            self._status.heard_of(header.checkpoint)
             self._catching_up.received(channel.index, header)
-        self._holding.take(channel.index, header)
+        self._held_logs.take(channel.index, header)
         if header.kind is FrameKind.LOG_ONLY:
             self._check_opened()
         else:
@@ -288,7 +288,7 @@ class LinkMachine:
             return
         taken = channel.acknowledge(event.next_seq)
         if taken is not None and channel.connection is not None:
-            news = self._holding.news(channel.index)
+            news = self._held_logs.news(channel.index)
             self._out.append(io.SendAck(channel.connection, taken, news, event.rows_wanted))
         new = self._catching_up.took(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
@@ -298,17 +298,17 @@ class LinkMachine:
 
     def _on_produced(self, event: task.Produced) -> None:
         if event.log is not None:
-            self._holding.produced(event.log)
+            self._held_logs.produced(event.log)
         self._outflow.produced(event)
-        self._showing.shown(event.shown)
+        self._causal_outputs.published(event.published)
         self._outflow.weigh()
 
     def _on_output_claimed(self, event: io.OutputClaimed) -> None:
-        self._showing.claimed(event)
+        self._causal_outputs.claimed(event)
         self._answer()
 
     def _on_output_written(self, event: io.OutputWritten) -> None:
-        self._showing.written(event)
+        self._causal_outputs.written(event)
         self._outflow.weigh()
 
     def _on_frames_moved(self, event: FramesMoved) -> None:
@@ -317,18 +317,18 @@ class LinkMachine:
     # ---- checkpoints
 
     def _on_trigger(self, message: control.Trigger) -> None:
-        self._standing.heard_of(message.checkpoint)
+        self._status.heard_of(message.checkpoint)
         self._out.append(io.Hand(task.TriggerCall(message.checkpoint)))
 
     def _on_abort(self, message: control.AbortCheckpoint) -> None:
-        self._standing.heard_of(message.checkpoint)
+        self._status.heard_of(message.checkpoint)
         self._out.append(io.Hand(task.AbortCall(message.checkpoint)))
         self._outflow.aborted(message.checkpoint)
 
     def _on_snapped(self, event: task.Snapped) -> None:
         snapshot = self._epochs.add(event)
         if event.persist and self.attempt is not None:
-            self._showing.flush()
+            self._causal_outputs.flush()
             self._out.append(io.Persist(snapshot, self.attempt))
             self._outflow.passed(snapshot.checkpoint)
 
@@ -353,7 +353,7 @@ class LinkMachine:
         if (progress := self._epochs.complete(checkpoint)) is None:
             return
         self._restart_point = progress
-        self._holding.complete()
+        self._held_logs.complete()
         self._outflow.truncate(checkpoint)
         for channel in self.inputs:
             channel.truncate(progress.inputs[channel.index].next_seq)
@@ -366,7 +366,7 @@ class LinkMachine:
     def _on_entered(self, event: task.Entered) -> None:
         if event.state is TaskState.RUNNING:
             self._enter(TaskState.RUNNING)
-            self._holding.replayed()
+            self._held_logs.replayed()
             self._catching_up.tell_running(self._round, event.rows_replayed)
         elif event.state is TaskState.FINISHED:
             self._enter(TaskState.FINISHED)
@@ -379,7 +379,7 @@ class LinkMachine:
     @property
     def frames_at_stake(self) -> int:
         """Frames sent since the restart point; of a task that sends none, frames received."""
-        return self._standing.frames_at_stake
+        return self._status.frames_at_stake
 
     @property
     def counters(self) -> dict[str, int]:
@@ -406,8 +406,8 @@ class LinkMachine:
 
     def _on_roll_call(self, message: control.RollCall) -> None:
         """Whatever was asked of the former coordinator may have been lost with it."""
-        lives = self.store.lives
-        present = self._standing.present(self.state, self.attempt, self._round, self._replay, lives)
+        incarnations = self.store.incarnations
+        present = self._status.present(self.state, self.attempt, self._round, self._replay, incarnations)
         self._out.append(io.Tell(present))
         self._outflow.ask_again()
 

@@ -22,16 +22,16 @@ from clonos_py.causal.determinants import (
     Abort,
     Completion,
     Determinant,
+    FrameBatch,
     FrameRows,
+    InputOrder,
     Landmark,
     Linger,
-    Merged,
-    Order,
+    ReadBatch,
     SourceEnd,
     SourceIdle,
     SourceRead,
     TimerFired,
-    Together,
     Trigger,
 )
 from clonos_py.causal.gate import Gate
@@ -45,7 +45,7 @@ from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
 from clonos_py.task.chain import NOT_ENDED, Chain
-from clonos_py.task.context import Ports, Shared
+from clonos_py.task.context import Ports, TaskContext
 from clonos_py.task.control import Control
 from clonos_py.task.events import (
     AbortCall,
@@ -55,12 +55,12 @@ from clonos_py.task.events import (
     FromTask,
     MayProduce,
     Outcome,
-    Progress,
     Regenerate,
     RegenerateBelow,
     Renumber,
     RowsWanted,
     TakeState,
+    TaskProgress,
     TaskState,
     Took,
     ToTask,
@@ -69,11 +69,11 @@ from clonos_py.task.events import (
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.lingering import Lingering
+from clonos_py.task.metrics import TaskMetrics
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
-from clonos_py.task.sightings import Sightings
 from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
@@ -96,7 +96,7 @@ class TaskMachine:
         self._writer = LogWriter(plan.tasks.index(task), keeps=plan.logged(task))
         keeper = ports if plan.sharing_depth != 0 else None
         self._gate = Gate(self._writer, plan.settings.get("time_granularity_us", 0), keeper)
-        self._shared = Shared(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
+        self._shared = TaskContext(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)
         self.sinks = self._chain.sinks
@@ -115,7 +115,7 @@ class TaskMachine:
         self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, limits))
         sinks = any(operator.sink for operator in vertex.operators)
-        self._sightings = Sightings(self._shared, self._outputs, sinks, self._events.append)
+        self._metrics = TaskMetrics(self._shared, self._outputs, sinks, self._events.append)
         self._control = Control()
         self._lingering = Lingering(self._outputs, linger_us)
         self._may_produce = True
@@ -152,7 +152,7 @@ class TaskMachine:
     def _take_state(self, item: TakeState) -> None:
         self._snapshotting.restore(item)
         progress = item.progress
-        self._ended, self._others = (progress.finished, progress.others) if progress else (False, 0)
+        self._ended, self._other_events = (progress.finished, progress.other_events) if progress else (False, 0)
 
     def _begin(self, item: Begin) -> None:
         if self.state is not TaskState.STANDBY:
@@ -176,7 +176,7 @@ class TaskMachine:
 
     def _enter(self, state: TaskState) -> None:
         self.state = state
-        self._events.append(Entered(state, self._sightings.rows_replayed))
+        self._events.append(Entered(state, self._metrics.rows_replayed))
 
     # ---- one event
 
@@ -210,12 +210,12 @@ class TaskMachine:
 
     def _hand_over(self) -> None:
         """Determinants wait for frames that depend on them, so that they make few and long segments."""
-        cut = self._outputs.cut or self._outputs.shown
+        cut = self._outputs.cut or self._outputs.published
         produced = self._outputs.take(self._writer.cut() if cut or self._writer.full else None)
         if produced.log or cut:
             self._events.append(produced)
-            self._sightings.cut(sum(frame.rows.num_rows for _, frame in produced.frames if frame.rows is not None))
-        self._sightings.counters()
+            self._metrics.cut(sum(frame.rows.num_rows for _, frame in produced.frames if frame.rows is not None))
+        self._metrics.counters()
 
     def _wake_us(self, now_us: int) -> int:
         times = [self._lingering.until_us, self._shared.timers.wake_us(now_us)]
@@ -234,18 +234,18 @@ class TaskMachine:
 
     def _replay_event(self, now_us: int) -> bool:
         expected = self._gate.peek()
-        count = expected.count if isinstance(expected, Merged) else 1
-        if isinstance(expected, Order | Merged) and not self._inputs.ready(expected.channel, count):
+        count = expected.count if isinstance(expected, FrameBatch) else 1
+        if isinstance(expected, InputOrder | FrameBatch) and not self._inputs.ready(expected.channel, count):
             return False
         match expected := self._gate.take():
-            case Order(channel=channel) | Merged(channel=channel):
+            case InputOrder(channel=channel) | FrameBatch(channel=channel):
                 self._take_frames(channel, count)
-            case SourceRead() | Together():
+            case SourceRead() | ReadBatch():
                 logged = [expected] if isinstance(expected, SourceRead) else self._gate.take_next(expected.count)
                 assert self._reader is not None
                 self._admit(self._reader.reread(logged), now_us)
             case Landmark() if self._landmarks:
-                self._landmarks.compare(expected, self._others, self._ended, now_us)
+                self._landmarks.compare(expected, self._other_events, self._ended, now_us)
             case _:
                 self._perform(expected)
         return True
@@ -254,7 +254,7 @@ class TaskMachine:
 
     def _live_event(self, now_us: int) -> bool:
         if self._landmarks and self._landmarks.due(now_us):
-            self._landmarks.log(self._others, self._ended, now_us)
+            self._landmarks.log(self._other_events, self._ended, now_us)
             return True
         if (call := self._control.next(self._outputs.epoch)) is not None:
             return self._decide(call)
@@ -304,8 +304,8 @@ class TaskMachine:
     # ---- what events do, live and replayed alike
 
     def _perform(self, determinant: Determinant) -> None:
-        self._others += 1
-        self._shared.frame = (-1, self._others)
+        self._other_events += 1
+        self._shared.frame = (-1, self._other_events)
         match determinant:
             case TimerFired(operator=operator, at_us=at_us):
                 self._shared.timers.remove(operator, at_us)
@@ -347,10 +347,10 @@ class TaskMachine:
         if batches := [f.rows for f in frames if f.rows is not None]:
             rows = concat(batches)
             row_count = rows.num_rows
-            self._sightings.took(rows.num_rows, self._chain.watermark, self.state is TaskState.REPLAYING)
+            self._metrics.took(rows.num_rows, self._chain.watermark, self.state is TaskState.REPLAYING)
             self._chain.enter(self._input_edges[channel].id, rows)
         for taken in frames:
-            self._sightings.marker(taken.marker_us, channel, taken.seq)
+            self._metrics.marker(taken.marker_us, channel, taken.seq)
             self._inputs.observe(channel, taken)
         match frame.kind:
             case FrameKind.DATA:
@@ -392,17 +392,17 @@ class TaskMachine:
     def _admit(self, reads: Sequence[Read], now_us: int) -> None:
         """Several reads are one event, their rows one batch."""
         assert self._reader is not None
-        self._others += 1
-        self._shared.frame = (-1, self._others)
+        self._other_events += 1
+        self._shared.frame = (-1, self._other_events)
         events = sum(read.event_count for read in reads)
-        self._sightings.took(events, self._chain.watermark, self.state is TaskState.REPLAYING)
+        self._metrics.took(events, self._chain.watermark, self.state is TaskState.REPLAYING)
         self._outputs.idle = False
         for port, pieces in enumerate(zip(*(read.rows for read in reads), strict=True)):
             if batches := [rows for rows in pieces if rows is not None]:
                 self._chain.source_port.emit(concat(batches), port)
         for read in reads:
             self._reader.accept(read, now_us)
-            self._sightings.source_marker(now_us, read.due_us)
+            self._metrics.source_marker(now_us, read.due_us)
         self._chain.advance(self._reader.watermark)
         if self._landmarks:
             self._landmarks.read()
@@ -428,7 +428,7 @@ class TaskMachine:
     def _snapshot(self, checkpoint: int) -> None:
         """What a replay passes was persisted by its predecessor, or is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
-        self._events += self._snapshotting.take(checkpoint, self._others, self._ended, persist=not replayed)
+        self._events += self._snapshotting.take(checkpoint, self._other_events, self._ended, persist=not replayed)
         self._control.passed(checkpoint)
         if self._landmarks:
             self._landmarks.epoch()
@@ -436,9 +436,9 @@ class TaskMachine:
     # ---- for the driver, and for who looks on
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> TaskProgress:
         """Where it stands, as a snapshot taken now would say."""
-        return self._snapshotting.progress(self._others, self._ended, self._writer.offset)
+        return self._snapshotting.progress(self._other_events, self._ended, self._writer.offset)
 
     @property
     def watermark(self) -> int:

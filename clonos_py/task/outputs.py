@@ -21,7 +21,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
 from clonos_py.model.segments import Segment
 from clonos_py.model.times import MIN_TIME
-from clonos_py.task.events import Produced, Progress
+from clonos_py.task.events import Produced, TaskProgress
 
 FRAMES_WAITING = 8
 """What a receiver wants in its queue is cut into so many frames."""
@@ -90,7 +90,7 @@ class Outputs:
         """By channel: the most rows that a frame may ever have."""
         self._rows_wanted: dict[int, int] = {}
         self._channels = [_Channel(i, self._frame_rows_at(i, None)) for i in range(len(channels))]
-        self._shown_seqs = [0] * len(plan.by_name[task.vertex].causal_sinks)
+        self._published_seqs = [0] * len(plan.by_name[task.vertex].causal_sinks)
         self._edges: dict[int, _EdgeOutput] = {}
         for edge in plan.edges:
             if edge.source == task.vertex:
@@ -100,17 +100,17 @@ class Outputs:
         self.epoch = 0
         self.idle = False
         self.cut: list[tuple[int, Frame]] = []
-        self.shown: list[tuple[int, Frame]] = []
+        self.published: list[tuple[int, Frame]] = []
 
-    def restore(self, epoch: int, progress: Progress | None) -> None:
+    def restore(self, epoch: int, progress: TaskProgress | None) -> None:
         """Continues after the barrier of checkpoint ``epoch``, where nothing is pending."""
-        self.epoch, self.cut, self.shown = epoch, [], []
-        self._shown_seqs = list(progress.shown) if progress else [0] * len(self._shown_seqs)
+        self.epoch, self.cut, self.published = epoch, [], []
+        self._published_seqs = list(progress.published) if progress else [0] * len(self._published_seqs)
         self._rows_wanted = {}
         self.idle = progress.idle if progress else False
         for number, output in enumerate(self._edges.values()):
             if progress:
-                output.turn, output.watermark = progress.turns[number], progress.edge_watermarks[number]
+                output.turn, output.watermark = progress.round_robin[number], progress.edge_watermarks[number]
             else:
                 output.watermark = MIN_TIME
             for channel in output.channels:
@@ -128,11 +128,11 @@ class Outputs:
         return [channel.frame_rows for channel in self._channels]
 
     @property
-    def shown_seqs(self) -> list[int]:
-        return list(self._shown_seqs)
+    def published_seqs(self) -> list[int]:
+        return list(self._published_seqs)
 
     @property
-    def turns(self) -> list[int]:
+    def round_robin(self) -> list[int]:
         return [output.turn for output in self._edges.values()]
 
     @property
@@ -141,7 +141,7 @@ class Outputs:
 
     # ---- the size of frames
 
-    def _frame_rows_at(self, output: int, progress: Progress | None) -> int:
+    def _frame_rows_at(self, output: int, progress: TaskProgress | None) -> int:
         """What a channel goes on with. Nobody knows at first how long rows take: frames begin with one."""
         if not self._adaptive[output]:
             return self._edge_rows[output]
@@ -198,8 +198,8 @@ class Outputs:
 
     def show(self, number: int, rows: pa.RecordBatch) -> None:
         """Takes rows of the task's causal sink ``number``; nothing waits for more of them."""
-        self.shown.append((number, Frame(self._shown_seqs[number], FrameKind.DATA, self.epoch, rows=rows)))
-        self._shown_seqs[number] += 1
+        self.published.append((number, Frame(self._published_seqs[number], FrameKind.DATA, self.epoch, rows=rows)))
+        self._published_seqs[number] += 1
 
     def advance(self, edge: int, watermark: int) -> None:
         """What was emitted so far for an edge is complete up to ``watermark``."""
@@ -254,6 +254,6 @@ class Outputs:
 
     def take(self, log: Segment | None = None) -> Produced:
         """The frames cut since the last call, and ``log``, on which they depend."""
-        produced = Produced(log, self.cut, self.shown)
-        self.cut, self.shown = [], []
+        produced = Produced(log, self.cut, self.published)
+        self.cut, self.published = [], []
         return produced

@@ -16,9 +16,9 @@ from clonos_py.channel.inflight import Entry
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.plan import Edge
 from clonos_py.model.retention import Spill
+from clonos_py.task.causal_outputs import CausalOutputs
 from clonos_py.task.receiving import frames_acknowledged
 from clonos_py.task.sending import OutputChannel
-from clonos_py.task.showing import Showing
 
 WRITE_BYTES = 8 << 20
 """Spilling by threshold goes on until there is room for so much (or a quarter of the threshold): writes are large."""
@@ -53,7 +53,7 @@ class LinkLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MemoryState:
     """What follows from the weight of the in-flight logs."""
 
     may_produce: bool
@@ -64,10 +64,15 @@ class Pressure:
     """Weighs the outputs of one link after each change."""
 
     def __init__(
-        self, outputs: Sequence[OutputChannel], limits: LinkLimits, source: bool, regenerates: bool, showing: Showing
+        self,
+        outputs: Sequence[OutputChannel],
+        limits: LinkLimits,
+        source: bool,
+        regenerates: bool,
+        causal_outputs: CausalOutputs,
     ) -> None:
         """``regenerates``: the outputs keep no frames that could be written."""
-        self._outputs, self._limits, self._source, self._showing = outputs, limits, source, showing
+        self._outputs, self._limits, self._source, self._causal_outputs = outputs, limits, source, causal_outputs
         policy = Spill.THRESHOLD if limits.policy is Spill.REGENERATE else limits.policy
         self._policy = Spill.IN_MEMORY if regenerates else policy
         spilled = limits.spill_bytes if self._policy is Spill.THRESHOLD else 0
@@ -91,7 +96,7 @@ class Pressure:
     def spilled_bytes(self) -> int:
         return sum(output.log.spilled_bytes for output in self._outputs)
 
-    def weigh(self) -> Verdict:
+    def weigh(self) -> MemoryState:
         """Raises CapacityError when even the reserve is spent."""
         used = sum(output.log.memory_bytes for output in self._outputs)
         budget = self._limits.budget_bytes
@@ -101,9 +106,9 @@ class Pressure:
                 f"{f', as {self.disk_problem}' if self.disk_problem else ''}: {self._remedy}"
             )
         crowded = any(output.log.unreceived >= 2 * output.window for output in self._outputs)
-        crowded = crowded or self._showing.unwritten >= 2 * self._limits.window
+        crowded = crowded or self._causal_outputs.unwritten >= 2 * self._limits.window
         full = used >= budget and (self._source or self.barrier_passed > 0)
-        return Verdict(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)
+        return MemoryState(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)
 
     @property
     def _remedy(self) -> str:

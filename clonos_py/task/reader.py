@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clonos_py.causal.determinants import Determinant, SourceRead, Together
+from clonos_py.causal.determinants import Determinant, ReadBatch, SourceRead
 from clonos_py.columns.views import Column, fixed
 from clonos_py.model.errors import DivergenceError, SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
@@ -21,7 +21,7 @@ _BYTES_TOGETHER = 4 << 20
 def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
     """What is logged of reads that are one event."""
     logged = [SourceRead(read.partition, read.start, read.stop, read.checksum) for read in reads]
-    return [Together(len(logged)), *logged] if len(logged) > 1 else [*logged]
+    return [ReadBatch(len(logged)), *logged] if len(logged) > 1 else [*logged]
 
 
 def _latest(times: Column) -> int:

@@ -10,14 +10,14 @@ from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.task.chain import Chain
-from clonos_py.task.context import Shared
-from clonos_py.task.events import Produced, Progress, Snapped, TakeState
+from clonos_py.task.context import TaskContext
+from clonos_py.task.events import Produced, Snapped, TakeState, TaskProgress
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
 
-_landmark_states: msgspec.msgpack.Decoder[tuple[list[tuple[int, int]], Progress]] = msgspec.msgpack.Decoder(
-    tuple[list[tuple[int, int]], Progress]
+_landmark_states: msgspec.msgpack.Decoder[tuple[list[tuple[int, int]], TaskProgress]] = msgspec.msgpack.Decoder(
+    tuple[list[tuple[int, int]], TaskProgress]
 )
 
 
@@ -26,7 +26,7 @@ class Snapshotting:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: TaskContext,
         writer: LogWriter,
         inputs: Inputs,
         chain: Chain,
@@ -56,7 +56,7 @@ class Snapshotting:
             self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
             self._reader.ended = progress.ended >= 0 if progress else False
 
-    def take(self, checkpoint: int, others: int, ended: bool, persist: bool) -> tuple[Produced, Snapped]:
+    def take(self, checkpoint: int, other_events: int, ended: bool, persist: bool) -> tuple[Produced, Snapped]:
         """Old epoch: what is pending, state, barriers. New epoch: a fresh seed, and progress counted from here."""
         self._outputs.flush()
         committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
@@ -68,17 +68,17 @@ class Snapshotting:
         produced = self._outputs.take(rest)
         self._outputs.epoch = checkpoint
         self._shared.open_epoch()
-        progress = self.progress(others, ended, self._writer.offset)
+        progress = self.progress(other_events, ended, self._writer.offset)
         encoded = msgspec.msgpack.encode(progress)
         snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables)
         return produced, Snapped(snapshot, progress, persist)
 
-    def landmark(self, others: int, ended: bool) -> Landmark:
+    def landmark(self, other_events: int, ended: bool) -> Landmark:
         """Cuts what is pending. What is left of a task whose operators keep no state is its progress."""
         assert self._reader is not None
         self._outputs.flush()
         positions = sorted(self._reader.positions.items())
-        state = msgspec.msgpack.encode((positions, self.progress(others, ended, log_offset=0)))
+        state = msgspec.msgpack.encode((positions, self.progress(other_events, ended, log_offset=0)))
         return Landmark(self._writer.epoch, self._writer.epoch_start, state)
 
     def at(self, landmark: Landmark) -> TakeState:
@@ -88,12 +88,12 @@ class Snapshotting:
         source = OperatorState(values={"positions": dict(positions), "finished": []})
         return TakeState(landmark.epoch, {self._reader.name: [source]}, progress)
 
-    def progress(self, others: int, ended: bool, log_offset: int) -> Progress:
+    def progress(self, other_events: int, ended: bool, log_offset: int) -> TaskProgress:
         """Where the task stands, with nothing pending in the outputs."""
-        return Progress(
+        return TaskProgress(
             inputs=self._inputs.progress,
             outputs=self._outputs.next_seqs,
-            turns=self._outputs.turns,
+            round_robin=self._outputs.round_robin,
             edge_watermarks=self._outputs.watermarks,
             idle=self._outputs.idle,
             log_offset=log_offset,
@@ -102,10 +102,10 @@ class Snapshotting:
             timers=self._shared.timers.all,
             clock_us=self._shared.ports.now_us() if self._shared.timers.all else 0,
             partitions=self._reader.partitions if self._reader else {},
-            others=others,
+            other_events=other_events,
             finished=ended,
             ended=self._chain.ended,
             counts=dict(self._shared.counts),
-            shown=self._outputs.shown_seqs,
+            published=self._outputs.published_seqs,
             frame_rows=self._outputs.frame_rows,
         )

@@ -16,7 +16,7 @@ import pytest
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.errors import CheckpointError, GraphError, SinkError
 from clonos_py.model.ids import Attempt
-from clonos_py.model.operators import CausalSink, Piece, Shown
+from clonos_py.model.operators import CausalSink, OutputSegment, PublishedOutput
 from clonos_py.model.record import Money, Record
 from clonos_py.model.record_codec import encode
 from clonos_py.model.segments import Segment
@@ -32,9 +32,9 @@ class Hot(Record):
     note: str | None = None
 
 
-def piece(seq: int, *auctions: int) -> Piece:
+def piece(seq: int, *auctions: int) -> OutputSegment:
     rows = encode([Hot(a, Decimal(a), f'"a\n{a}' if a % 2 else None) for a in auctions], Hot.schema())
-    return Piece(seq, 1_000 + seq, rows)
+    return OutputSegment(seq, 1_000 + seq, rows)
 
 
 def log(*starts: int, epoch: int = 0) -> list[Segment]:
@@ -46,7 +46,7 @@ def sink(folder: Path, file_format: str = "jsonl", **place: Any) -> CausalSink:
     return cast("CausalSink", opened(definition.create(Hot.schema()), **place))
 
 
-def claimed(folder: Path, counter: int, checkpoint: int = 0, **more: Any) -> tuple[CausalSink, Shown]:
+def claimed(folder: Path, counter: int, checkpoint: int = 0, **more: Any) -> tuple[CausalSink, PublishedOutput]:
     made = sink(folder, more.pop("file_format", "jsonl"), **more)
     return made, made.claim(Attempt(1, counter), checkpoint, SHAPE)
 
@@ -62,7 +62,7 @@ def journals(folder: Path) -> list[str]:
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_rows_are_visible_as_soon_as_they_are_written(tmp_path: Path, file_format: str) -> None:
     writer, shown = claimed(tmp_path, 1, file_format=file_format)
-    assert shown == Shown([], {})
+    assert shown == PublishedOutput([], {})
     writer.append(0, log(0), [piece(0, 1, 2), piece(1, 3)])
     assert visible(tmp_path) == [1, 2, 3]
     writer.append(0, log(1), [piece(2, 4)])
@@ -76,9 +76,11 @@ def test_the_next_attempt_learns_what_is_out_and_goes_on_after_it(tmp_path: Path
     first, _ = claimed(tmp_path, 1, file_format=file_format)
     first.append(0, log(0, 1), [piece(0, 1), piece(1, 2)])
     second, shown = claimed(tmp_path, 2, file_format=file_format)
-    assert shown == Shown(log(0, 1), {0: 1_000, 1: 1_001})
+    assert shown == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
     second.append(0, log(2), [piece(2, 3)])
-    assert claimed(tmp_path, 3, file_format=file_format)[1] == Shown(log(0, 1, 2), {0: 1_000, 1: 1_001, 2: 1_002})
+    assert claimed(tmp_path, 3, file_format=file_format)[1] == PublishedOutput(
+        log(0, 1, 2), {0: 1_000, 1: 1_001, 2: 1_002}
+    )
     assert visible(tmp_path) == [1, 2, 3]
 
 
@@ -119,7 +121,7 @@ def test_a_complete_checkpoint_drops_journals_and_keeps_rows(tmp_path: Path) -> 
     writer.commit(committable)
     assert journals(tmp_path) == ["1.1-1"]
     assert visible(tmp_path) == [1, 2]
-    assert claimed(tmp_path, 2, checkpoint=1)[1] == Shown(log(1, epoch=1), {1: 1_001})
+    assert claimed(tmp_path, 2, checkpoint=1)[1] == PublishedOutput(log(1, epoch=1), {1: 1_001})
 
 
 def test_logs_from_before_the_restart_point_are_not_told(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_logs_from_before_the_restart_point_are_not_told(tmp_path: Path) -> None
     writer, _ = claimed(tmp_path, 1)
     writer.append(0, log(0), [piece(0, 1)])
     second, shown = claimed(tmp_path, 2, checkpoint=1)
-    assert shown == Shown([], {})
+    assert shown == PublishedOutput([], {})
     second.append(1, log(1, epoch=1), [piece(1, 2)])
     assert visible(tmp_path) == [1, 2]
 
@@ -144,7 +146,7 @@ def test_what_a_replaced_attempt_writes_is_never_seen(tmp_path: Path) -> None:
         zombie.append(1, log(3, epoch=1), [piece(3, 68)])
     zombie.forget(5)
     assert visible(tmp_path) == [1, 2]
-    assert claimed(tmp_path, 3)[1] == Shown(log(0, 1), {0: 1_000, 1: 1_001})
+    assert claimed(tmp_path, 3)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
 
 
 def test_what_was_seen_just_before_the_output_was_taken_over_is_known(
@@ -162,7 +164,7 @@ def test_what_was_seen_just_before_the_output_was_taken_over_is_known(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", late)
-    assert claimed(tmp_path, 2)[1] == Shown(log(0, 1), {0: 1_000, 1: 1_001})
+    assert claimed(tmp_path, 2)[1] == PublishedOutput(log(0, 1), {0: 1_000, 1: 1_001})
     assert visible(tmp_path) == [1, 2]
 
 
@@ -200,7 +202,7 @@ def test_a_death_while_taking_over_is_healed_by_the_next(
         dying.setattr(second, step, die)
         with pytest.raises(KeyboardInterrupt):
             second.claim(Attempt(1, 2), 0, SHAPE)
-    assert claimed(tmp_path, 3)[1] == Shown([*log(0), *log(1, epoch=1)], {0: 1_000, 1: 1_001})
+    assert claimed(tmp_path, 3)[1] == PublishedOutput([*log(0), *log(1, epoch=1)], {0: 1_000, 1: 1_001})
     assert visible(tmp_path) == [1, 2]
 
 

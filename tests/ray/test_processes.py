@@ -18,7 +18,7 @@ import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.digests import read_digest
-from clonos_py.job.events import EndJob, Happening, JobPolicy, ProcessDied, Report
+from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, Report, ReportKind
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Started, Stop, ToCoordinator, ToProcess
@@ -26,8 +26,8 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.held_folders import LOCK_FILE, unheld
 from clonos_py.runtime.placement import Placement
-from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
-from clonos_py.runtime.ray.process import Deployment, Process
+from clonos_py.runtime.ray.job_loop import Interrupt, JobLoop, JobPorts
+from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.task.pressure import LinkLimits
 from tests.ray.counting_job import counting, expected_digest
@@ -43,7 +43,7 @@ class Threads:
         self._deployment = deployment
         self._placement = Placement(self.standbys_per_process)
         self._loop: JobLoop | None = None
-        self._processes: dict[int, Process] = {}
+        self._processes: dict[int, ProcessRuntime] = {}
         self.roster: dict[int, TaskId] = {}
         self.outlives = False
         """Whether processes go on when the coordinator ends."""
@@ -60,7 +60,7 @@ class Threads:
 
     def start(self, number: int, task: TaskId, shares: bool) -> None:
         seat = self._placement.place(number, task, ["node 0", "node 1"], shares)
-        process = Process(self._deployment, number, task, seat.node, "127.0.0.1", self.put, seat.home)
+        process = ProcessRuntime(self._deployment, number, task, seat.node, "127.0.0.1", self.put, seat.host_process)
         self._processes[number], self.roster[number] = process, task
         process.start()
 
@@ -81,7 +81,7 @@ class Threads:
             if sharing != number:
                 self.put(ProcessDied(sharing, "its home was ended"))
 
-    def _forget(self, number: int) -> Process | None:
+    def _forget(self, number: int) -> ProcessRuntime | None:
         self.roster.pop(number, None)
         self._placement.leave(number)
         return self._processes.pop(number, None)
@@ -170,8 +170,8 @@ def _loop(
     def report(at_us: int, report: Report) -> None:
         reports.append(report)
 
-    ears = Ears(report, lambda at_us, task: None, lambda task, number, counts: None)
-    loop = JobLoop(machine, store, ears, kills=kills, roster=dict(threads.roster) or None)
+    ports = JobPorts(report, lambda at_us, task: None, lambda task, number, counts: None)
+    loop = JobLoop(machine, store, ports, kills=kills, roster=dict(threads.roster) or None)
     threads.serve(loop)
     return loop
 
@@ -181,7 +181,7 @@ def test_a_job_runs_to_its_end_over_sockets(tmp_path: Path) -> None:
     assert end == EndJob()
     assert read_digest(str(tmp_path / "rows")) == expected_digest(2_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
-    assert Happening.CHECKPOINT_COMPLETED in [report.what for report in reports]
+    assert ReportKind.CHECKPOINT_COMPLETED in [report.what for report in reports]
     assert threading.active_count() < 20
 
 
@@ -194,8 +194,8 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
     end, reports = run(counting(str(tmp_path), total=6_000, rate=2_000), tmp_path, kills)
     happened = [report.what for report in reports]
     assert end == EndJob()
-    assert happened.count(Happening.REPLAYED) == 3
-    assert Happening.ROLLED_BACK not in happened
+    assert happened.count(ReportKind.REPLAYED) == 3
+    assert ReportKind.ROLLED_BACK not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -211,9 +211,9 @@ def test_standbys_that_share_a_home_become_tasks_and_leave_in_turn(tmp_path: Pat
     end, reports = run(counting(str(tmp_path), total=6_000, rate=2_000), tmp_path, kills, platform=SharedHomes)
     happened = [report.what for report in reports]
     assert end == EndJob()
-    assert happened.count(Happening.REPLAYED) >= 4
-    assert happened.count(Happening.STANDBY_LOST) > 0
-    assert Happening.ROLLED_BACK not in happened
+    assert happened.count(ReportKind.REPLAYED) >= 4
+    assert happened.count(ReportKind.STANDBY_LOST) > 0
+    assert ReportKind.ROLLED_BACK not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
     assert threading.active_count() < 20
@@ -227,9 +227,9 @@ def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(tmp_path / "checkpoints"), plan.job)
         deployment = Deployment(plan, open_store, b"secret", LinkLimits(), 10_000, True, Path(sockets))
-        process = Process(deployment, 7, TaskId("count", 0), "node", "127.0.0.1", told.append, home=4)
+        process = ProcessRuntime(deployment, 7, TaskId("count", 0), "node", "127.0.0.1", told.append, host_process=4)
         process.start()
-        assert [message.home for message in told if isinstance(message, Started)] == [4]
+        assert [message.host_process for message in told if isinstance(message, Started)] == [4]
         process.deliver(Stop("its home is a task's now"))
         process.wait()
         assert threading.active_count() == before
@@ -248,7 +248,7 @@ def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path, poli
     limits = LinkLimits(policy=policy, spill_bytes=1_000)
     end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, limits)
     assert end == EndJob()
-    assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 2
+    assert [report.what for report in reports].count(ReportKind.STANDBY_PROMOTED) == 2
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -267,8 +267,8 @@ def test_frames_are_made_again_for_receivers_that_died_and_a_source_goes_on_at_i
     ]
     end, reports = run(regenerating, tmp_path, kills, LinkLimits(policy=Spill.REGENERATE))
     assert end == EndJob()
-    assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 4
-    assert Happening.ROLLED_BACK not in [report.what for report in reports]
+    assert [report.what for report in reports].count(ReportKind.STANDBY_PROMOTED) == 4
+    assert ReportKind.ROLLED_BACK not in [report.what for report in reports]
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -278,7 +278,7 @@ def test_tasks_die_and_nothing_is_lost_or_doubled_over_tls(tmp_path: Path) -> No
     tls = Authority(tmp_path / "authority").files()
     end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, tls=tls)
     assert end == EndJob()
-    assert [report.what for report in reports].count(Happening.STANDBY_PROMOTED) == 2
+    assert [report.what for report in reports].count(ReportKind.STANDBY_PROMOTED) == 2
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -294,8 +294,8 @@ def test_tasks_that_are_taken_for_dead_live_on_and_do_no_harm(tmp_path: Path) ->
     end, reports = run(counting(str(tmp_path), total=5_000, rate=2_000), tmp_path, kills, platform=Zombies)
     happened = [report.what for report in reports]
     assert end == EndJob()
-    assert happened.count(Happening.STANDBY_PROMOTED) == 4
-    assert Happening.ROLLED_BACK not in happened
+    assert happened.count(ReportKind.STANDBY_PROMOTED) == 4
+    assert ReportKind.ROLLED_BACK not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(5_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -305,7 +305,7 @@ def test_connections_break_and_nothing_is_lost_and_nobody_replaced(tmp_path: Pat
     kills = [(500_000 + 100_000 * number, tasks[number % 4]) for number in range(12)]
     end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, platform=Cuts)
     assert end == EndJob()
-    assert Happening.TASK_FAILED not in [report.what for report in reports]
+    assert ReportKind.TASK_FAILED not in [report.what for report in reports]
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -321,9 +321,9 @@ def test_coordinators_are_lost_and_their_successors_go_on_with_the_living(tmp_pa
     end, reports = run(plan, tmp_path, [], coordinators_s=(1.0, 0.8), meanwhile=kill)
     happened = [report.what for report in reports]
     assert end == EndJob()
-    assert happened.count(Happening.COORDINATOR_REPLACED) == 2
-    assert happened.count(Happening.DEPLOYED) == 1
-    assert [report.task for report in reports if report.what is Happening.STANDBY_PROMOTED] == [TaskId("count", 1)] * 2
-    assert Happening.ROLLED_BACK not in happened
+    assert happened.count(ReportKind.COORDINATOR_REPLACED) == 2
+    assert happened.count(ReportKind.DEPLOYED) == 1
+    assert [report.task for report in reports if report.what is ReportKind.STANDBY_PROMOTED] == [TaskId("count", 1)] * 2
+    assert ReportKind.ROLLED_BACK not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.dsl.settings import resolve
 from clonos_py.runtime.ray.cluster import Cluster
 
@@ -17,7 +17,7 @@ KILLS = [f"{SOURCE}[0]@1.5s", "join[1]@2.3s", f"{SOURCE}[1]@3.1s", "join[0]@3.1s
 
 
 def test_what_dies_is_made_again_and_the_answer_is_that_of_a_calm_run(cluster: Cluster) -> None:
-    order = Order("q3", 1_000_000, rate=200_000, event_rate=20_000, sink=SinkKind.DIGEST)
+    order = QueryRun("q3", 1_000_000, rate=200_000, event_rate=20_000, sink=SinkKind.DIGEST)
     calm = run_query(replace(order, rate=None), resolve({"parallelism": 2, "runtime": "local"}))
     settings = {"parallelism": 2, "checkpoint_interval": "10s", "spill": "regenerate", "kills": KILLS}
     made = run_query(order, resolve(settings))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.bench import witnesses
-from clonos_py.bench.harm import Fault, Harm
+from clonos_py.bench.fault_injector import Fault, FaultInjector
 from clonos_py.bench.soak import soak
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import (
@@ -49,7 +49,7 @@ class Killer:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.harm = Harm("witnesses")
+        self.harm = FaultInjector("witnesses")
         self._left = list(FAULTS)
         self._ready_us: int | None = None
 

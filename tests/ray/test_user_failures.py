@@ -16,10 +16,10 @@ from clonos_py import Job, UserCodeError
 from clonos_py.dsl.loading import load_job_file
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import Event, FunctionHangs, StandbyActivated, TaskFailed
-from clonos_py.runtime import last_words
+from clonos_py.runtime import crash_notes
 from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.ray.actor_registry import on_node
 from clonos_py.runtime.ray.cluster import Cluster
-from clonos_py.runtime.ray.crew import on_node
 from tests.jobs.failing import FATAL, place, written
 
 pytestmark = pytest.mark.ray
@@ -93,7 +93,7 @@ Current thread 0x1 (most recent call first):
 """
     (tmp_path / "7.stack").write_text(stack)
     (tmp_path / "7.note").write_bytes(b"guilty\0\0")
-    read = ray.remote(last_words.read).options(scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()))
+    read = ray.remote(crash_notes.read).options(scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()))
     error = ray.get(read.remote(tmp_path, 7))
     assert error is not None
     assert str(error) == "operator 'guilty' crashed its process: Segmentation fault; at fraud.py:31 in on_row"

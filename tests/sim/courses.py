@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
+from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -116,7 +116,7 @@ class Course:
         """Rows of causal sinks."""
         return sum(len(rows) for name, rows in self.ledger.committed.items() if name.endswith("-shown"))
 
-    def count(self, what: Happening) -> int:
+    def count(self, what: ReportKind) -> int:
         return sum(report.what is what for report in self.reports)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import Happening, JobPolicy, Report
+from clonos_py.job.events import JobPolicy, Report, ReportKind
 from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -113,7 +113,7 @@ class Run:
 
     harmed: int = 0
     problems: list[str] = field(default_factory=list)
-    happened: list[Happening] = field(default_factory=list)
+    happened: list[ReportKind] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 
 
@@ -167,7 +167,7 @@ def run(
     world = World(job.plan(ledger), store, time, lambda task: ports, settings, listen, hook=harmer)
     found.problems.extend(_problems(world))
     found.problems.extend(disagreements(ledger, job.total))
-    if Happening.ROLLED_BACK in found.happened:
+    if ReportKind.ROLLED_BACK in found.happened:
         found.problems.append("rolled back")
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
-from clonos_py.job.events import Happening
+from clonos_py.job.events import ReportKind
 from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim import witness
 from clonos_py.runtime.sim.run import simulate
@@ -73,7 +73,7 @@ class CrashesAfterCheckpoints:
         self._left, self._completed = times, 0
 
     def __call__(self, course: Course, world: TearingWorld) -> None:
-        completed = course.count(Happening.CHECKPOINT_COMPLETED)
+        completed = course.count(ReportKind.CHECKPOINT_COMPLETED)
         if self._left and completed > self._completed and course.writing:
             self._left -= 1
             world.crash()
@@ -91,7 +91,7 @@ class Rollbacks:
         if self._left and running(world) and course.rows_shown and course.random.random() < 0.004:
             self._left -= 1
             world.job._roll_back("the test wants it")
-            world._coordinate(world.job._desk.take())
+            world._coordinate(world.job._context.take())
 
 
 def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:
@@ -100,7 +100,7 @@ def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:
         course = Course(seed, JOB, faults())
         found = _problems(course)
         asked = sum(r.detail.get("reason") == "the test wants it" for r in course.reports)
-        if course.count(Happening.ROLLED_BACK) > asked:
+        if course.count(ReportKind.ROLLED_BACK) > asked:
             found.append("a rollback that nobody wanted")
         if any(r.detail.get("reason") == "timeout" for r in course.reports):
             found.append("a checkpoint that nobody completed")
@@ -124,14 +124,14 @@ def test_rows_that_are_visible_at_once_agree_whatever_dies(causal: tuple[str, ..
 
 
 def test_rows_are_visible_before_any_checkpoint_is_complete() -> None:
-    shown: list[int] = []
+    published: list[int] = []
 
     def look(course: Course, world: TearingWorld) -> None:
-        if not course.count(Happening.CHECKPOINT_COMPLETED):
-            shown.append(course.rows_shown)
+        if not course.count(ReportKind.CHECKPOINT_COMPLETED):
+            published.append(course.rows_shown)
 
     assert Course(1, JOB, look).run() == []
-    assert max(shown) > 10
+    assert max(published) > 10
 
 
 @pytest.mark.parametrize("choose", [writing, writing_and_upstream, everybody])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from clonos_py.job.events import Happening
+from clonos_py.job.events import ReportKind
 from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.task import instructions as io
@@ -24,7 +24,7 @@ class DeathAtCommits:
 
     def __call__(self, world: TearingWorld, process: LocalProcess, wish: io.SinkWork) -> bool:
         course = world.course
-        if not isinstance(wish, io.Commit) or not course.count(Happening.CHECKPOINT_COMPLETED):
+        if not isinstance(wish, io.Commit) or not course.count(ReportKind.CHECKPOINT_COMPLETED):
             return True
         if not process.alive or not self._left or course.random.random() > 0.3:
             return True
@@ -51,7 +51,7 @@ def test_whoever_dies_around_a_commit_every_row_is_there_once(before: bool, alon
         deaths = DeathAtCommits(before, alone)
         course = Course(seed, WitnessJob(total=60, causal=KINDS[kind]), at_sinks=deaths)
         assert course.run() == [], f"seed {seed}"
-        assert not course.count(Happening.ROLLED_BACK)
+        assert not course.count(ReportKind.ROLLED_BACK)
         done += deaths.done
         of_the_end += deaths.of_the_end
     assert done > 2 * SEEDS

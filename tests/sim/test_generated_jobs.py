@@ -11,7 +11,7 @@ from clonos_py.model.plan import Partitioning
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import FaultKind
 from clonos_py.runtime.sim.generator import Range, generate
-from clonos_py.runtime.sim.scenario import Verdict, run_scenario, run_seed
+from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
 from clonos_py.runtime.sim.shrinking import shrink
 from clonos_py.runtime.sim.steps import StepKind
 from tests.chunks import chunks
@@ -20,7 +20,7 @@ from tests.sim.planted import logs
 SIZE = 100
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: ScenarioResult) -> str:
     story = "\n  ".join([*verdict.scenario.topology.lines(), *verdict.story])
     again = f"clonos sim --start {verdict.scenario.seed} --seeds 1"
     return f"{'; '.join(verdict.problems)}; again: {again}\n  {story}"

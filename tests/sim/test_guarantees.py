@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from clonos_py.dsl.settings import Settings, resolve
-from clonos_py.job.events import Happening
+from clonos_py.job.events import ReportKind
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.orders import policy
 from clonos_py.runtime.sim.run import simulate_plan
@@ -58,7 +58,7 @@ def test_at_least_once_no_record_is_lost_and_some_come_twice(given: dict[str, ob
         job = WitnessJob(sharing_depth=chosen.sharing_depth)
         made = run(seed, job, KillTogether(victims, times=2), policy(chosen))
         assert made.kills
-        assert not made.of(Happening.ROLLED_BACK), "nothing is ever rolled back below exactly-once"
+        assert not made.of(ReportKind.ROLLED_BACK), "nothing is ever rolled back below exactly-once"
         for name in ("left", "right"):
             assert set(seen(made, name)) == set(range(200)), (seed, name)
             twice += len(made.ids(name)) - 200

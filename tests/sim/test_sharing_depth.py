@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from clonos_py.job import losses
-from clonos_py.job.events import Happening, JobPolicy
+from clonos_py.job import restarts_without_log
+from clonos_py.job.events import JobPolicy, ReportKind
 from clonos_py.job.orphans import Survivors, orphans
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
-from clonos_py.task.holding import Holding
+from clonos_py.task.held_logs import HeldLogs
 from tests.sim.worlds import KillOneAtATime, run
 from tests.unit.job.graphs import orphans_by_definition
 
@@ -28,7 +28,7 @@ class Judge:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.verdicts = self.rollbacks = 0
-        patch.setattr(losses, "orphans", self)
+        patch.setattr(restarts_without_log, "orphans", self)
 
     def __call__(self, plan: PhysicalPlan, failed: Collection[TaskId], survivors: Survivors) -> dict[TaskId, TaskId]:
         found = orphans(plan, failed, survivors)
@@ -61,7 +61,7 @@ def test_one_failure_at_a_time_is_never_rolled_back_at_depth_1() -> None:
     kills = 0
     for seed in range(SEEDS):
         made = run(seed, WitnessJob(sharing_depth=1, parallelism=1 + seed % 3), KillOneAtATime(seed, 6))
-        assert not made.of(Happening.ROLLED_BACK), seed
+        assert not made.of(ReportKind.ROLLED_BACK), seed
         assert not disagreements(made.ledger, 200), seed
         assert made.ended is not None
         assert made.ended.error is None, seed
@@ -70,12 +70,12 @@ def test_one_failure_at_a_time_is_never_rolled_back_at_depth_1() -> None:
 
 
 def _no_orphans(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(losses, "orphans", lambda plan, failed, survivors: {})
+    patch.setattr(restarts_without_log, "orphans", lambda plan, failed, survivors: {})
 
 
 def _nothing_received(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Holding, "_has_heard", lambda self, channel: False)
-    patch.setattr(Holding, "_held_from", lambda self, index: set())
+    patch.setattr(HeldLogs, "_has_heard", lambda self, channel: False)
+    patch.setattr(HeldLogs, "_held_from", lambda self, index: set())
 
 
 @pytest.mark.parametrize("plant", [_no_orphans, _nothing_received], ids=["no orphans", "nothing received"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
+from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
@@ -32,7 +32,7 @@ class Run:
     ended: EndJob | None = None
     kills: int = 0
 
-    def of(self, what: Happening) -> list[Report]:
+    def of(self, what: ReportKind) -> list[Report]:
         return [report for report in self.reports if report.what is what]
 
     def ids(self, witness: str) -> list[int]:

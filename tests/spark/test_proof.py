@@ -9,7 +9,7 @@ import pytest
 
 from clonos_py.bench.nexmark import running
 from clonos_py.bench.nexmark.jobs import QUERIES
-from clonos_py.bench.nexmark.running import Order
+from clonos_py.bench.nexmark.running import QueryRun
 from clonos_py.cli.main import invoke
 from clonos_py.dsl.settings import Settings
 
@@ -32,7 +32,7 @@ def test_all_queries_answer_what_spark_answers(spark: SparkSession, capsys: pyte
 def test_a_run_that_fails_or_answers_otherwise_is_told_and_the_others_go_on(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_query(order: Order, settings: Settings) -> dict[str, Any]:
+    def run_query(order: QueryRun, settings: Settings) -> dict[str, Any]:
         if order.query == "q2":
             raise OSError("no space left\non the disk")
         return running.run_query(replace(order, query="q1", rate=None), replace(settings, kills=()))

@@ -17,9 +17,9 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.model.errors import UserCodeError
-from clonos_py.runtime import last_words
+from clonos_py.runtime import crash_notes
 from clonos_py.runtime.check.findings import Finding, Kind
-from clonos_py.runtime.check.trial import Order, Trial, Tried
+from clonos_py.runtime.check.trial import Trial, TrialSpec, Tried
 
 _DAY_US = 86_400_000_000
 _HASH_SEEDS = ("1", "2")
@@ -41,8 +41,8 @@ class Checked:
 def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Checked:
     """Tries the job of a file twice. ``live``: services are asked, once. Raises UserCodeError where the file cannot be
     tried at all."""
-    first = _try(Order(file, dict(parameters), rows, live, _AHEAD_US[0]), _HASH_SEEDS[0])
-    second = _try(Order(file, dict(parameters), rows, False, _AHEAD_US[1], first), _HASH_SEEDS[1])
+    first = _try(TrialSpec(file, dict(parameters), rows, live, _AHEAD_US[0]), _HASH_SEEDS[0])
+    second = _try(TrialSpec(file, dict(parameters), rows, False, _AHEAD_US[1], first), _HASH_SEEDS[1])
     findings = {*first.findings, *second.findings}
     watched = {finding.operator for finding in findings}
     for one, other in zip(first.operators, second.operators, strict=True):
@@ -59,7 +59,7 @@ def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Ch
     )
 
 
-def _try(order: Order, hash_seed: str) -> Trial:
+def _try(order: TrialSpec, hash_seed: str) -> Trial:
     with tempfile.TemporaryDirectory(prefix="clonos-check-") as folder:
         asked, found = Path(folder, "order"), Path(folder, "trial")
         asked.write_bytes(msgspec.msgpack.encode(order))
@@ -68,7 +68,7 @@ def _try(order: Order, hash_seed: str) -> Trial:
         with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=PIPE, text=True) as trial:
             _, printed = trial.communicate()
         if trial.returncode:
-            ended = last_words.read(Path(folder), trial.pid)
+            ended = crash_notes.read(Path(folder), trial.pid)
             reason = (printed.strip().splitlines() or ["no reason given"])[-1]
             raise ended or UserCodeError(f"the job cannot be tried: {reason}")
         return msgspec.msgpack.decode(found.read_bytes(), type=Trial)

@@ -29,11 +29,11 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.failures import shortened
 from clonos_py.plan.factories import operator_plan
 from clonos_py.plan.logical import CallPerRow, LogicalGraph, Node, ReadSource, RunProcess, Spread, Unite, WriteSink
+from clonos_py.runtime.check.call_monitor import CallMonitor, expose_numpy
 from clonos_py.runtime.check.context import NOT_ASKED, CheckedContext
 from clonos_py.runtime.check.findings import Finding
 from clonos_py.runtime.check.samples import sampled
-from clonos_py.runtime.check.watching import Watch, expose_numpy
-from clonos_py.runtime.last_words import leave_in
+from clonos_py.runtime.crash_notes import leave_in
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.at_work import NOTE, guards, label
 
@@ -71,7 +71,7 @@ class Trial(msgspec.Struct):
     findings: list[Finding] = []
 
 
-class Order(msgspec.Struct):
+class TrialSpec(msgspec.Struct):
     """What to try. ``before``: the first trial, of which this is the second."""
 
     file: str
@@ -101,7 +101,7 @@ class _Given:
 
 
 class _Trials:
-    def __init__(self, order: Order, watch: Watch, folder: str) -> None:
+    def __init__(self, order: TrialSpec, watch: CallMonitor, folder: str) -> None:
         self._order, self._watch, self._folder = order, watch, folder
         self._before = {tried.name: tried for tried in order.before.operators} if order.before else {}
         self._rows: dict[int, list[pa.RecordBatch]] = {}
@@ -253,12 +253,12 @@ def _set_clocks(ahead_us: int) -> None:
 
 
 def main(order_file: str, result_file: str) -> None:
-    order = msgspec.msgpack.decode(Path(order_file).read_bytes(), type=Order)
+    order = msgspec.msgpack.decode(Path(order_file).read_bytes(), type=TrialSpec)
     leave_in(Path(result_file).parent)
     if order.ahead_us:
         _set_clocks(order.ahead_us)
     expose_numpy()
-    watch = Watch()
+    watch = CallMonitor()
     job = load_job_file(order.file).job(order.parameters)
     found = _Trials(order, watch, str(Path(result_file).parent)).run(job.graph())
     found.findings = watch.findings

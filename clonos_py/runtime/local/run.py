@@ -18,7 +18,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.dsl.settings import Settings
-from clonos_py.job.events import EndJob, Happening, Report
+from clonos_py.job.events import EndJob, Report, ReportKind
 from clonos_py.model.calls import Answered, Call
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -27,15 +27,15 @@ from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.checkpoint_place import checkpoint_place
 from clonos_py.runtime.clock import time_of_day_us
 from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.crash_notes import watched
+from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
 from clonos_py.runtime.hangs import HangWatch
 from clonos_py.runtime.held_folders import temporary
 from clonos_py.runtime.interrupts import Interrupts, interrupts
-from clonos_py.runtime.last_words import watched
 from clonos_py.runtime.leftovers import SPILLED, clear
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
-from clonos_py.runtime.telling import News, Teller
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world import Settings as WorldSettings
 from clonos_py.runtime.world import World
@@ -73,19 +73,19 @@ class Monitor:
     """Watches a world between its actions: failures on order, news and counters for the listener."""
 
     def __init__(
-        self, teller: Teller, orders: list[tuple[int, TaskId]], clock: RealTime, interrupted: Interrupts
+        self, publisher: EventPublisher, orders: list[tuple[int, TaskId]], clock: RealTime, interrupted: Interrupts
     ) -> None:
-        self._teller, self._clock, self._interrupted = teller, clock, interrupted
+        self._publisher, self._clock, self._interrupted = publisher, clock, interrupted
         self._orders = orders
         self._due: list[tuple[int, TaskId]] = []
-        self._news = News()
+        self._news = CoordinatorNews()
         self._telling = threading.Lock()
         self._counters: dict[TaskId, Counters] = {}
         self._numbers: dict[TaskId, int] = {}
         self._tell_at_us = 0
 
     def report(self, time_us: int, report: Report) -> None:
-        if report.what is Happening.DEPLOYED:
+        if report.what is ReportKind.DEPLOYED:
             self._due.extend((time_us + after_us, task) for after_us, task in self._orders)
             self._orders = []
             heapq.heapify(self._due)
@@ -119,17 +119,17 @@ class Monitor:
                 counters = self._counters.setdefault(process.task, Counters())
                 number = self._numbers.setdefault(process.task, len(self._numbers))
                 self._news.counters[number] = (process.task, counters.report() | process.link.counters)
-        news, self._news = self._news, News()
+        news, self._news = self._news, CoordinatorNews()
         self._pass_on(news)
 
     def hangs(self, what: str) -> None:
         """A function hangs, and the thread of the world with it: another tells of that."""
-        report = Report(Happening.FUNCTION_HANGS, detail={"reason": what})
-        self._pass_on(News(reports=[(self._clock.now_us(), report)]))
+        report = Report(ReportKind.FUNCTION_HANGS, detail={"reason": what})
+        self._pass_on(CoordinatorNews(reports=[(self._clock.now_us(), report)]))
 
-    def _pass_on(self, news: News) -> None:
+    def _pass_on(self, news: CoordinatorNews) -> None:
         with self._telling:
-            self._teller.tell(news, self._clock.now_us())
+            self._publisher.publish(news, self._clock.now_us())
 
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
@@ -137,10 +137,10 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     ClonosError that ended the job."""
     clock = RealTime()
     orders = kills(plan, settings)
-    teller = Teller(plan, clock.now_us(), listener, orders)
-    teller.name_leftovers(clear(plan.job), settings.checkpoints)
+    publisher = EventPublisher(plan, clock.now_us(), listener, orders)
+    publisher.name_leftovers(clear(plan.job), settings.checkpoints)
     with ExitStack() as stack:
-        monitor = Monitor(teller, orders, clock, stack.enter_context(interrupts()))
+        monitor = Monitor(publisher, orders, clock, stack.enter_context(interrupts()))
         store = _open_store(plan, settings, stack)
         world = World(
             plan,
@@ -165,10 +165,10 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             stack.callback(watch.stop)
             end = _run_to_the_end(world, monitor)
         except KeyboardInterrupt:
-            teller.stop(clock.now_us())
+            publisher.stop(clock.now_us())
             raise
     raise_for(end)
-    return RunResult(plan, teller.latency)
+    return RunResult(plan, publisher.latency)
 
 
 def _run_to_the_end(world: World, monitor: Monitor) -> EndJob:

@@ -20,15 +20,15 @@ from clonos_py.model import messages
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
+from clonos_py.runtime.event_publisher import CoordinatorNews
+from clonos_py.runtime.ray.actor_registry import Member, ProcessRequest
 from clonos_py.runtime.ray.cluster import Cluster
-from clonos_py.runtime.ray.crew import Member, Wish
-from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
+from clonos_py.runtime.ray.job_loop import Interrupt, JobLoop, JobPorts
 from clonos_py.runtime.ray.names import taken_over
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.platform import RayPlatform
 from clonos_py.runtime.ray.process import Deployment
 from clonos_py.runtime.ray.shipping import unpack
-from clonos_py.runtime.telling import News
 
 COORDINATOR_THREADS = 8
 """One runs the job, one is asked for news, the others are told."""
@@ -38,7 +38,7 @@ _PRINTED_CHARACTERS_MAX = 1 << 20
 
 
 @dataclass(frozen=True)
-class JobOrder:
+class JobSpec:
     """What the coordinator is to run, and how. The plan is ``of_vertex`` none: it makes no operators."""
 
     deployment: Deployment
@@ -49,10 +49,10 @@ class JobOrder:
     standbys_per_process: int
 
 
-class Turn(NamedTuple):
-    """What a coordinator takes over: nothing the first (``incarnation`` 0), from then on whoever may be alive."""
+class CoordinatorStart(NamedTuple):
+    """What a coordinator takes over: nothing the first (``term`` 0), from then on whoever may be alive."""
 
-    incarnation: int
+    term: int
     members: Mapping[int, Member]
     kills: Sequence[tuple[int, TaskId]]
     """Failures on order, each so many microseconds after deployment."""
@@ -60,12 +60,12 @@ class Turn(NamedTuple):
     """When the job was deployed, if it is."""
 
 
-class Bulletin(NamedTuple):
+class CoordinatorUpdate(NamedTuple):
     """What the coordinator has for the driver: news, processes to be made, and those that it need not keep.
     ``gives_way``: to another run, so that it is to have no successor."""
 
-    news: News
-    wishes: Sequence[Wish]
+    news: CoordinatorNews
+    wishes: Sequence[ProcessRequest]
     dismissed: Sequence[int]
     gives_way: bool
 
@@ -82,13 +82,13 @@ class ProcessPlace(NamedTuple):
 class CoordinatorActor:
     """The coordinator of a job. ``run`` lasts as long as the job."""
 
-    def __init__(self, packed_order: bytes, turn: Turn) -> None:
-        self._order: JobOrder = unpack(packed_order)
+    def __init__(self, packed_order: bytes, turn: CoordinatorStart) -> None:
+        self._order: JobSpec = unpack(packed_order)
         self._turn = turn
         self._inboxes: dict[int, InOrder[ToCoordinator]] = {}
         self._lock = threading.Lock()
-        self._news = News()
-        self._wishes: list[Wish] = []
+        self._news = CoordinatorNews()
+        self._wishes: list[ProcessRequest] = []
         self._dismissed: list[int] = []
         self._gives_way = False
         self._fresh = threading.Event()
@@ -105,15 +105,15 @@ class CoordinatorActor:
             machine = self._machine(store)
         except ClonosError as problem:
             return EndJob(type(problem).__name__, str(problem))
-        turn, ears = self._turn, Ears(self._report, self._crashed, self._count)
-        roster = {number: member.task for number, member in turn.members.items()} if turn.incarnation else None
+        turn, ports = self._turn, JobPorts(self._report, self._crashed, self._count)
+        roster = {number: member.task for number, member in turn.members.items()} if turn.term else None
         kept, clock = self._order.checkpoints_kept, self._order.deployment.clock.here()
-        self._loop = JobLoop(machine, store, ears, kept, turn.kills, turn.deployed_us, roster, clock)
+        self._loop = JobLoop(machine, store, ports, kept, turn.kills, turn.deployed_us, roster, clock)
         self._platform = RayPlatform(
             self._wish,
             self._dismiss,
             self._loop.put,
-            turn.incarnation,
+            turn.term,
             self._order.standbys_per_process,
             self._order.deployment.scratch,
         )
@@ -178,14 +178,14 @@ class CoordinatorActor:
             if number in self._platform.places
         ]
 
-    def news(self) -> Bulletin:
+    def news(self) -> CoordinatorUpdate:
         """What happened since the last call; waits a moment if nothing did."""
         self._fresh.wait(_NEWS_S_MAX)
         with self._lock:
             if not self._over:
                 self._fresh.clear()
-            bulletin = Bulletin(self._news, self._wishes, self._dismissed, self._gives_way)
-            self._news, self._wishes, self._dismissed = News(), [], []
+            bulletin = CoordinatorUpdate(self._news, self._wishes, self._dismissed, self._gives_way)
+            self._news, self._wishes, self._dismissed = CoordinatorNews(), [], []
         return bulletin
 
     def printed(self, number: int, lines: str) -> bool:
@@ -214,7 +214,7 @@ class CoordinatorActor:
         self._fresh.set()
         self._loop.put(Interrupt(EndJob("ClusterError", taken_over(self._order.deployment.plan.job))))
 
-    def _wish(self, wish: Wish) -> None:
+    def _wish(self, wish: ProcessRequest) -> None:
         with self._lock:
             self._wishes.append(wish)
         self._fresh.set()

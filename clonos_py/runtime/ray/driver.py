@@ -10,17 +10,23 @@ import itertools
 from typing import Any
 
 from clonos_py.connectors.terminal import terminal
-from clonos_py.job.events import EndJob, Happening
+from clonos_py.job.events import EndJob, ReportKind
 from clonos_py.model.errors import ClusterError, ClusterLostError
-from clonos_py.runtime.ray.actors import COORDINATOR_THREADS, Bulletin, CoordinatorActor, JobOrder, Turn
+from clonos_py.runtime.event_publisher import EventPublisher
+from clonos_py.runtime.ray.actor_registry import ActorRegistry, on_node
+from clonos_py.runtime.ray.actors import (
+    COORDINATOR_THREADS,
+    CoordinatorActor,
+    CoordinatorStart,
+    CoordinatorUpdate,
+    JobSpec,
+)
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.crew import Crew, on_node
 from clonos_py.runtime.ray.names import NAMESPACE, is_free, taken, taken_over
 from clonos_py.runtime.ray.outage import Outage
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.start_patience import StartPatience
 from clonos_py.runtime.ray.worker_signs import signs_of
-from clonos_py.runtime.telling import Teller
 
 _LOSSES_IN_VAIN_MAX = 3
 """Coordinators that die before they have taken over; then something else is wrong."""
@@ -34,11 +40,13 @@ _END_S = 1.0
 class Driver:
     """One run, to its end."""
 
-    def __init__(self, job: str, order: JobOrder, crew: Crew, teller: Teller, outage: Outage) -> None:
-        self._job, self._order, self._crew, self._teller, self._outage = job, order, crew, teller, outage
+    def __init__(
+        self, job: str, order: JobSpec, actors: ActorRegistry, publisher: EventPublisher, outage: Outage
+    ) -> None:
+        self._job, self._order, self._actors, self._publisher, self._outage = job, order, actors, publisher, outage
         self._ray = import_ray()
         self._packed_order = pack(order)
-        self._incarnation = 0
+        self._term = 0
         self._deployed_us: int | None = None
         self._losses_in_vain = 0
         self._interrupted = False
@@ -47,7 +55,7 @@ class Driver:
     def run(self) -> EndJob | None:
         """How the job ended; None if it was interrupted. Raises ClusterError."""
         try:
-            for self._incarnation in itertools.count():
+            for self._term in itertools.count():
                 coordinator = self._make()
                 try:
                     self._await_start(coordinator)
@@ -65,12 +73,12 @@ class Driver:
             self._outage.settle()
             raise
         finally:
-            self._crew.close()
+            self._actors.close()
         raise AssertionError("the count has no end")
 
     def _make(self) -> Any:
         """Beside the driver, with whose node the run ends in any case."""
-        turn = Turn(self._incarnation, self._crew.members(), self._teller.kills_left, self._deployed_us)
+        turn = CoordinatorStart(self._term, self._actors.members(), self._publisher.kills_left, self._deployed_us)
         actor = self._ray.remote(CoordinatorActor).options(
             name=self._job,
             namespace=NAMESPACE,
@@ -103,7 +111,7 @@ class Driver:
             if patience.over:
                 raise ClusterError(patience.complaint(self._job))
             if patience.reports():
-                self._teller.await_coordinator(self._now_us(), patience.waited_us, patience.seen)
+                self._publisher.await_coordinator(self._now_us(), patience.waited_us, patience.seen)
 
     def _listen(self, coordinator: Any) -> EndJob | None:
         """Makes processes and passes news on until the job has ended."""
@@ -121,33 +129,33 @@ class Driver:
                 self._interrupted = True
                 coordinator.interrupt.remote()
 
-    def _news(self, coordinator: Any) -> Bulletin:
+    def _news(self, coordinator: Any) -> CoordinatorUpdate:
         """Raises ClusterLostError."""
         self._outage.check()
         coming = coordinator.news.remote()
         while not self._ray.wait([coming], timeout=_LOOK_S)[0]:
             self._outage.check()
-        bulletin: Bulletin = self._ray.get(coming)
+        bulletin: CoordinatorUpdate = self._ray.get(coming)
         return bulletin
 
     def _end_without_ray(self, coordinator: Any) -> None:
         """Nobody else would end them: without a head Ray does not notice that their driver is gone."""
-        coming = [coordinator.die.remote(), *self._crew.end_without_ray()]
+        coming = [coordinator.die.remote(), *self._actors.end_without_ray()]
         self._ray.wait(coming, num_returns=len(coming), timeout=_END_S)
 
-    def _take(self, bulletin: Bulletin, coordinator: Any) -> None:
+    def _take(self, bulletin: CoordinatorUpdate, coordinator: Any) -> None:
         self._gives_way = bulletin.gives_way
-        self._crew.dismiss(bulletin.dismissed)
+        self._actors.dismiss(bulletin.dismissed)
         for wish in bulletin.wishes:
-            coordinator.join.remote(wish.number, self._crew.make(wish, coordinator, self._incarnation))
+            coordinator.join.remote(wish.number, self._actors.make(wish, coordinator, self._term))
         for lines in bulletin.news.printed:
             terminal().write(lines)
         for at_us, report in bulletin.news.reports:
-            if report.what is Happening.DEPLOYED:
+            if report.what is ReportKind.DEPLOYED:
                 self._deployed_us = at_us
-            if report.what in (Happening.DEPLOYED, Happening.COORDINATOR_REPLACED):
+            if report.what in (ReportKind.DEPLOYED, ReportKind.COORDINATOR_REPLACED):
                 self._losses_in_vain = 0
-        self._teller.tell(bulletin.news, self._now_us())
+        self._publisher.publish(bulletin.news, self._now_us())
 
     def _now_us(self) -> int:
         return self._order.deployment.clock.now_us()

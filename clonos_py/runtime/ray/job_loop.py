@@ -18,7 +18,6 @@ from clonos_py.job.events import (
     AtWork,
     DismissProcess,
     EndJob,
-    Happening,
     JobEvent,
     JobInstruction,
     KillProcess,
@@ -26,6 +25,7 @@ from clonos_py.job.events import (
     OpenGeneration,
     ProcessDied,
     Report,
+    ReportKind,
     Send,
     StartProcess,
     WriteManifest,
@@ -61,11 +61,11 @@ class Platform(Protocol):
         ...
 
     def dismiss(self, number: int) -> None:
-        """Has a process stop; who shares its home stays."""
+        """Has a process stop; who shares its host process stays."""
         ...
 
     def kill(self, number: int) -> None:
-        """Ends a process for good; its death need not be told, but the deaths of those who shared its home."""
+        """Ends a process for good; its death need not be told, but the deaths of those who shared its host process."""
         ...
 
     def crash(self, number: int) -> bool:
@@ -82,7 +82,7 @@ class Platform(Protocol):
 
 
 @dataclass(frozen=True)
-class Ears:
+class JobPorts:
     """Who is told of what happens; times are microseconds of the run's clock."""
 
     report: Callable[[int, Report], None]
@@ -106,7 +106,7 @@ class JobLoop:
         self,
         machine: JobMachine,
         store: SnapshotStore,
-        ears: Ears,
+        ports: JobPorts,
         checkpoints_kept: int = 2,
         kills: Sequence[tuple[int, TaskId]] = (),
         deployed_us: int | None = None,
@@ -117,7 +117,7 @@ class JobLoop:
         a ``roster`` of processes that may be alive it goes on in the place of a lost coordinator.
         ``clock``: that of the run."""
         self._clock = clock or SteadyClock.start()
-        self._machine, self._store, self._ears = machine, store, ears
+        self._machine, self._store, self._ports = machine, store, ports
         self._checkpoints_kept = checkpoints_kept
         self._orders = sorted(kills)
         self._due: list[tuple[int, TaskId]] = []
@@ -183,7 +183,7 @@ class JobLoop:
     def _crash(self, task: TaskId, platform: Platform) -> None:
         now_us, owner = self._clock.now_us(), self._owners.get(task)
         if owner is not None and platform.crash(owner):
-            self._ears.crashed(now_us, task)
+            self._ports.crashed(now_us, task)
         else:
             heapq.heappush(self._due, (now_us + _KILL_AGAIN_US, task))
 
@@ -194,7 +194,7 @@ class JobLoop:
         elif process in self._tasks:
             self._busy.heard(process, self._clock.now_us())
             if isinstance(event, Pong):
-                self._ears.count(self._tasks[process], process, event.counters)
+                self._ports.count(self._tasks[process], process, event.counters)
         self._perform(self._machine.handle(event, self._clock.now_us()), platform)
 
     def _perform(self, instructions: Sequence[JobInstruction], platform: Platform) -> None:
@@ -245,11 +245,11 @@ class JobLoop:
 
     def _tell(self, report: Report) -> None:
         now_us = self._clock.now_us()
-        if report.what is Happening.DEPLOYED:
+        if report.what is ReportKind.DEPLOYED:
             self._schedule_kills(now_us)
-        if report.what is Happening.COORDINATOR_REPLACED:
+        if report.what is ReportKind.COORDINATOR_REPLACED:
             self._owners.update(self._machine.owners)
-        self._ears.report(now_us, report)
+        self._ports.report(now_us, report)
 
     def _schedule_kills(self, deployed_us: int) -> None:
         for after_us, task in self._orders:

@@ -51,7 +51,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Doors:
+class LinkPorts:
     """Whom the link talks to besides its peers."""
 
     tell: Callable[[ToCoordinator], None]
@@ -78,12 +78,12 @@ class LinkLoop:
         self,
         machine: LinkMachine,
         channels: Channels,
-        doors: Doors,
+        ports: LinkPorts,
         counters: Counters,
         now_us: Callable[[], int],
     ) -> None:
         self._now_us = now_us
-        self._machine, self._channels, self._doors, self._counters = machine, channels, doors, counters
+        self._machine, self._channels, self._ports, self._counters = machine, channels, ports, counters
         self._inbox: deque[Item] = deque()
         self._room = threading.Semaphore(_STEPS_AHEAD)
         self._running = True
@@ -140,22 +140,22 @@ class LinkLoop:
                 continue
             match instruction:
                 case Hand(item):
-                    self._doors.hand(item)
+                    self._ports.hand(item)
                 case Tell(message):
                     self._tell(message)
                 case Load() | Persist() | Commit() | ClaimOutput() | WriteOutput() | SettleOutput():
-                    self._doors.store(instruction)
+                    self._ports.store(instruction)
                 case WriteFrames() | ReadFrames() | FreeFrames():
-                    self._doors.spill(instruction)
+                    self._ports.spill(instruction)
                 case Shutdown(reason):
                     self._running = False
-                    self._doors.shut_down(reason)
+                    self._ports.shut_down(reason)
 
     def _tell(self, message: ToCoordinator) -> None:
         """Whoever counts is told with every heartbeat, and once more when there is nothing left to count."""
         if isinstance(message, Pong | Drained):
             number = message.number if isinstance(message, Pong) else 0
             counters = {**self._machine.counters, **self._counters.report(), "cpu_us": time.process_time_ns() // 1_000}
-            self._doors.tell(Pong(message.process, number, counters))
+            self._ports.tell(Pong(message.process, number, counters))
         if not isinstance(message, Pong):
-            self._doors.tell(message)
+            self._ports.tell(message)

@@ -1,7 +1,7 @@
-"""Processes as actors, for the coordinator's loop: wished for, adopted, told, watched, ended.
+"""Processes as actors, for the coordinator's loop: requested, adopted, watched and ended.
 
-An actor is the home of one process, or of several that stand by. Messages go to a process by its number; watched, and
-ended for good, is the home.
+An actor is the host process of one process, or of several standbys. Messages are addressed by process number; watching
+and killing concern the host process.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from clonos_py.model import messages
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Present, Promote, Stop, ToProcess
-from clonos_py.runtime import last_words
+from clonos_py.runtime import crash_notes
 from clonos_py.runtime.placement import Placement, Seat
+from clonos_py.runtime.ray.actor_registry import Member, ProcessRequest, on_node
 from clonos_py.runtime.ray.cluster import import_ray
-from clonos_py.runtime.ray.crew import Member, Wish, on_node
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
 from clonos_py.runtime.ray.remote_cpu import RemoteCpuTimes
@@ -33,17 +33,17 @@ class RayPlatform:
 
     def __init__(
         self,
-        wish: Callable[[Wish], None],
+        wish: Callable[[ProcessRequest], None],
         dismissed: Callable[[int], None],
         tell: Callable[[EndedByFunction | ProcessDied | Present], None],
-        incarnation: int,
+        term: int,
         standbys_per_process: int,
         scratch: Path,
     ) -> None:
         """``dismissed`` hears of processes that the driver need not keep any longer, ``tell`` of deaths, and of those
         that are not up yet. ``scratch``: the folder in which processes leave what ended them."""
         self._ray = import_ray()
-        self._wish, self._dismissed, self._tell, self._incarnation = wish, dismissed, tell, incarnation
+        self._wish, self._dismissed, self._tell, self._term = wish, dismissed, tell, term
         self._scratch = scratch
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
@@ -51,12 +51,12 @@ class RayPlatform:
         self._lock = threading.RLock()
         self._undertaker = ThreadPoolExecutor(1, "deaths")
         self._tasks: dict[int, TaskId] = {}
-        self._homes: dict[int, int] = {}
+        self._host_processes: dict[int, int] = {}
         self._waiting: dict[int, list[ToProcess]] = {}
         self._sent: dict[int, int] = {}
         self._actors: dict[int, Any] = {}
         self._watched: dict[int, Any] = {}
-        """These two by home."""
+        """These two by host process."""
         self.places: dict[int, tuple[int, str]] = {}
         """Process id and node."""
         self._handles: dict[int, ProcessHandle] = {}
@@ -71,8 +71,8 @@ class RayPlatform:
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
         with self._lock:
             seat = self._placement.place(number, task, nodes, shares)
-            self._tasks[number], self._homes[number], self._waiting[number] = task, seat.home, []
-            self._wish(Wish(number, task, seat.node, seat.home))
+            self._tasks[number], self._host_processes[number], self._waiting[number] = task, seat.host_process, []
+            self._wish(ProcessRequest(number, task, seat.node, seat.host_process))
 
     def join(self, number: int, actor: Any) -> None:
         """The driver has made the process."""
@@ -80,7 +80,7 @@ class RayPlatform:
             waiting = self._waiting.pop(number, None)
             if waiting is not None:
                 self._sent[number] = 0
-                self._watch(self._homes[number], actor)
+                self._watch(self._host_processes[number], actor)
                 for message in waiting:
                     self.send(number, message)
                 if number not in self._tasks:
@@ -90,23 +90,27 @@ class RayPlatform:
 
     def adopt(self, members: Mapping[int, Member]) -> None:
         """Takes the processes of a lost coordinator over. Who is dead is told of like any death, and for those whose
-        home is not up yet the answer to the roll call is given here."""
+        host process is not up yet the answer to the roll call is given here."""
         with self._lock:
-            homes = {member.home: member.actor for member in members.values()}
+            host_processes = {member.host_process: member.actor for member in members.values()}
             for number, member in members.items():
-                self._tasks[number], self._homes[number], self._sent[number] = TaskId(*member.task), member.home, 0
-            for home, actor in homes.items():
-                actor.adopt.remote(self._me, self._incarnation, self._at_home(home))
-                self._watch(home, actor)
+                self._tasks[number], self._host_processes[number], self._sent[number] = (
+                    TaskId(*member.task),
+                    member.host_process,
+                    0,
+                )
+            for host_process, actor in host_processes.items():
+                actor.adopt.remote(self._me, self._term, self._at_home(host_process))
+                self._watch(host_process, actor)
             for number, member in sorted(members.items()):
                 if not member.up:
                     self._tell(Present(number))
 
-    def _watch(self, home: int, actor: Any) -> None:
-        if home not in self._actors:
-            self._actors[home] = actor
-            watched = self._watched[home] = actor.watch.remote(self._incarnation)
-            watched.future().add_done_callback(self._ended(home))
+    def _watch(self, host_process: int, actor: Any) -> None:
+        if host_process not in self._actors:
+            self._actors[host_process] = actor
+            watched = self._watched[host_process] = actor.watch.remote(self._term)
+            watched.future().add_done_callback(self._ended(host_process))
 
     def introduce(self, number: int, pid: int, node: str) -> None:
         with self._lock:
@@ -114,13 +118,13 @@ class RayPlatform:
                 self.places[number] = pid, node
                 if node == self._node and (handle := ProcessHandle.of(pid)) is not None:
                     self._handles[number] = handle
-                self._placement.put(number, self._tasks[number], Seat(node, self._homes[number]))
+                self._placement.put(number, self._tasks[number], Seat(node, self._host_processes[number]))
 
     def heard(self, number: int) -> None:
         """A process has said something, so its node answers."""
         with self._lock:
             self._placement.heard(number, time.monotonic())
-            if number in self.places and (actor := self._actors.get(self._homes[number])) is not None:
+            if number in self.places and (actor := self._actors.get(self._host_processes[number])) is not None:
                 self._remote_cpu.received(number, self.places[number][1], actor)
 
     # ---- messages
@@ -129,8 +133,8 @@ class RayPlatform:
         with self._lock:
             if number in self._waiting:
                 self._waiting[number].append(message)
-            elif actor := self._actors.get(self._homes.get(number, -1)):
-                actor.deliver.remote(self._incarnation, number, self._sent[number], messages.encode(message))
+            elif actor := self._actors.get(self._host_processes.get(number, -1)):
+                actor.deliver.remote(self._term, number, self._sent[number], messages.encode(message))
                 self._sent[number] += 1
             if isinstance(message, Promote):
                 self._placement.promoted(number)
@@ -155,11 +159,11 @@ class RayPlatform:
 
     def kill(self, number: int) -> None:
         with self._lock:
-            home = self._homes.get(number)
-            if home is None:
+            host_process = self._host_processes.get(number)
+            if host_process is None:
                 return
-            actor = self._actors.pop(home, None)
-            others = [other for other in self._forget(home) if other != number]
+            actor = self._actors.pop(host_process, None)
+            others = [other for other in self._forget(host_process) if other != number]
         if actor is not None:
             self._ray.kill(actor)
         for other in others:
@@ -168,7 +172,7 @@ class RayPlatform:
     def crash(self, number: int) -> bool:
         with self._lock:
             handle = self._handles.get(number)
-            actor = self._actors.get(self._homes.get(number, -1))
+            actor = self._actors.get(self._host_processes.get(number, -1))
             if number in self._crashed or (handle is None and actor is None):
                 return False
             self._crashed.add(number)
@@ -185,54 +189,54 @@ class RayPlatform:
             return self._remote_cpu.cpu_us(number, *self.places[number]) if number in self.places else None
 
     def close(self, patience_s: float) -> None:
-        watched = [self._watched[home] for home in list(self._actors)]
+        watched = [self._watched[host_process] for host_process in list(self._actors)]
         if watched:
             self._ray.wait(watched, num_returns=len(watched), timeout=patience_s)
-        for number in list(self._homes):
+        for number in list(self._host_processes):
             self.kill(number)
 
-    def _ended(self, home: int) -> Callable[[Any], None]:
+    def _ended(self, host_process: int) -> Callable[[Any], None]:
         """Ray's own thread calls it, which must not wait for whoever is just telling Ray something."""
 
         def tell(future: Any) -> None:
-            self._undertaker.submit(self._bury, home, future.exception())
+            self._undertaker.submit(self._bury, host_process, future.exception())
 
         return tell
 
-    def _bury(self, home: int, problem: BaseException | None) -> None:
+    def _bury(self, host_process: int, problem: BaseException | None) -> None:
         with self._lock:
-            self._actors.pop(home, None)
-            place = next((self.places[number] for number in self._at_home(home) if number in self.places), None)
-            dead = self._forget(home)
+            self._actors.pop(host_process, None)
+            place = next((self.places[number] for number in self._at_home(host_process) if number in self.places), None)
+            dead = self._forget(host_process)
         if problem is not None and place is not None and dead:
-            self._hear_last_words(*place)
+            self._read_crash_notes(*place)
         reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
         for number in dead:
             self._tell(ProcessDied(number, reason))
 
-    def _hear_last_words(self, pid: int, node: str) -> None:
+    def _read_crash_notes(self, pid: int, node: str) -> None:
         """Of a process on another machine they come later: its tasks are replaced meanwhile."""
         if node == self._node or (self._scratch / f"{pid}.note").exists():
-            self._tell_last_words(last_words.read(self._scratch, pid))
+            self._report_crash(crash_notes.read(self._scratch, pid))
             return
-        read = self._ray.remote(last_words.read).options(scheduling_strategy=on_node(node), num_cpus=0, max_retries=0)
+        read = self._ray.remote(crash_notes.read).options(scheduling_strategy=on_node(node), num_cpus=0, max_retries=0)
         read.remote(self._scratch, pid).future().add_done_callback(self._read_elsewhere)
 
     def _read_elsewhere(self, future: Any) -> None:
         if future.exception() is None:  # else the node has gone, too
-            self._undertaker.submit(self._tell_last_words, future.result())
+            self._undertaker.submit(self._report_crash, future.result())
 
-    def _tell_last_words(self, error: UserCodeError | None) -> None:
+    def _report_crash(self, error: UserCodeError | None) -> None:
         if error is not None:
             self._tell(EndedByFunction(str(error), error.traceback))
 
-    def _at_home(self, home: int) -> list[int]:
-        return sorted(number for number, where in self._homes.items() if where == home)
+    def _at_home(self, host_process: int) -> list[int]:
+        return sorted(number for number, where in self._host_processes.items() if where == host_process)
 
-    def _forget(self, home: int) -> list[int]:
-        """A home is gone. Who was there, besides those that had been dismissed."""
+    def _forget(self, host_process: int) -> list[int]:
+        """A host process is gone. Who was there, besides those that had been dismissed."""
         dead = []
-        for number in self._at_home(home):
+        for number in self._at_home(host_process):
             self._placement.remove(number, time.monotonic())
             self._waiting.pop(number, None)
             if self._tasks.pop(number, None) is not None:
@@ -242,7 +246,7 @@ class RayPlatform:
 
     def _release(self, number: int) -> None:
         """Nobody need know where the process was."""
-        del self._homes[number]
+        del self._host_processes[number]
         if (handle := self._handles.pop(number, None)) is not None:
             handle.close()
         self.places.pop(number, None)

@@ -30,7 +30,7 @@ from clonos_py.runtime.hangs import HangWatch
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.ray.background import Background
 from clonos_py.runtime.ray.channels import Channels
-from clonos_py.runtime.ray.link_loop import Doors, LinkLoop, Raised
+from clonos_py.runtime.ray.link_loop import LinkLoop, LinkPorts, Raised
 from clonos_py.runtime.ray.spill_loop import SpillLoop
 from clonos_py.runtime.ray.storage_loop import StorageLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop
@@ -110,7 +110,7 @@ class LivePorts:
         return self._store().kept_answer(name)
 
 
-class Process:
+class ProcessRuntime:
     """Assembles the threads. ``deliver`` and ``wait`` may be called by any thread."""
 
     def __init__(
@@ -121,11 +121,10 @@ class Process:
         node: str,
         host: str,
         tell: Callable[[ToCoordinator], None],
-        home: int = 0,
+        host_process: int = 0,
     ) -> None:
-        """``node`` and ``host``: identity and address of the node it runs on. ``tell`` reaches the coordinator.
-        ``home``: the same for those that are one process for the operating system; 0: it is alone. Raises ClonosError
-        where an operator or a file for TLS cannot be opened."""
+        """``node`` and ``host``: identity and address of the node it runs on. ``tell`` sends to the coordinator.
+        ``host_process``: see ``Started``. Raises ClonosError where an operator or a file for TLS cannot be opened."""
         plan, clock = deployment.plan, deployment.clock.here()
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
@@ -136,8 +135,8 @@ class Process:
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
         link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, deployment.retain)
-        doors = Doors(tell, self._hand, self._store, self._spill_frames, self._shut_down)
-        self._link = LinkLoop(link, channels, doors, Counters(), clock.now_us)
+        link_ports = LinkPorts(tell, self._hand, self._store, self._spill_frames, self._shut_down)
+        self._link = LinkLoop(link, channels, link_ports, Counters(), clock.now_us)
         self._callers = Callers(_http_client)
         self._background = Background(f"background of {task}")
         self._task = TaskLoop(
@@ -160,7 +159,7 @@ class Process:
             ("spill", self._spill.run),
         ]
         self._threads = [threading.Thread(target=run, name=f"{name} of {task}", daemon=True) for name, run in loops]
-        self._started = partial(tell, Started(number, channels.address, home))
+        self._started = partial(tell, Started(number, channels.address, host_process))
         self._hangs = lambda reason: tell(FunctionHangs(number, reason))
         self._function_timeout_us = deployment.function_timeout_us
         self._watch: HangWatch | None = None

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clonos_py.job.events import Happening, Report, StartProcess
+from clonos_py.job.events import Report, ReportKind, StartProcess
 from clonos_py.model.ids import TaskId
 
 PATIENCE_US = 2_000_000
-_HEALED = (Happening.NEW_EFFECT, Happening.ROLLED_BACK)
+_HEALED = (ReportKind.NEW_EFFECT, ReportKind.ROLLED_BACK)
 
 
 class Restarts:
@@ -43,7 +43,7 @@ class Restarts:
         self._promoted.add(task)
 
     def on_report(self, report: Report) -> list[StartProcess]:
-        if report.what is Happening.TASK_FAILED and report.task is not None:
+        if report.what is ReportKind.TASK_FAILED and report.task is not None:
             self._healing.add(report.task)
             self._promoted.discard(report.task)
             return self._release(lambda wish: wish.task == report.task)

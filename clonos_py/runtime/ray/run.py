@@ -14,18 +14,18 @@ from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.runtime.clock import SteadyClock
+from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.leftovers import clear
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
-from clonos_py.runtime.ray.actors import JobOrder
+from clonos_py.runtime.ray.actor_registry import ActorRegistry
+from clonos_py.runtime.ray.actors import JobSpec
 from clonos_py.runtime.ray.cluster import connected, machines
-from clonos_py.runtime.ray.crew import Crew
 from clonos_py.runtime.ray.driver import Driver
 from clonos_py.runtime.ray.folders import folders
 from clonos_py.runtime.ray.names import claim
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
-from clonos_py.runtime.telling import Teller
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
 
@@ -38,8 +38,8 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     orders = kills(plan, settings)
     tls = _tls_files(settings)
     clock = SteadyClock.start()
-    teller = Teller(plan, clock.now_us(), listener, orders)
-    teller.name_leftovers(clear(plan.job), settings.checkpoints)
+    publisher = EventPublisher(plan, clock.now_us(), listener, orders)
+    publisher.name_leftovers(clear(plan.job), settings.checkpoints)
     with (
         connected(settings.address) as cluster,
         folders(plan.job, settings.checkpoints, machines()) as (scratch, checkpoints),
@@ -51,7 +51,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             open_store().archive()
         deployment = _deployment(plan, settings, open_store, scratch, tls, clock)
         packed = {vertex.name: pack(of_vertex(deployment, vertex.name)) for vertex in plan.vertices}
-        order = JobOrder(
+        order = JobSpec(
             of_vertex(deployment, ""),
             policy(settings, drawn_lineage()),
             cluster,
@@ -59,13 +59,13 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             code_digest(),
             settings.standbys_per_process,
         )
-        crew = Crew(packed, cluster, settings.standbys_per_process)
-        end = Driver(plan.job, order, crew, teller, outage).run()
+        actors = ActorRegistry(packed, cluster, settings.standbys_per_process)
+        end = Driver(plan.job, order, actors, publisher, outage).run()
         if end is None:
-            teller.stop(clock.now_us())
+            publisher.stop(clock.now_us())
             raise KeyboardInterrupt
     raise_for(end)
-    return RunResult(plan, teller.latency)
+    return RunResult(plan, publisher.latency)
 
 
 def _resume(job: str, checkpoints: str) -> str:

@@ -8,23 +8,23 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.record import Record
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.runtime.sim.harsh_ports import LARGE, ORACLE
-from clonos_py.runtime.sim.trails import STEP, TRAILED
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, STEP
 from clonos_py.services.async_context import AsyncContext, Awaited
 
 _QUESTION: tuple[tuple[()], dict[str, object]] = ((), {})
 _CONCURRENCY = 3
 
 
-class Trailed(Record):
+class HistoryRow(Record):
     id: int
     key: int
-    trail: bytes
+    history: bytes
 
 
 def ask_later(letter: int) -> Operator:
     """Asks a service, and goes on with other rows until it answers; now and then sleeps, or is answered at length."""
 
-    async def ask(row: Trailed, ctx: AsyncContext) -> Trailed:
+    async def ask(row: HistoryRow, ctx: AsyncContext) -> HistoryRow:
         drawn = ctx.random.getrandbits(32)
         if drawn % 4 == 0:
             await ctx.sleep("2ms")
@@ -32,10 +32,10 @@ def ask_later(letter: int) -> Operator:
             answer = await _asked(ctx, large=drawn % 16 == 1)
         except ServiceError:
             answer = -1
-        return Trailed(row.id, row.key, row.trail + STEP.pack(letter, answer ^ drawn ^ ctx.time.now()))
+        return HistoryRow(row.id, row.key, row.history + STEP.pack(letter, answer ^ drawn ^ ctx.time.now()))
 
     ordered = letter % 2 == 0
-    return MapAsyncRows(ask, Trailed, TRAILED, "map", True, Waiting(_CONCURRENCY, ordered, None))
+    return MapAsyncRows(ask, HistoryRow, HISTORY_ROWS, "map", True, Waiting(_CONCURRENCY, ordered, None))
 
 
 async def _asked(ctx: AsyncContext, large: bool) -> int:

@@ -18,11 +18,11 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.runtime.processes import LocalProcess
+from clonos_py.runtime.sim.histories import Ledger
 from clonos_py.runtime.sim.steps import CountTimers
-from clonos_py.runtime.sim.trails import Ledger
 from clonos_py.runtime.sim.violation import check
 from clonos_py.task import instructions as io
-from clonos_py.task.events import Progress, TaskState, Took
+from clonos_py.task.events import TaskProgress, TaskState, Took
 
 Partition = tuple[int, int]
 """The number of a source, and that of a partition of it."""
@@ -90,7 +90,7 @@ class Bounds:
 
     # ---- what a checkpoint covers
 
-    def dropped(self, process: LocalProcess, checkpoint: int, progress: Progress) -> None:
+    def dropped(self, process: LocalProcess, checkpoint: int, progress: TaskProgress) -> None:
         """``checkpoint`` is complete, and ``process`` knows it."""
         link, task = process.link, process.task
         for output in link.outputs:

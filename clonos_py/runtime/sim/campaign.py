@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from clonos_py.runtime.sim.generator import FAULTS, Range
-from clonos_py.runtime.sim.scenario import Verdict, run_seed
+from clonos_py.runtime.sim.scenario import ScenarioResult, run_seed
 from clonos_py.runtime.sim.shrinking import shrink
 
 _LINES_MAX = 60
@@ -56,7 +56,7 @@ def explain(seed: int, range_: Range) -> list[str]:
     return _told(shrink(failed)) if failed.problems else []
 
 
-def _told(verdict: Verdict) -> list[str]:
+def _told(verdict: ScenarioResult) -> list[str]:
     scenario = verdict.scenario
     topology, faults = scenario.topology, scenario.faults
     story = verdict.story

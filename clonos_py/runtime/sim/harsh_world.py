@@ -11,15 +11,15 @@ from functools import partial
 from typing import Any
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, Happening, JobInstruction, Report, WriteManifest
+from clonos_py.job.events import EndJob, JobInstruction, Report, ReportKind, WriteManifest
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.processes import Connection, LocalProcess
 from clonos_py.runtime.sim.bounds import Bounds
+from clonos_py.runtime.sim.invariants import InvariantChecker
+from clonos_py.runtime.sim.memory_output import MemoryCausalSink
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.silence import Silence
-from clonos_py.runtime.sim.tape import TapedSink
-from clonos_py.runtime.sim.watch import Watch
 from clonos_py.runtime.world import Settings, World
 from clonos_py.task import instructions as io
 from clonos_py.task.context import Ports
@@ -46,7 +46,7 @@ class HarshWorld(World):
         settings: Settings,
         listener: Callable[[int, Report], None],
         hook: Callable[[HarshWorld], None],
-        watch: Watch,
+        watch: InvariantChecker,
         bounds: Bounds,
     ) -> None:
 
@@ -81,7 +81,7 @@ class HarshWorld(World):
         return number in self._frozen
 
     def freeze(self, number: int, duration_us: int) -> None:
-        """With everybody who shares its home."""
+        """With everybody who shares its host process."""
         for hung in self._at_home_of(number):
             self._frozen[hung] = []
             self._silence.hangs(hung)
@@ -212,7 +212,7 @@ class HarshWorld(World):
         process, wishes = self.processes.get(number), self._writing.pop(number, [])
         if process is not None and wishes and number % 3:
             wish, sink = wishes[0], process.machine.sinks[wishes[0].name]
-            assert isinstance(sink, TapedSink)
+            assert isinstance(sink, MemoryCausalSink)
             sink.append(wish.epoch, wish.log, wish.pieces, torn_after=self.actions_done % (len(wish.pieces) + 1))
 
     # ---- what is watched, and what is in vain
@@ -232,7 +232,7 @@ class HarshWorld(World):
         self._watch.decided(instructions, self.processes)
         control_is_slow = self._time.was_slow("control", _CONTROL_MATTERS_US)
         self._silence.decided(instructions, self.processes, control_is_slow, self._time.slowness.get("start", 1.0) > 1)
-        if any(isinstance(i, Report) and i.what is Happening.CHECKPOINT_COMPLETED for i in instructions):
+        if any(isinstance(i, Report) and i.what is ReportKind.CHECKPOINT_COMPLETED for i in instructions):
             self._bounds.completed(self.job)
         super()._coordinate(instructions)
 

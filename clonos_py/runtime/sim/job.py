@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.dsl.settings import Settings
-from clonos_py.job.events import Happening, Report
+from clonos_py.job.events import Report, ReportKind
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
 from clonos_py.runtime.counters import Counters
-from clonos_py.runtime.last_words import watched
+from clonos_py.runtime.crash_notes import watched
+from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
 from clonos_py.runtime.orders import RunResult, policy, raise_for
 from clonos_py.runtime.sim.run import simulate_plan
-from clonos_py.runtime.telling import News, Teller
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.task.events import Observed
 
@@ -24,18 +24,18 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     """Runs a job to its end in virtual time, checkpoints in memory. Raises the ClonosError that ended it."""
     if settings.kills:
         raise SettingError("the simulator draws its failures from --seed: use --runtime local or ray with --kill")
-    teller: Teller | None = None
-    news = News()
+    publisher: EventPublisher | None = None
+    news = CoordinatorNews()
     counters: dict[TaskId, Counters] = {}
 
     def report(time_us: int, what: Report) -> None:
-        nonlocal teller
-        teller = teller or Teller(plan, time_us, listener)
+        nonlocal publisher
+        publisher = publisher or EventPublisher(plan, time_us, listener)
         news.reports.append((time_us, what))
-        if what.what in (Happening.CHECKPOINT_COMPLETED, Happening.FINISHED):
+        if what.what in (ReportKind.CHECKPOINT_COMPLETED, ReportKind.FINISHED):
             for number, (task, counted) in enumerate(counters.items()):
                 news.counters[number] = (task, counted.report() | dict.fromkeys(_NOT_COUNTED, 0))
-        teller.tell(news, time_us)
+        publisher.publish(news, time_us)
         news.reports.clear()
 
     def observe(time_us: int, task: TaskId, observed: Observed) -> None:
@@ -55,8 +55,8 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         )
     assert outcome.ended is not None
     raise_for(outcome.ended)
-    assert teller is not None
-    return RunResult(plan, teller.latency)
+    assert publisher is not None
+    return RunResult(plan, publisher.latency)
 
 
 _NOT_COUNTED = ("in_flight_bytes", "log_bytes", "data_bytes", "delta_bytes")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from clonos_py.model.operators import End, Read, Source, Wait
-from clonos_py.runtime.sim.trails import IDS_PER_SOURCE, TRAILED, Ledger, key_of
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, IDS_PER_SOURCE, Ledger, key_of
 
 
 @dataclass(frozen=True)
@@ -74,5 +74,5 @@ class Origin(Source):
         self._positions[partition] = stop
         ids = [self._first_id + partition + n * self._volume.partitions for n in range(start, stop)]
         self._ledger.given(self._number, partition, ids[-1] if ids else -1, stop == self._count(partition))
-        rows = pa.record_batch([ids, [key_of(i) for i in ids], [b""] * len(ids)], schema=TRAILED)
+        rows = pa.record_batch([ids, [key_of(i) for i in ids], [b""] * len(ids)], schema=HISTORY_ROWS)
         return Read(partition, start, stop, (rows,), last=stop == self._count(partition))

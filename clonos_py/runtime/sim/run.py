@@ -9,11 +9,11 @@ from typing import Any
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, Happening, JobPolicy, Report
+from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.crash_notes import exits_told
 from clonos_py.runtime.interrupts import interrupts
-from clonos_py.runtime.last_words import exits_told
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
@@ -91,7 +91,7 @@ def simulate_plan(
 
     def listen(time_us: int, report: Report) -> None:
         outcome.story.append(f"{time_us}: {report.what.value} {report.task or ''} {dict(report.detail)}")
-        outcome.rollbacks += report.what is Happening.ROLLED_BACK
+        outcome.rollbacks += report.what is ReportKind.ROLLED_BACK
         listener(time_us, report)
 
     chosen = policy or JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000, 100_000]))

@@ -15,11 +15,11 @@ from clonos_py.runtime.sim.chaos import Chaos, FaultKind
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.runtime.sim.harsh_world import CRASHED, HarshWorld
+from clonos_py.runtime.sim.histories import Ledger, disagreements, missing_or_doubled
+from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
-from clonos_py.runtime.sim.trails import Ledger, disagreements, missing_or_doubled
 from clonos_py.runtime.sim.violation import Violation
-from clonos_py.runtime.sim.watch import Watch
 from clonos_py.runtime.world import Settings
 from clonos_py.task.pressure import LinkLimits
 
@@ -33,7 +33,7 @@ _SPILL_BYTES = 500
 
 
 @dataclass
-class Verdict:
+class ScenarioResult:
     """What a run showed. ``problems`` is empty if nothing is wrong."""
 
     scenario: Scenario
@@ -45,11 +45,11 @@ class Verdict:
     actions: int = 0
 
 
-def run_seed(seed: int, range_: Range = Range()) -> Verdict:  # noqa: B008 - frozen
+def run_seed(seed: int, range_: Range = Range()) -> ScenarioResult:  # noqa: B008 - frozen
     return run_scenario(generate(seed, range_))
 
 
-def run_scenario(scenario: Scenario) -> Verdict:
+def run_scenario(scenario: Scenario) -> ScenarioResult:
     """Everything is decided by the scenario: the same one gives the same story."""
     return _Run(scenario).judged()
 
@@ -58,7 +58,7 @@ class _Run:
     """The job of a scenario, its storage and its ledger, which outlive coordinators."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._scenario, self._verdict = scenario, Verdict(scenario)
+        self._scenario, self._verdict = scenario, ScenarioResult(scenario)
         conditions = scenario.conditions
         self._ledger = Ledger()
         self._plan = scenario.topology.plan(self._ledger)
@@ -69,7 +69,7 @@ class _Run:
         self._disk = Disk()
         partitions = scenario.topology.partitions
         self._bounds = Bounds(self._plan, partitions, self._ledger, conditions.window, conditions.linger_us)
-        self._watch = Watch(self._plan, self._store.latest, self._bounds, conditions.availability)
+        self._watch = InvariantChecker(self._plan, self._store.latest, self._bounds, conditions.availability)
         total = sum(scenario.topology.rows_of.values())
         self._chaos = Chaos(
             scenario.faults,
@@ -80,7 +80,7 @@ class _Run:
             lambda what: self._tell(self._time.now_us(), what),
         )
 
-    def judged(self) -> Verdict:
+    def judged(self) -> ScenarioResult:
         verdict, topology = self._verdict, self._scenario.topology
         try:
             self._run_to_the_end()
@@ -90,7 +90,7 @@ class _Run:
             place = traceback.extract_tb(problem.__traceback__)[-1]
             verdict.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
         if not verdict.problems:
-            once = self._causal and not self._watch.lapses
+            once = self._causal and not self._watch.restarts_without_log
             verdict.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, once)
             if once:
                 verdict.problems += disagreements(self._ledger, topology.numbered)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from clonos_py.model.plan import Partitioning
 from clonos_py.runtime.sim.generator import Scenario
-from clonos_py.runtime.sim.scenario import Verdict, run_scenario
+from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario
 from clonos_py.runtime.sim.topology import Node, Topology
 
 RUNS_MAX = 200
 
 
-def shrink(failed: Verdict, runs_max: int = RUNS_MAX) -> Verdict:
+def shrink(failed: ScenarioResult, runs_max: int = RUNS_MAX) -> ScenarioResult:
     """The smallest failing run found, greedily. What is smaller has other moments: two seeds are tried."""
     smallest, left, at = failed, runs_max, 0
     last_change = -1

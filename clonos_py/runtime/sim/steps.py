@@ -1,4 +1,4 @@
-"""The operators of generated jobs: each asks something nondeterministic and adds the answer to its rows' trails."""
+"""The operators of generated jobs: each asks something nondeterministic and adds the answer to its rows' histories."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.runtime.sim.async_step import ask_later
 from clonos_py.runtime.sim.harsh_ports import LARGE, ORACLE
-from clonos_py.runtime.sim.trails import INSTANCE, STEP, TRAILED
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, INSTANCE, STEP
 
 _RANKS = pa.schema([("key", pa.int64()), ("rank", pa.int64())])
 
 
 class Step(Operator):
-    """Adds what ``answers`` gives, one number per row, to the trails. Subclasses ask something nondeterministic."""
+    """Adds what ``answers`` gives, one number per row, to the histories. Subclasses ask something nondeterministic."""
 
     def __init__(self, letter: int) -> None:
         self._letter = letter
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         letter, pack = self._letter, STEP.pack
-        trails: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
-        longer = [trail + pack(letter, answer) for trail, answer in zip(trails, self.answers(rows, side), strict=True)]
-        self.out.emit(pa.record_batch([rows.column(0), rows.column(1), pa.array(longer, pa.binary())], schema=TRAILED))
+        histories: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
+        longer = [
+            history + pack(letter, answer) for history, answer in zip(histories, self.answers(rows, side), strict=True)
+        ]
+        self.out.emit(
+            pa.record_batch([rows.column(0), rows.column(1), pa.array(longer, pa.binary())], schema=HISTORY_ROWS)
+        )
 
     def answers(self, rows: pa.RecordBatch, side: int) -> list[int]:
         """Here: nothing is asked."""

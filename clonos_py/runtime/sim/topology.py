@@ -9,9 +9,9 @@ from functools import cached_property, partial
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalTrails, HistorySink, Ledger, Path
 from clonos_py.runtime.sim.origin import Origin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
-from clonos_py.runtime.sim.trails import TRAILED, CausalTrails, Ledger, Path, Trails
 
 STEPS_MAX = 4
 """An operator's letter is made of its vertex and its place there."""
@@ -108,14 +108,14 @@ class Topology:
             times = EventTime(("id",), out_of_order_us=0, idle_us=node.volume.idle_us)
             merge_rows = node.volume.rows if node.volume.burst > 1 else 0
             source = SourcePlan(
-                name, partial(Origin, number, node.volume, ledger), (TRAILED,), times, merge_rows, self.adaptive
+                name, partial(Origin, number, node.volume, ledger), (HISTORY_ROWS,), times, merge_rows, self.adaptive
             )
         operators = [
-            OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), (TRAILED,))
+            OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), (HISTORY_ROWS,))
             for letter, kind in zip(self.letters(number), node.steps, strict=True)
         ]
         if self.has_sink(number):
-            sink = partial(CausalTrails if node.causal else Trails, name, ledger)
+            sink = partial(CausalTrails if node.causal else HistorySink, name, ledger)
             operators.append(OperatorPlan(f"{name}-out", "sink", sink, (), sink=True, causal=node.causal))
         first = -1 if source is not None else 0
         wires = tuple(Wire(i, 0, i + 1, 0) for i in range(first, len(operators) - 1))
@@ -129,7 +129,7 @@ class Topology:
                 producer = len(self.nodes[feed.source].steps) - 1
                 yield Edge(
                     count, self.name(feed.source), producer, 0, self.name(number), 0, side,
-                    feed.partitioning, ("key",), TRAILED, feed.frame_rows, feed.merge_rows, self.adaptive,
+                    feed.partitioning, ("key",), HISTORY_ROWS, feed.frame_rows, feed.merge_rows, self.adaptive,
                 )  # fmt: skip
                 count += 1
 

@@ -21,7 +21,7 @@ from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Source, Wait
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
-from clonos_py.runtime.sim.tape import Tape, TapedSink
+from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 
 _NUMBER_NAMES = ("id", "key", "at")
 _ENRICHED_NAMES = (*_NUMBER_NAMES, "random", "time", "answer", "ticks")
@@ -180,16 +180,16 @@ class Witness(Sink):
         self._ledger.commit(int(staged), final)
 
 
-class CausalWitness(TapedSink):
-    """Writes to a tape of the ledger, where its rows are visible at once."""
+class CausalWitness(MemoryCausalSink):
+    """Writes to an output of the ledger, where its rows are visible at once."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         self._name, self._ledger = name, ledger
 
     @property
-    def tape(self) -> Tape:
+    def output(self) -> MemoryOutput:
         name = f"{self._name}-{self.ctx.task}"
-        return self._ledger.tapes.setdefault(name, Tape(self._ledger.committed.setdefault(f"{name}-shown", [])))
+        return self._ledger.tapes.setdefault(name, MemoryOutput(self._ledger.committed.setdefault(f"{name}-shown", [])))
 
 
 class Ledger:
@@ -198,7 +198,7 @@ class Ledger:
     def __init__(self) -> None:
         self._staged: list[list[dict[str, int]]] = []
         self.committed: dict[str, list[dict[str, int]]] = {}
-        self.tapes: dict[str, Tape] = {}
+        self.tapes: dict[str, MemoryOutput] = {}
 
     def stage(self, rows: list[dict[str, int]]) -> int:
         self._staged.append(rows)

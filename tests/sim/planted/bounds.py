@@ -9,7 +9,7 @@ import pytest
 from clonos_py.channel.frames import FrameKind
 from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.job.checkpoint_course import CheckpointCourse
-from clonos_py.job.desk import Desk
+from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
 from clonos_py.model.times import MAX_TIME, MIN_TIME
@@ -36,7 +36,7 @@ def frames_are_acknowledged_before_they_are_taken(patch: pytest.MonkeyPatch) -> 
         LinkMachine._on_arrived(self, event)
         for channel in self.inputs:
             if channel.connection == event.connection and event.header.kind is not FrameKind.LOG_ONLY:
-                self._out.append(io.SendAck(event.connection, channel.next_seq, self._holding.news(channel.index)))
+                self._out.append(io.SendAck(event.connection, channel.next_seq, self._held_logs.news(channel.index)))
 
     rehandled(patch, io.Arrived, hasty)
 
@@ -133,10 +133,10 @@ def a_manifest_that_hangs_is_waited_for_without_an_end(patch: pytest.MonkeyPatch
 
 @BUGS.planted("coordinator", "partition", "zombie")
 def a_coordinator_takes_its_standstill_for_the_silence_of_others(patch: pytest.MonkeyPatch) -> None:
-    def attend(self: Desk, clock_us: int, due_us: int) -> None:
+    def attend(self: CoordinatorContext, clock_us: int, due_us: int) -> None:
         self.now_us = max(self.now_us, clock_us)
 
-    patch.setattr(Desk, "attend", attend)
+    patch.setattr(CoordinatorContext, "attend", attend)
 
 
 @BUGS.planted("coordinator", "zombie")
@@ -144,11 +144,11 @@ def the_time_of_the_roll_call_counts_as_silence(patch: pytest.MonkeyPatch) -> No
     settle = Takeover.settle
 
     def since_they_answered(self: Takeover, rounds: Any) -> Any:
-        heard = {number: process.heard_us for number, process in self._desk.fleet.processes.items()}
+        heard = {number: process.heard_us for number, process in self._context.fleet.processes.items()}
         try:
             return settle(self, rounds)
         finally:
-            for process in self._desk.fleet.processes.values():
+            for process in self._context.fleet.processes.values():
                 process.heard_us = heard.get(process.number, process.heard_us)
 
     patch.setattr(Takeover, "settle", since_they_answered)

@@ -48,7 +48,7 @@ def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None
             abort(self, reason)
 
     def regardless(self: Rounds) -> bool:
-        checkpoints = self._desk.checkpoints
+        checkpoints = self._context.checkpoints
         pending, checkpoints.pending = checkpoints.pending, None
         try:
             return advance(self)

@@ -10,12 +10,12 @@ import pytest
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import (
     Abort,
+    FrameBatch,
+    InputOrder,
     Linger,
-    Merged,
-    Order,
+    ReadBatch,
     SourceRead,
     TimerFired,
-    Together,
     Trigger,
     length,
 )
@@ -24,7 +24,7 @@ from clonos_py.causal.log import CausalStore, LogWriter
 from clonos_py.model.segments import Segment
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.task import link
-from clonos_py.task.context import Shared
+from clonos_py.task.context import TaskContext
 from clonos_py.task.sending import OutputChannel
 from tests.sim.planted.bug import Bug, Bugs, Patch
 
@@ -41,7 +41,7 @@ def unlogged(kind: type) -> Patch:
     return plant
 
 
-BUGS["arrival_order_is_not_logged"] = Bug(unlogged(Order))
+BUGS["arrival_order_is_not_logged"] = Bug(unlogged(InputOrder))
 BUGS["timers_are_not_logged"] = Bug(unlogged(TimerFired))
 BUGS["linger_cuts_are_not_logged"] = Bug(unlogged(Linger))
 BUGS["aborts_are_not_logged"] = Bug(unlogged(Abort))
@@ -65,14 +65,17 @@ def frames_taken_together_are_logged_one_by_one(patch: pytest.MonkeyPatch) -> No
     record = Gate.record
 
     def one_by_one(self: Gate, determinant: Any) -> None:
-        record(self, Order(determinant.channel, determinant.count) if isinstance(determinant, Merged) else determinant)
+        record(
+            self,
+            InputOrder(determinant.channel, determinant.count) if isinstance(determinant, FrameBatch) else determinant,
+        )
 
     patch.setattr(Gate, "record", one_by_one)
 
 
 @BUGS.planted()
 def reads_taken_together_are_logged_one_by_one(patch: pytest.MonkeyPatch) -> None:
-    unlogged(Together)(patch)
+    unlogged(ReadBatch)(patch)
 
 
 @BUGS.planted()
@@ -98,7 +101,7 @@ def random_seed_is_drawn_anew_on_replay(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def random_seed_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shared, "open_epoch", lambda self: None)
+    patch.setattr(TaskContext, "open_epoch", lambda self: None)
 
 
 @BUGS.planted()
@@ -193,7 +196,7 @@ def an_epoch_starts_one_determinant_too_late(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def the_time_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Shared, "open_epoch", lambda self: setattr(self, "_random", None))
+    patch.setattr(TaskContext, "open_epoch", lambda self: setattr(self, "_random", None))
 
 
 @BUGS.planted()

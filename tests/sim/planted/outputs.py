@@ -10,13 +10,13 @@ import pytest
 from clonos_py.causal.log import CausalStore
 from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.rounds import Rounds
-from clonos_py.model.operators import Piece, Shown
+from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import Segment
-from clonos_py.runtime.sim.tape import Tape, TapedSink
+from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 from clonos_py.task import instructions as io
+from clonos_py.task.causal_outputs import CausalOutputs, _Output
 from clonos_py.task.events import Produced
 from clonos_py.task.link import LinkMachine
-from clonos_py.task.showing import Showing, _Output
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
 
@@ -26,35 +26,39 @@ BUGS = Bugs()
 @BUGS.planted()
 def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyPatch) -> None:
     """The process dies in between."""
-    append = TapedSink.append
+    append = MemoryCausalSink.append
 
     def hasty(
-        self: TapedSink, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece], torn_after: int | None = None
+        self: MemoryCausalSink,
+        epoch: int,
+        log: Sequence[Segment],
+        pieces: Sequence[OutputSegment],
+        torn_after: int | None = None,
     ) -> None:
         append(self, epoch, log if torn_after is None else [], pieces, torn_after)
 
-    patch.setattr(TapedSink, "append", hasty)
+    patch.setattr(MemoryCausalSink, "append", hasty)
 
 
 @BUGS.planted()
 def only_a_sinks_own_log_is_written(patch: pytest.MonkeyPatch) -> None:
-    append = TapedSink.append
+    append = MemoryCausalSink.append
 
-    def own(self: TapedSink, epoch: int, log: Sequence[Segment], *more: Any, **named: Any) -> None:
+    def own(self: MemoryCausalSink, epoch: int, log: Sequence[Segment], *more: Any, **named: Any) -> None:
         newest = max((segment.task for segment in log), default=0)
         append(self, epoch, [segment for segment in log if segment.task == newest], *more, **named)
 
-    patch.setattr(TapedSink, "append", own)
+    patch.setattr(MemoryCausalSink, "append", own)
 
 
 @BUGS.planted()
 def what_is_visible_is_written_again(patch: pytest.MonkeyPatch) -> None:
-    claimed = Showing.claimed
+    claimed = CausalOutputs.claimed
 
-    def forgetful(self: Showing, event: io.OutputClaimed) -> None:
-        claimed(self, io.OutputClaimed(event.number, Shown(event.shown.log, {})))
+    def forgetful(self: CausalOutputs, event: io.OutputClaimed) -> None:
+        claimed(self, io.OutputClaimed(event.number, PublishedOutput(event.published.log, {})))
 
-    patch.setattr(Showing, "claimed", forgetful)
+    patch.setattr(CausalOutputs, "claimed", forgetful)
 
 
 @BUGS.planted()
@@ -70,7 +74,7 @@ def outputs_are_not_asked_in_the_round(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def a_sink_answers_before_it_knows_its_output(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Showing, "ready", True)
+    patch.setattr(CausalOutputs, "ready", True)
 
 
 @BUGS.planted("crash")
@@ -96,14 +100,14 @@ def the_first_log_of_an_epoch_lacks_the_end_of_the_one_before(patch: pytest.Monk
 
 @BUGS.planted()
 def logs_of_an_output_go_before_their_checkpoint_is_complete(patch: pytest.MonkeyPatch) -> None:
-    prepare = TapedSink.prepare
+    prepare = MemoryCausalSink.prepare
 
-    def early(self: TapedSink, checkpoint: int) -> bytes | None:
+    def early(self: MemoryCausalSink, checkpoint: int) -> bytes | None:
         if self._attempt is not None:
             self.forget(checkpoint)
         return prepare(self, checkpoint)
 
-    patch.setattr(TapedSink, "prepare", early)
+    patch.setattr(MemoryCausalSink, "prepare", early)
 
 
 @BUGS.planted()
@@ -115,17 +119,17 @@ def a_snapshot_is_durable_before_the_rows_that_it_covers(patch: pytest.MonkeyPat
         yield from unwritten(self, store) if len(self.waiting) > 1 else ()
 
     patch.setattr(_Output, "writes", gathered)
-    patch.setattr(Showing, "flush", lambda self: None)
+    patch.setattr(CausalOutputs, "flush", lambda self: None)
 
 
 @BUGS.planted("zombie")
 def replaced_sinks_go_on_writing(patch: pytest.MonkeyPatch) -> None:
-    def append(self: TapedSink, epoch: int, log: Any, pieces: Any, torn_after: int | None = None) -> None:
-        self.tape.write(epoch, log, pieces)
+    def append(self: MemoryCausalSink, epoch: int, log: Any, pieces: Any, torn_after: int | None = None) -> None:
+        self.output.write(epoch, log, pieces)
         for piece in pieces[:torn_after]:
-            self.tape.show(piece)
+            self.output.show(piece)
 
-    patch.setattr(TapedSink, "append", append)
+    patch.setattr(MemoryCausalSink, "append", append)
 
 
 @BUGS.planted("crash")
@@ -138,7 +142,7 @@ def the_log_of_a_sink_is_not_kept(patch: pytest.MonkeyPatch) -> None:
     produced: Callable[..., None] = LinkMachine._on_produced
 
     def dropping(self: LinkMachine, event: Produced) -> None:
-        produced(self, event if self.outputs else Produced(None, event.frames, event.shown))
+        produced(self, event if self.outputs else Produced(None, event.frames, event.published))
 
     rehandled(patch, Produced, dropping)
 
@@ -146,11 +150,11 @@ def the_log_of_a_sink_is_not_kept(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def what_an_output_holds_is_told_but_not_kept(patch: pytest.MonkeyPatch) -> None:
     """Should the task die again before it has its log, nobody knows any more."""
-    claim = Tape.claim
+    claim = MemoryOutput.claim
 
-    def once(self: Tape, *more: Any) -> Shown:
-        shown = claim(self, *more)
+    def once(self: MemoryOutput, *more: Any) -> PublishedOutput:
+        published = claim(self, *more)
         self._logs.clear()
-        return shown
+        return published
 
-    patch.setattr(Tape, "claim", once)
+    patch.setattr(MemoryOutput, "claim", once)

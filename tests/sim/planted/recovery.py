@@ -64,7 +64,7 @@ def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch)
 
     def only_active(self: Rounds, round_: Any, promoted: Any) -> None:
         tell(self, round_, promoted)
-        silent = {p.number for p in self._desk.fleet.processes.values() if p.role.name == "PROMOTED"}
+        silent = {p.number for p in self._context.fleet.processes.values() if p.role.name == "PROMOTED"}
         round_.awaited -= silent
 
     patch.setattr(Rounds, "_tell_everybody", only_active)
@@ -325,7 +325,7 @@ def idleness_of_inputs_is_not_restored(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("kill", "coordinator", depth=1)
 def lives_are_forgotten_with_the_coordinator(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Takeover, "_lives", lambda self, round_: {})
+    patch.setattr(Takeover, "_incarnations", lambda self, round_: {})
 
 
 @BUGS.planted(depth=1)

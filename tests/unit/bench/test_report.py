@@ -18,10 +18,10 @@ from clonos_py.observe.events import (
     Detected,
     FirstNewEffect,
     KillMissed,
-    Lapsed,
     Progress,
     Recovered,
     Replayed,
+    RestartedWithoutLog,
     StandbyActivated,
     TaskFailed,
     VertexProgress,
@@ -94,7 +94,9 @@ def test_a_report_is_plain_data_of_everything_that_happened() -> None:
     assert made["checkpoints"]["median_ms"] == 12.5
     assert made["bytes"] == {"data": 9_000, "determinants": 90, "retained": 100}
     assert made["counts"] == {"join.late_rows": 3}
-    assert made["lapses"] == ["exactly-once lapsed, rows sent since checkpoint 1 may count twice: an orphan"]
+    assert made["restarts_without_log"] == [
+        "exactly-once lapsed, rows sent since checkpoint 1 may count twice: an orphan"
+    ]
     assert made["kills_missed"] == [{"task": "join[1]", "at_s": 60.0}]
     assert made["plan"]["shuffles"] == [{"from": "events", "to": "join", "by": ["id"], "columns": ["id"]}]
     assert made["throughput"]["events"] == 6_000
@@ -124,7 +126,7 @@ def _recorded() -> Recorder:
     recorder(Replayed(at_us=4_300_000, task=JOIN, rows=777))
     recorder(FirstNewEffect(at_us=4_310_000, task=JOIN))
     recorder(Recovered(at_us=4_900_000, task=JOIN))
-    recorder(Lapsed(at_us=6_000_000, checkpoint=1, reason="an orphan"))
+    recorder(RestartedWithoutLog(at_us=6_000_000, checkpoint=1, reason="an orphan"))
     recorder(KillMissed(at_us=7_000_000, task=JOIN, after_us=60_000_000))
     return recorder
 

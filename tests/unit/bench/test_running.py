@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.bench.nexmark import oracle
-from clonos_py.bench.nexmark.running import Order, SinkKind, run_query, verify
+from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query, verify
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
 from clonos_py.dsl.settings import Settings, resolve
@@ -16,7 +16,7 @@ from clonos_py.model.errors import SettingError
 
 
 def test_the_digest_is_the_same_at_any_parallelism_and_seeds_differ() -> None:
-    order = Order("q2", 60_000, sink=SinkKind.DIGEST)
+    order = QueryRun("q2", 60_000, sink=SinkKind.DIGEST)
     one, two, other = (
         run_query(order, _settings(parallelism=p, seed=s))["output"] for p, s in ((1, 3), (2, 3), (2, 4))
     )
@@ -26,7 +26,7 @@ def test_the_digest_is_the_same_at_any_parallelism_and_seeds_differ() -> None:
 
 
 def test_results_in_files_are_verified_against_the_independent_computation(tmp_path: Path) -> None:
-    order = Order("q8", 60_000, event_rate=1_000, sink=SinkKind.FILES, out=tmp_path / "results")
+    order = QueryRun("q8", 60_000, event_rate=1_000, sink=SinkKind.FILES, out=tmp_path / "results")
     run_query(order, _settings(parallelism=2))
     rows, wrong = verify(order, _settings())
     assert (rows > 0, wrong) == (True, None)
@@ -35,7 +35,7 @@ def test_results_in_files_are_verified_against_the_independent_computation(tmp_p
 
 def test_every_task_has_as_many_partitions_as_any_other() -> None:
     for parallelism in (1, 2, 3, 5, 8, 9):
-        partitions = Order("q0", 10_000_000).source(_settings(parallelism=parallelism)).origin.partitions
+        partitions = QueryRun("q0", 10_000_000).source(_settings(parallelism=parallelism)).origin.partitions
         assert partitions >= 8
         assert partitions % parallelism == 0
 
@@ -43,7 +43,7 @@ def test_every_task_has_as_many_partitions_as_any_other() -> None:
 @pytest.mark.parametrize(("sink", "out"), [(SinkKind.FILES, None), (SinkKind.BLACKHOLE, Path("results"))])
 def test_a_folder_that_is_missing_or_superfluous_is_refused(sink: SinkKind, out: Path | None) -> None:
     with pytest.raises(SettingError, match="--out"):
-        Order("q0", 10, sink=sink, out=out)
+        QueryRun("q0", 10, sink=sink, out=out)
 
 
 def test_the_command_leaves_results_and_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

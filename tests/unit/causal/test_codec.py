@@ -14,9 +14,10 @@ from clonos_py.causal.determinants import (
     Answer,
     Completion,
     Determinant,
+    FrameBatch,
+    InputOrder,
     Linger,
-    Merged,
-    Order,
+    ReadBatch,
     Refusal,
     Seed,
     SourceEnd,
@@ -24,7 +25,6 @@ from clonos_py.causal.determinants import (
     SourceRead,
     Time,
     TimerFired,
-    Together,
     Trigger,
     length,
 )
@@ -37,7 +37,7 @@ plain: st.SearchStrategy[Any] = st.recursive(
     max_leaves=8,
 )
 determinants: st.SearchStrategy[Determinant] = st.one_of(
-    st.builds(Order, st.integers(0, 2**31), st.integers(1, 2**40)),
+    st.builds(InputOrder, st.integers(0, 2**31), st.integers(1, 2**40)),
     st.builds(Time, int64),
     st.builds(Seed, st.integers(0, 2**64 - 1)),
     st.builds(TimerFired, st.integers(0, 1_000), int64),
@@ -49,8 +49,8 @@ determinants: st.SearchStrategy[Determinant] = st.one_of(
     st.builds(SourceIdle, st.integers(0, 10_000)),
     st.builds(Answer, st.text(), plain),
     st.builds(Refusal, st.text(), st.text()),
-    st.builds(Merged, st.integers(0, 2**31), st.integers(1, 2**31)),
-    st.builds(Together, st.integers(1, 2**31)),
+    st.builds(FrameBatch, st.integers(0, 2**31), st.integers(1, 2**31)),
+    st.builds(ReadBatch, st.integers(1, 2**31)),
     st.builds(Completion, st.integers(0, 100), int64, plain, st.none() | st.text()),
 )
 
@@ -60,7 +60,9 @@ def test_decoding_gives_back_what_was_encoded(some: list[Determinant]) -> None:
     assert decode(encode(some)) == some
 
 
-arrivals = st.builds(Order, st.integers(0, 3), st.integers(1, 2)) | st.builds(Merged, st.integers(0, 3), st.just(2))
+arrivals = st.builds(InputOrder, st.integers(0, 3), st.integers(1, 2)) | st.builds(
+    FrameBatch, st.integers(0, 3), st.just(2)
+)
 
 
 @given(st.lists(st.lists(arrivals | determinants, max_size=30), max_size=4))
@@ -145,15 +147,15 @@ def bytes_each(log: list[Determinant], times: int) -> float:
 
 
 def test_arrivals_from_inputs_in_turn_cost_next_to_nothing() -> None:
-    turns: list[Determinant] = [Order(channel, 1) for channel in (0, 1, 2, 3)]
-    assert bytes_each(turns, 50) < 0.03
-    merged: list[Determinant] = [Merged(0, 7), Order(1, 3), Order(2, 1)]
+    round_robin: list[Determinant] = [InputOrder(channel, 1) for channel in (0, 1, 2, 3)]
+    assert bytes_each(round_robin, 50) < 0.03
+    merged: list[Determinant] = [FrameBatch(0, 7), InputOrder(1, 3), InputOrder(2, 1)]
     assert bytes_each(merged, 50) < 0.03
 
 
 def test_arrivals_in_any_order_cost_a_byte() -> None:
     random_ = random.Random(1)
-    chaos: list[Determinant] = [Order(random_.randrange(40), 1) for _ in range(500)]
+    chaos: list[Determinant] = [InputOrder(random_.randrange(40), 1) for _ in range(500)]
     assert len(encode(chaos)) <= 503
 
 
@@ -180,11 +182,11 @@ def test_a_new_epoch_is_read_without_the_one_before() -> None:
 
 def test_an_empty_run_of_arrivals_is_refused() -> None:
     with pytest.raises(CodecError, match="shorter than one"):
-        decode(encode([Order(0, 0)]))
+        decode(encode([InputOrder(0, 0)]))
     with pytest.raises(CodecError, match="shorter than one"):
-        decode(encode([Merged(0, 0)]))
+        decode(encode([FrameBatch(0, 0)]))
     with pytest.raises(CodecError, match="shorter than one"):
-        decode(encode([Together(0)]))
+        decode(encode([ReadBatch(0)]))
 
 
 def test_an_answer_that_is_not_plain_data_is_refused() -> None:
@@ -193,4 +195,4 @@ def test_an_answer_that_is_not_plain_data_is_refused() -> None:
 
 
 def test_a_run_of_arrivals_covers_as_many_offsets_as_frames() -> None:
-    assert [length(d) for d in (Order(3, 7), Linger(), Time(1))] == [7, 1, 1]
+    assert [length(d) for d in (InputOrder(3, 7), Linger(), Time(1))] == [7, 1, 1]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.causal.codec import decode
-from clonos_py.causal.determinants import Completion, Linger, Order, Time
+from clonos_py.causal.determinants import Completion, InputOrder, Linger, Time
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
@@ -65,9 +65,9 @@ def test_a_replay_ends_in_the_middle_of_an_event_and_goes_on_live() -> None:
 
 
 def test_runs_of_arrivals_are_taken_one_by_one() -> None:
-    log, _ = recorded(lambda g: [g.record(Order(2, 1)) for _ in range(3)] and g.record(Linger()))
+    log, _ = recorded(lambda g: [g.record(InputOrder(2, 1)) for _ in range(3)] and g.record(Linger()))
     gate = replaying(log)
-    assert [gate.take() for _ in range(3)] == [Order(2, 3)] * 3
+    assert [gate.take() for _ in range(3)] == [InputOrder(2, 3)] * 3
     assert gate.peek() == Linger()
     assert gate.writer.offset == 3
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from clonos_py.causal.codec import decode
-from clonos_py.causal.determinants import Linger, Order, Time
+from clonos_py.causal.determinants import InputOrder, Linger, Time
 from clonos_py.causal.log import CausalStore, LogWriter, merge
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.segments import Segment
@@ -18,11 +18,18 @@ def segment(
 
 def test_runs_of_arrivals_from_one_channel_are_one_determinant() -> None:
     writer = LogWriter(0)
-    for determinant in (Order(1, 1), Order(1, 1), Order(1, 1), Order(2, 1), Linger(), Order(2, 1)):
+    for determinant in (
+        InputOrder(1, 1),
+        InputOrder(1, 1),
+        InputOrder(1, 1),
+        InputOrder(2, 1),
+        Linger(),
+        InputOrder(2, 1),
+    ):
         writer.append(determinant)
     cut = writer.cut()
     assert cut is not None
-    assert decode(cut.payload) == [Order(1, 3), Order(2, 1), Linger(), Order(2, 1)]
+    assert decode(cut.payload) == [InputOrder(1, 3), InputOrder(2, 1), Linger(), InputOrder(2, 1)]
     assert (cut.start, cut.count, writer.offset) == (0, 6, 6)
 
 
@@ -41,7 +48,7 @@ def test_a_new_epoch_starts_a_new_segment_at_its_own_offset() -> None:
 
 def test_a_log_that_is_never_asked_for_is_only_counted() -> None:
     writer = LogWriter(0, keeps=False)
-    writer.append(Order(1, 3))
+    writer.append(InputOrder(1, 3))
     assert (writer.offset, writer.full, writer.cut()) == (3, False, None)
 
 
@@ -50,7 +57,7 @@ def test_a_new_life_makes_what_was_held_void_and_an_old_one_is_not_heard_any_mor
     store.append(segment(0, 3, task=1), 0)
     store.append(segment(0, task=2), 0)
     position = store.position
-    store.append(replace(segment(0, payload=b"anew", task=1), life=1), 0)
+    store.append(replace(segment(0, payload=b"anew", task=1), incarnation=1), 0)
     assert not store.append(segment(3, task=1), 0)
     assert [s.payload for s in store.of(1)] == [b"anew"]
     assert store.since(position, lambda task: task == 1) == store.of(1)
@@ -58,7 +65,7 @@ def test_a_new_life_makes_what_was_held_void_and_an_old_one_is_not_heard_any_mor
 
 
 def test_merging_takes_the_newest_life() -> None:
-    old, new = segment(0, 9), replace(segment(0, payload=b"anew"), life=1)
+    old, new = segment(0, 9), replace(segment(0, payload=b"anew"), incarnation=1)
     assert merge([[old], [new]], 0) == [new]
 
 

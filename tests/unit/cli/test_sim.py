@@ -14,7 +14,7 @@ import pytest
 from clonos_py.cli.main import invoke
 from clonos_py.runtime.ray.process_table import entries
 from clonos_py.runtime.sim import campaign
-from clonos_py.runtime.sim.scenario import Verdict, run_scenario, run_seed
+from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
 
 
 def test_a_run_without_violations_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +29,7 @@ def test_a_run_without_violations_is_one_line(capsys: pytest.CaptureFixture[str]
 def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def failing(seed: int, *given: object) -> Verdict:
+    def failing(seed: int, *given: object) -> ScenarioResult:
         verdict = run_seed(seed, *given)  # type: ignore[arg-type]
         verdict.problems = ["planted"] if seed == 5 else []
         return verdict

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 from clonos_py.model.ids import ChannelId, TaskId
-from clonos_py.model.messages import Holdings
+from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.operators import EventTime, Operator, Source
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.runtime.sim.witness import NUMBERS
@@ -50,7 +50,7 @@ def paths(plan: PhysicalPlan, origin: TaskId) -> Iterator[tuple[ChannelId, ...]]
 
 
 def orphans_by_definition(
-    plan: PhysicalPlan, failed: Collection[TaskId], survivors: Mapping[TaskId, Holdings]
+    plan: PhysicalPlan, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]
 ) -> set[TaskId]:
     """The failed tasks with an event e that is not stable and of which Depend(e) has survivors and Log(e) none
     (Clonos, equations 1 to 3). What is not known may have happened: e may have gone down any single path, as far as
@@ -64,7 +64,7 @@ def orphans_by_definition(
     }
 
 
-def _uncovered(plan: PhysicalPlan, origin: TaskId, survivors: Mapping[TaskId, Holdings]) -> set[TaskId]:
+def _uncovered(plan: PhysicalPlan, origin: TaskId, survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
     """Tasks whose logs may depend on that of ``origin`` without anybody on the way who knows it: what failed, and what
     may have passed something on."""
     found = set()
@@ -85,18 +85,18 @@ def _shares(plan: PhysicalPlan, origin: TaskId, receiver: TaskId) -> bool:
     return min(len(p) for p in paths(plan, origin) if plan.receiver(p[-1]) == receiver) <= depth
 
 
-def _knows(plan: PhysicalPlan, channel: ChannelId, origin: TaskId, answer: Holdings, within: bool) -> bool:
+def _knows(plan: PhysicalPlan, channel: ChannelId, origin: TaskId, answer: HeldLogsReport, within: bool) -> bool:
     index = plan.inputs[plan.receiver(channel)].index(channel)
     return within and plan.tasks.index(origin) not in answer.lacking.get(index, [])
 
 
-def _misses(answer: Holdings, number: int, survivors: Mapping[TaskId, Holdings]) -> bool:
+def _misses(answer: HeldLogsReport, number: int, survivors: Mapping[TaskId, HeldLogsReport]) -> bool:
     known = {s.stop for other in survivors.values() for s in other.logs if s.task == number}
     return answer.needs.get(number, 0) > max(known, default=0)
 
 
 def _lost_on(
-    plan: PhysicalPlan, path: tuple[ChannelId, ...], origin: TaskId, survivors: Mapping[TaskId, Holdings]
+    plan: PhysicalPlan, path: tuple[ChannelId, ...], origin: TaskId, survivors: Mapping[TaskId, HeldLogsReport]
 ) -> bool:
     depend, log = set(), set()
     within = True

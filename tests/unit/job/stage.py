@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from clonos_py.job.events import Happening, JobInstruction, JobPolicy, Report, Send, StartProcess
+from clonos_py.job.events import JobInstruction, JobPolicy, Report, ReportKind, Send, StartProcess
 from clonos_py.job.machine import JobMachine, JobState
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     Committed,
     Drained,
-    Holdings,
+    HeldLogsReport,
     Promote,
     Sever,
     Snapshotted,
@@ -107,7 +107,7 @@ class Stage:
         """Survivors say that they hold nothing, and have received from these inputs."""
         since = len(self.told)
         for process, sever in severs:
-            self.say(Holdings(process, sever.round, [], [], depends=list(depends)))
+            self.say(HeldLogsReport(process, sever.round, [], [], depends=list(depends)))
         return self.told[since:]
 
     def snapshot(self, *tasks: TaskId, checkpoint: int) -> list[JobInstruction]:
@@ -145,5 +145,5 @@ def of(instructions: Sequence[JobInstruction], kind: type[M]) -> list[M]:
     return [i for i in instructions if isinstance(i, kind)]
 
 
-def happened(instructions: Sequence[JobInstruction]) -> list[Happening]:
+def happened(instructions: Sequence[JobInstruction]) -> list[ReportKind]:
     return [i.what for i in of(instructions, Report)]

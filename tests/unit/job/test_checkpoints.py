@@ -5,12 +5,12 @@ import pytest
 from clonos_py.job.events import (
     CheckpointsRetired,
     EndJob,
-    Happening,
     JobPolicy,
     ManifestFailed,
     ManifestWritten,
     ProcessDied,
     Report,
+    ReportKind,
     WriteManifest,
 )
 from clonos_py.model.ids import TaskId
@@ -72,7 +72,7 @@ def test_frames_that_cannot_be_written_are_reported_with_task_and_reason() -> No
     stage = deployed()
     (report,) = of(stage.say(SpillFailed(stage.process(MIDDLE), "the disk is full")), Report)
     assert (report.what, report.task, report.detail) == (
-        Happening.SPILL_FAILED,
+        ReportKind.SPILL_FAILED,
         MIDDLE,
         {"reason": "the disk is full"},
     )
@@ -82,7 +82,7 @@ def test_a_pending_checkpoint_is_aborted_when_a_task_fails() -> None:
     stage = triggered()
     stage.snapshot(SOURCE, MIDDLE, checkpoint=1)
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
-    assert Happening.CHECKPOINT_ABORTED in happened(instructions)
+    assert ReportKind.CHECKPOINT_ABORTED in happened(instructions)
     assert receivers(instructions, AbortCheckpoint) == {stage.process(SOURCE), stage.process(SINK)}
     assert stage.snapshot(SINK, checkpoint=1) == [], "its acknowledgements are void"
     (replay,) = sent(stage.answer(sent(instructions, Sever)), Replay)
@@ -120,14 +120,14 @@ def test_a_standby_that_comes_up_takes_the_last_checkpoint() -> None:
 def test_a_checkpoint_that_takes_too_long_is_aborted() -> None:
     stage = triggered()
     instructions = stage.wait(60 * SECOND_US)
-    assert Happening.CHECKPOINT_ABORTED in happened(instructions)
+    assert ReportKind.CHECKPOINT_ABORTED in happened(instructions)
     assert [m for _, m in sent(instructions, Trigger)] == [Trigger(2)]
 
 
 def test_a_manifest_that_is_being_written_is_never_aborted_since_it_may_be_complete() -> None:
     stage = triggered(checkpoint_timeout_us=10 * SECOND_US)
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
-    assert Happening.CHECKPOINT_ABORTED not in happened(stage.wait(59 * SECOND_US))
+    assert ReportKind.CHECKPOINT_ABORTED not in happened(stage.wait(59 * SECOND_US))
 
 
 def test_a_recovery_does_not_wait_for_ever_for_storage_that_does_not_answer() -> None:
@@ -147,9 +147,9 @@ def test_old_checkpoints_that_cannot_be_deleted_are_reported_once_and_the_job_go
         stage.wait(SECOND_US)
         stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
         instructions = stage.say(ManifestWritten(checkpoint)) + stage.say(CheckpointsRetired(problem))
-        assert Happening.CHECKPOINT_COMPLETED in happened(instructions)
+        assert ReportKind.CHECKPOINT_COMPLETED in happened(instructions)
         assert of(instructions, EndJob) == []
-        failed = [r for r in of(instructions, Report) if r.what is Happening.DELETION_FAILED]
+        failed = [r for r in of(instructions, Report) if r.what is ReportKind.DELETION_FAILED]
         told.append([report.detail["reason"] for report in failed])
     assert told == [["a is stuck"], [], ["b is stuck"], [], ["b is stuck"]]
 
@@ -171,7 +171,7 @@ def test_the_final_checkpoint_and_its_commits_end_the_job() -> None:
     instructions = stage.commit(1)
     assert of(instructions, EndJob) == [EndJob()]
     assert len(receivers(instructions, Stop)) == 6
-    assert happened(instructions) == [Happening.FINISHED]
+    assert happened(instructions) == [ReportKind.FINISHED]
 
 
 def test_the_commit_of_an_earlier_checkpoint_does_not_end_the_job() -> None:
@@ -258,7 +258,7 @@ def test_going_on_with_other_code_than_the_checkpoints_is_told(written_by: str, 
     stage = Stage(
         manifest=Manifest("stage", 7, 1, 128, parallelism, handles, code_digest=written_by), code_digest=running
     )
-    told = [report for report in of(stage.told, Report) if report.what is Happening.CODE_CHANGED]
-    assert told == ([Report(Happening.CODE_CHANGED, None, {"checkpoint": 7})] if changed else [])
+    told = [report for report in of(stage.told, Report) if report.what is ReportKind.CODE_CHANGED]
+    assert told == ([Report(ReportKind.CODE_CHANGED, None, {"checkpoint": 7})] if changed else [])
     stage.start_up()
-    assert Happening.DEPLOYED in happened(stage.told), "it is no error"
+    assert ReportKind.DEPLOYED in happened(stage.told), "it is no error"

@@ -9,19 +9,19 @@ import pytest
 
 from clonos_py.job.orphans import orphans, story
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Holdings
+from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Segment
 from tests.unit.job.graphs import every_graph, graph, orphans_by_definition, task
 
 
-def survivor(plan: PhysicalPlan, which: TaskId, *senders: str, **known: object) -> Holdings:
+def survivor(plan: PhysicalPlan, which: TaskId, *senders: str, **known: object) -> HeldLogsReport:
     """A process that was never replaced and has received frames from these tasks, all if none is named."""
     heard = [i for i, c in enumerate(plan.inputs[which]) if not senders or plan.sender(c).vertex in senders]
-    return Holdings(0, 1, [], [], depends=heard, **known)  # type: ignore[arg-type]
+    return HeldLogsReport(0, 1, [], [], depends=heard, **known)  # type: ignore[arg-type]
 
 
-def lost(plan: PhysicalPlan, failed: str, **answers: Holdings) -> str:
+def lost(plan: PhysicalPlan, failed: str, **answers: HeldLogsReport) -> str:
     """The failed tasks whose determinants are lost; whoever does not say otherwise has received from everybody."""
     dead = {task(letter) for letter in failed}
     survivors = {t: survivor(plan, t) for t in plan.tasks if t not in dead}
@@ -47,17 +47,17 @@ def test_every_failure_of_every_graph_of_four_tasks_is_judged_by_the_definitions
     assert judged > 50 or depth == -1, "too few cases had orphans: the test proves little"
 
 
-def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> Holdings:
+def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLogsReport:
     """Half of the survivors were never replaced; the others are at some point of catching up."""
     inputs = range(len(plan.inputs[which]))
     depends = [i for i in inputs if random_.random() < 0.7]
     heard = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.2] for i in inputs}
     if random_.random() < 0.5:
-        return Holdings(0, 1, [], [], depends=depends, heard=heard)
+        return HeldLogsReport(0, 1, [], [], depends=depends, heard=heard)
     lacking = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.5] for i in inputs}
     settled = random_.random() < 0.7
     told = [i for i in inputs if settled and random_.random() < 0.5]
-    return Holdings(0, 1, [], [], depends=depends, heard=heard, told=told, lacking=lacking, settled=settled)
+    return HeldLogsReport(0, 1, [], [], depends=depends, heard=heard, told=told, lacking=lacking, settled=settled)
 
 
 def test_one_failure_at_a_time_never_makes_an_orphan() -> None:
@@ -85,13 +85,13 @@ def test_a_short_path_does_not_speak_for_a_longer_one_to_the_same_receiver() -> 
 
 def test_a_survivor_that_has_received_nothing_depends_on_nothing() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    assert lost(plan, "ab", c=Holdings(0, 1, [], [])) == ""
+    assert lost(plan, "ab", c=HeldLogsReport(0, 1, [], [])) == ""
 
 
 def test_who_holds_a_log_that_comes_after_a_lost_one_depends_on_that_though_no_frame_came() -> None:
     plan = graph("ab", "bc", "cd", sharing_depth=2)
-    assert lost(plan, "abc", d=Holdings(0, 1, [], [])) == ""
-    assert lost(plan, "abc", d=Holdings(0, 1, [], [], heard={0: [1]})) == "a", "the log of b will be replayed"
+    assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [])) == ""
+    assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], heard={0: [1]})) == "a", "the log of b will be replayed"
 
 
 def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> None:
@@ -103,26 +103,26 @@ def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> Non
 
 def test_a_replacement_that_has_not_opened_its_inputs_is_no_holder() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    behind = Holdings(0, 1, [], [], lacking={0: [0]}, told=[0], needs={0: 1})
+    behind = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, told=[0], needs={0: 1})
     assert lost(plan, "a", b=behind) == "a"
-    assert lost(plan, "a", b=Holdings(0, 1, [], [], depends=[0])) == ""
-    holder = Holdings(0, 1, [Segment(0, 0, 0, 0, 1, b"")], [], depends=[0])
+    assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], depends=[0])) == ""
+    holder = HeldLogsReport(0, 1, [Segment(0, 0, 0, 0, 1, b"")], [], depends=[0])
     assert lost(graph("ab", "bc", sharing_depth=2), "a", b=behind, c=holder) == "", "c holds it, too"
 
 
 def test_a_replacement_whose_log_never_spoke_of_an_input_passed_nothing_on() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    assert lost(plan, "a", b=Holdings(0, 1, [], [], lacking={0: [0]})) == ""
+    assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], lacking={0: [0]})) == ""
 
 
 def test_a_replacement_depends_on_what_the_givers_of_its_log_knew() -> None:
     """c gave b its log, and died before b had heard from a; d, which knows less of a, is no substitute."""
     plan = graph("ab", "bc", "cd", "bd")
-    given = Holdings(0, 1, [], [], lacking={0: [0]}, told=[0], needs={0: 9})
+    given = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, told=[0], needs={0: 9})
     known = [Segment(0, 0, 0, 0, 7, b"")]
-    answers = {task("b"): given, task("d"): Holdings(0, 1, known, [], depends=[0, 1])}
+    answers = {task("b"): given, task("d"): HeldLogsReport(0, 1, known, [], depends=[0, 1])}
     assert orphans(plan, {task("a"), task("c")}, answers) == {task("a"): task("b")}
-    answers[task("d")] = Holdings(0, 1, [*known, Segment(0, 0, 0, 7, 2, b"")], [], depends=[0, 1])
+    answers[task("d")] = HeldLogsReport(0, 1, [*known, Segment(0, 0, 0, 7, 2, b"")], [], depends=[0, 1])
     assert orphans(plan, {task("a"), task("c")}, answers) == {}
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from operator import attrgetter
 
 from clonos_py.causal.codec import encode
-from clonos_py.causal.determinants import Abort, Order, Trigger
+from clonos_py.causal.determinants import Abort, InputOrder, Trigger
 from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.events import OpenGeneration, ProcessDied
 from clonos_py.job.machine import JobState
 from clonos_py.job.recovery import latest_named
-from clonos_py.model.messages import Failed, Holdings, Promote, Replay, RequestCheckpoint, Sever
+from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
 from clonos_py.model.messages import Trigger as TriggerMessage
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Segment
@@ -27,7 +27,7 @@ def causal() -> PhysicalPlan:
 
 
 def held(number: int, *, start: int = 0, checkpoint: int = 1) -> Segment:
-    return Segment(number, 0, 0, start, 2, encode([Order(0, 1), Trigger(checkpoint)]))
+    return Segment(number, 0, 0, start, 2, encode([InputOrder(0, 1), Trigger(checkpoint)]))
 
 
 def deployed() -> Stage:
@@ -44,7 +44,7 @@ def test_a_deployment_waits_for_what_outputs_hold() -> None:
     assert process == stage.process(SINK)
     assert sent(instructions, Replay) == []
     logs = [held(number) for number in range(3)]
-    replays = dict(sent(stage.say(Holdings(process, sever.round, logs, [])), Replay))
+    replays = dict(sent(stage.say(HeldLogsReport(process, sever.round, logs, [])), Replay))
     assert {p: r.log for p, r in replays.items()} == {
         stage.process(task): [logs[number]] for number, task in enumerate((SOURCE, MIDDLE, SINK))
     }
@@ -62,7 +62,7 @@ def test_a_replaced_sink_is_asked_with_the_survivors() -> None:
     assert severs[standby].replacements == []
     stage.answer([(p, s) for p, s in severs.items() if p != standby])
     log = [held(2)]
-    ((process, replay),) = sent(stage.say(Holdings(standby, severs[standby].round, log, [])), Replay)
+    ((process, replay),) = sent(stage.say(HeldLogsReport(standby, severs[standby].round, log, [])), Replay)
     assert (process, replay.log) == (standby, log)
 
 
@@ -75,7 +75,7 @@ def test_logs_of_upstream_tasks_that_died_with_the_sink_come_from_its_output() -
     stage.answer([(stage.process(task), severs[stage.process(task)]) for task in (SOURCE, MIDDLE)])
     assert sent(instructions, Replay) == []
     logs = [held(1), held(2)]
-    replays = dict(sent(stage.say(Holdings(sink, severs[sink].round, logs, [])), Replay))
+    replays = dict(sent(stage.say(HeldLogsReport(sink, severs[sink].round, logs, [])), Replay))
     assert replays[stage.process(MIDDLE)].log == [held(1)]
     assert replays[sink].upstream == [held(1)]
 
@@ -90,7 +90,7 @@ def test_after_a_rollback_outputs_are_asked_again() -> None:
 def test_checkpoints_of_which_logs_speak_are_void_and_their_numbers_used_up() -> None:
     stage = Stage(causal())
     ((process, sever),) = sent(stage.start_up(), Sever)
-    replays = sent(stage.say(Holdings(process, sever.round, [held(0, checkpoint=3)], [])), Replay)
+    replays = sent(stage.say(HeldLogsReport(process, sever.round, [held(0, checkpoint=3)], [])), Replay)
     assert all(replay.aborted == [1, 2, 3] for _, replay in replays)
     stage.start_up()
     triggers = [message.checkpoint for _, message in sent(stage.say(RequestCheckpoint(process)), TriggerMessage)]
@@ -98,10 +98,10 @@ def test_checkpoints_of_which_logs_speak_are_void_and_their_numbers_used_up() ->
 
 
 def test_the_newest_checkpoint_that_a_log_names_is_found_wherever_it_stands() -> None:
-    named = Segment(1, 4, 10, 10, 2, encode([Order(0, 1), Abort(7)]))
+    named = Segment(1, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
     assert latest_named([]) == 0
-    assert latest_named([Holdings(1, 1, [held(0, checkpoint=3)], []), Holdings(2, 1, [named], [])]) == 7
-    assert latest_named([Holdings(1, 1, [Segment(1, 9, 10, 10, 1, encode([Order(0, 1)]))], [])]) == 9
+    assert latest_named([HeldLogsReport(1, 1, [held(0, checkpoint=3)], []), HeldLogsReport(2, 1, [named], [])]) == 7
+    assert latest_named([HeldLogsReport(1, 1, [Segment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))], [])]) == 9
 
 
 def test_what_is_known_already_is_not_void() -> None:

@@ -3,23 +3,23 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.causal.codec import encode
-from clonos_py.causal.determinants import Order
+from clonos_py.causal.determinants import InputOrder
 from clonos_py.job.events import (
     EndJob,
-    Happening,
     JobPolicy,
     KillProcess,
     ManifestWritten,
     OpenGeneration,
     ProcessDied,
     Report,
+    ReportKind,
     StartProcess,
 )
 from clonos_py.job.machine import JobState
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import (
     Failed,
-    Holdings,
+    HeldLogsReport,
     NewEffect,
     NotPrepared,
     Ping,
@@ -88,7 +88,7 @@ def test_a_standby_that_cannot_load_the_newest_checkpoint_is_told_of_and_goes_on
     stage.say(ManifestWritten(1))
     standby = stage.standby(MIDDLE)
     (report,) = stage.say(NotPrepared(standby, 1, "a chunk is damaged"))
-    told = Report(Happening.STANDBY_UNREADY, MIDDLE, {"checkpoint": 1, "reason": "a chunk is damaged"})
+    told = Report(ReportKind.STANDBY_UNREADY, MIDDLE, {"checkpoint": 1, "reason": "a chunk is damaged"})
     assert report == told
     promoted = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Promote)
     assert [process for process, _ in promoted] == [standby]
@@ -130,7 +130,7 @@ def test_a_replacement_that_dies_is_replaced_by_another_attempt() -> None:
 def test_the_loss_of_a_standby_touches_nobody_else() -> None:
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.standby(MIDDLE), "killed"))
-    assert happened(instructions) == [Happening.STANDBY_LOST]
+    assert happened(instructions) == [ReportKind.STANDBY_LOST]
     assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE]
     assert len(instructions) == 2
 
@@ -140,7 +140,7 @@ def test_what_a_fenced_process_says_is_ignored() -> None:
     gone = stage.process(MIDDLE)
     stage.say(ProcessDied(gone, "killed"))
     assert stage.say(Failed(gone, "SinkError", "too late")) == []
-    assert stage.say(Holdings(gone, 2, [], [])) == []
+    assert stage.say(HeldLogsReport(gone, 2, [], [])) == []
 
 
 def test_orphans_are_rolled_back_in_a_new_generation() -> None:
@@ -151,7 +151,7 @@ def test_orphans_are_rolled_back_in_a_new_generation() -> None:
     severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
     before.add(stage.process(MIDDLE))
     instructions = stage.answer(severs, depends=[0])
-    assert Happening.ROLLED_BACK in happened(instructions)
+    assert ReportKind.ROLLED_BACK in happened(instructions)
     assert of(instructions, OpenGeneration) == [OpenGeneration(2)]
     assert {i.process for i in of(instructions, KillProcess)} >= before - {dead}
     assert {m.attempt for _, m in sent(stage.start_up(), Promote)} == {Attempt(2, 1)}
@@ -170,36 +170,40 @@ def test_a_job_that_prefers_availability_starts_orphaned_tasks_anew_and_says_so(
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     first = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
     instructions = stage.answer(first, depends=[0])
-    assert happened(instructions) == [Happening.LAPSED]
+    assert happened(instructions) == [ReportKind.RESTARTED_WITHOUT_LOG]
     second = dict(sent(instructions, Sever))
     assert second.keys() == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}, "replacements are told, too"
     assert [peer.reset for peer in second[stage.process(SINK)].replacements] == [True]
     replays = dict(sent(stage.answer(list(second.items()), depends=[0]), Replay))
     assert replays.keys() == {stage.process(SOURCE), stage.process(MIDDLE)}
-    assert {(replay.life.number, len(replay.log), len(replay.expected)) for replay in replays.values()} == {(1, 0, 0)}
+    assert {(replay.incarnation.number, len(replay.log), len(replay.expected)) for replay in replays.values()} == {
+        (1, 0, 0)
+    }
 
 
 def test_who_received_what_was_sent_anew_starts_anew_itself_until_a_checkpoint_is_complete() -> None:
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=SECOND_US))
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
-    lapse = stage.answer(sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever), depends=[0])
-    stage.answer(sent(lapse, Sever))
+    restart_without_log = stage.answer(
+        sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever), depends=[0]
+    )
+    stage.answer(sent(restart_without_log, Sever))
     stage.start_up()
     again = stage.say(ProcessDied(stage.process(SINK), "killed"))
-    assert Happening.LAPSED in happened(again)
+    assert ReportKind.RESTARTED_WITHOUT_LOG in happened(again)
     stage.answer(sent(again, Sever))
     stage.start_up()
     (trigger,) = {message.checkpoint for _, message in sent(stage.wait(SECOND_US), Trigger)}
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=trigger)
     stage.say(ManifestWritten(trigger))
-    assert Happening.LAPSED not in happened(stage.say(ProcessDied(stage.process(SINK), "killed")))
+    assert ReportKind.RESTARTED_WITHOUT_LOG not in happened(stage.say(ProcessDied(stage.process(SINK), "killed")))
 
 
 def test_consecutive_failures_within_the_sharing_depth_are_healed() -> None:
     stage = deployed(chain(sharing_depth=2))
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
-    assert Happening.ROLLED_BACK not in happened(instructions)
+    assert ReportKind.ROLLED_BACK not in happened(instructions)
     replays = stage.answer(sent(instructions, Sever))
     assert receivers(replays, Replay) == {stage.process(SOURCE), stage.process(MIDDLE)}
 
@@ -251,26 +255,26 @@ def test_how_far_a_replacement_is_is_told_with_the_time_since_the_failure() -> N
     effect = stage.say(NewEffect(replacement))
     stage.now_us += 20_000
     replayed = stage.say(Running(replacement, 2, 17))
-    assert happened(effect + replayed) == [Happening.NEW_EFFECT, Happening.REPLAYED]
+    assert happened(effect + replayed) == [ReportKind.NEW_EFFECT, ReportKind.REPLAYED]
     assert [i.detail["after_ms"] for i in effect + replayed] == [30, 50]  # type: ignore[union-attr]
 
 
 def test_a_task_that_still_replays_starts_anew_when_a_task_before_it_does() -> None:
     """Its log is of frames that will not be sent again."""
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=0))
-    own = Segment(1, 0, 0, 0, 1, encode([Order(0, 1)]))
+    own = Segment(1, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
     for process, sever in sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever):
-        stage.say(Holdings(process, sever.round, [own] if process == stage.process(SINK) else [], []))
+        stage.say(HeldLogsReport(process, sever.round, [own] if process == stage.process(SINK) else [], []))
     stage.start_up()
     replaying = stage.process(MIDDLE)
     instructions = []
     for process, sever in sent(stage.say(ProcessDied(stage.process(SOURCE), "killed")), Sever):
         lacks = {0: [0]} if process == replaying else {}
-        instructions += stage.say(Holdings(process, sever.round, [], [], depends=[0], lacking=lacks))
-    assert happened(instructions)[0] is Happening.LAPSED
+        instructions += stage.say(HeldLogsReport(process, sever.round, [], [], depends=[0], lacking=lacks))
+    assert happened(instructions)[0] is ReportKind.RESTARTED_WITHOUT_LOG
     assert of(instructions, KillProcess) == [KillProcess(replaying)]
     replays = dict(sent(stage.answer(sent(instructions, Sever)), Replay))
-    assert {(process, replay.life.number, len(replay.log)) for process, replay in replays.items()} == {
+    assert {(process, replay.incarnation.number, len(replay.log)) for process, replay in replays.items()} == {
         (stage.process(SOURCE), 1, 0),
         (stage.process(MIDDLE), 1, 0),
     }

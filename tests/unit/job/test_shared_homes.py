@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from clonos_py.job.events import (
     DismissProcess,
-    Happening,
     JobInstruction,
     JobPolicy,
     KillProcess,
     ManifestWritten,
     ProcessDied,
+    ReportKind,
     StartProcess,
 )
 from clonos_py.job.machine import JobState
@@ -25,20 +25,20 @@ HOME, OTHER, THIRD = 40, 50, 60
 TASKS = {1: SOURCE, 2: MIDDLE, 3: SINK, 4: SOURCE, 5: MIDDLE, 6: SINK}
 
 
-def started(stage: Stage, homes: Mapping[int, int]) -> list[JobInstruction]:
+def started(stage: Stage, host_processes: Mapping[int, int]) -> list[JobInstruction]:
     """These processes come up, in this order; the last one's instructions."""
     instructions: list[JobInstruction] = []
-    for number, home in homes.items():
-        instructions = stage.say(Started(number, f"host:{number}", home))
+    for number, host_process in host_processes.items():
+        instructions = stage.say(Started(number, f"host:{number}", host_process))
     return instructions
 
 
 def deployed(
-    homes: Mapping[int, int] | None = None, plan: PhysicalPlan | None = None, policy: JobPolicy | None = None
+    host_processes: Mapping[int, int] | None = None, plan: PhysicalPlan | None = None, policy: JobPolicy | None = None
 ) -> Stage:
-    """1 to 3 are the tasks; what comes after them stands by, all in one home unless ``homes`` says else."""
+    """1 to 3 are the tasks; what comes after them stands by, all in one home unless ``host_processes`` says else."""
     stage = Stage(plan, policy)
-    started(stage, {1: 1, 2: 2, 3: 3, **(homes or {4: HOME, 5: HOME, 6: HOME})})
+    started(stage, {1: 1, 2: 2, 3: 3, **(host_processes or {4: HOME, 5: HOME, 6: HOME})})
     assert stage.machine.state is JobState.RUNNING
     return stage
 
@@ -100,7 +100,7 @@ def test_they_leave_when_their_replacements_are_up() -> None:
     asked = {i.task: i.process for i in of(recovered(stage, MIDDLE), StartProcess)}
     instructions = started(stage, {asked[SINK]: OTHER})
     assert [i.process for i in of(instructions, DismissProcess)] == [6]
-    assert happened(instructions) == [Happening.STANDBY_LOST]
+    assert happened(instructions) == [ReportKind.STANDBY_LOST]
     assert of(instructions, StartProcess) == []
     assert of(instructions, KillProcess) == [], "to kill it would end the task, too"
     assert [i.process for i in of(started(stage, {asked[SOURCE]: OTHER}), DismissProcess)] == [4]
@@ -168,7 +168,7 @@ def test_the_death_of_a_home_is_the_death_of_all_who_share_it() -> None:
     """The platform tells of each."""
     stage = deployed()
     for number in (4, 5, 6):
-        assert happened(stage.say(ProcessDied(number, "killed"))) == [Happening.STANDBY_LOST]
+        assert happened(stage.say(ProcessDied(number, "killed"))) == [ReportKind.STANDBY_LOST]
     assert stage.machine.state is JobState.RUNNING
     assert [i.task for i in of(stage.told, StartProcess)][-3:] == [SOURCE, MIDDLE, SINK]
 
@@ -185,11 +185,11 @@ def test_a_standby_that_comes_up_in_the_home_of_a_task_leaves_again() -> None:
 
 def test_a_successor_has_standbys_leave_that_its_predecessor_had_not_got_to() -> None:
     stage = Stage(generation=2, roster=TASKS)
-    for number, home in {1: 1, 2: 0, 3: 3, 4: HOME, 5: HOME, 6: HOME}.items():
+    for number, host_process in {1: 1, 2: 0, 3: 3, 4: HOME, 5: HOME, 6: HOME}.items():
         if number == 2:
             stage.say(ProcessDied(2, "killed"))
             continue
-        stage.say(Started(number, f"host:{number}", home))
+        stage.say(Started(number, f"host:{number}", host_process))
         role = {1: Attempt(1, 1), 3: Attempt(1, 1), 5: Attempt(1, 2)}
         stage.say(Present(number, role.get(number), begun=number in role))
     assert stage.machine.state is JobState.RUNNING

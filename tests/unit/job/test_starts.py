@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clonos_py.job.events import EndJob, Happening, JobPolicy, KillProcess, ProcessDied, StartProcess
+from clonos_py.job.events import EndJob, JobPolicy, KillProcess, ProcessDied, ReportKind, StartProcess
 from clonos_py.model.messages import Pong, Started
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of
 
@@ -38,7 +38,7 @@ def test_a_slow_cluster_is_waited_for_as_long_as_something_comes_up() -> None:
     for process in asked_for(stage):
         assert of(stage.wait(50 * SECOND_US), EndJob) == []
         stage.say(Started(process.process, "somewhere"))
-    assert Happening.DEPLOYED in happened(stage.told)
+    assert ReportKind.DEPLOYED in happened(stage.told)
 
 
 def test_a_standby_that_never_starts_is_asked_for_anew_and_the_job_goes_on() -> None:

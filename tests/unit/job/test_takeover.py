@@ -8,12 +8,12 @@ import pytest
 
 from clonos_py.job.events import (
     EndJob,
-    Happening,
     JobInstruction,
     JobPolicy,
     KillProcess,
     ManifestWritten,
     ProcessDied,
+    ReportKind,
     StartProcess,
     WriteManifest,
 )
@@ -24,7 +24,7 @@ from clonos_py.model.messages import (
     Complete,
     Drained,
     Failed,
-    Holdings,
+    HeldLogsReport,
     Pong,
     Prepare,
     Present,
@@ -36,7 +36,7 @@ from clonos_py.model.messages import (
     Started,
     Trigger,
 )
-from clonos_py.model.segments import Life
+from clonos_py.model.segments import Incarnation
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, sent
 
@@ -83,7 +83,7 @@ def test_everybody_is_asked_and_nothing_happens_before_all_have_answered() -> No
 def test_a_healthy_job_goes_on_as_it_is() -> None:
     stage = taking_over()
     instructions = answer(stage, *all_well())
-    assert happened(instructions) == [Happening.COORDINATOR_REPLACED]
+    assert happened(instructions) == [ReportKind.COORDINATOR_REPLACED]
     assert stage.machine.state is JobState.RUNNING
     for kind in (Promote, Sever, Replay, Prepare):
         assert sent(instructions, kind) == []
@@ -114,7 +114,7 @@ def test_a_manifest_of_the_new_coordinator_is_of_its_generation() -> None:
         told = stage.say(Snapshotted(number, TaskHandle(ROSTER[number], trigger.checkpoint, {}, b"", {})))
     (write,) = of(told, WriteManifest)
     assert write.manifest.generation == 2
-    assert Happening.CHECKPOINT_COMPLETED in happened(stage.say(ManifestWritten(trigger.checkpoint)))
+    assert ReportKind.CHECKPOINT_COMPLETED in happened(stage.say(ManifestWritten(trigger.checkpoint)))
 
 
 def test_a_task_that_died_meanwhile_is_replaced() -> None:
@@ -126,7 +126,7 @@ def test_a_task_that_died_meanwhile_is_replaced() -> None:
     assert promote.attempt > FIRST
     assert promote.attempt.counter > 1, "it is no first attempt"
     assert receivers(instructions, Sever) == {1, 3}
-    assert Happening.TASK_FAILED in happened(instructions)
+    assert ReportKind.TASK_FAILED in happened(instructions)
 
 
 def test_without_a_standby_a_process_is_started_for_a_task_that_died_meanwhile() -> None:
@@ -150,7 +150,7 @@ def test_a_round_that_was_half_way_is_begun_anew() -> None:
     assert {process for process, _ in severs} == {1, 3, 5}
     assert {message.round for _, message in severs} == {8}
     assert {tuple(message.attempts) for _, message in severs} == {((MIDDLE, second),)}
-    assert stage.say(Holdings(1, 7, [], [])) == [], "an answer to the lost coordinator"
+    assert stage.say(HeldLogsReport(1, 7, [], [])) == [], "an answer to the lost coordinator"
     assert receivers(stage.answer(severs), Replay) == {5}
 
 
@@ -204,7 +204,7 @@ def test_who_answered_early_is_not_taken_for_silent_because_another_answered_lat
 def test_who_is_still_starting_is_not_waited_for() -> None:
     stage = taking_over()
     answer(stage, *all_well()[:5])
-    assert Happening.COORDINATOR_REPLACED in happened(stage.say(Present(6)))
+    assert ReportKind.COORDINATOR_REPLACED in happened(stage.say(Present(6)))
     assert receivers(stage.say(Started(6, "host:6")), Prepare) == set(), "there is no checkpoint yet"
     assert receivers(stage.say(ProcessDied(3, "killed")), Promote) == {6}
 
@@ -238,7 +238,7 @@ def test_a_job_that_was_never_deployed_is_deployed(roster: dict[int, TaskId]) ->
     instructions = stage.start_up()
     promoted = {promote.attempt for _, promote in sent(stage.told, Promote)}
     assert promoted == {Attempt(2, 1)}
-    assert Happening.DEPLOYED in happened(instructions)
+    assert ReportKind.DEPLOYED in happened(instructions)
     started = [i.task for i in of(stage.told, StartProcess)] + list(roster.values())
     assert sorted(started) == sorted([SOURCE, MIDDLE, SINK] * 2)
 
@@ -255,7 +255,7 @@ def test_orphans_of_failures_that_nobody_saw_are_rolled_back() -> None:
     stage.say(ProcessDied(2, "killed"))
     answer(stage, task(3), Present(4), Present(5), Present(6))
     stage.answer(sent(stage.told, Sever), depends=[0])
-    assert Happening.ROLLED_BACK in happened(stage.told)
+    assert ReportKind.ROLLED_BACK in happened(stage.told)
 
 
 AVAILABLE = JobPolicy(availability=True, checkpoint_interval_us=0)
@@ -264,38 +264,38 @@ AVAILABLE = JobPolicy(availability=True, checkpoint_interval_us=0)
 def anew(stage: Stage, instructions: list[JobInstruction]) -> dict[int, int]:
     """By process that is given a log to replay after everybody has answered: the number of the log's life."""
     replays = sent(stage.answer(sent(instructions, Sever)), Replay)
-    return {process: replay.life.number for process, replay in replays}
+    return {process: replay.incarnation.number for process, replay in replays}
 
 
 def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
     """A coordinator has taken over; the task in the middle had started anew in round 3."""
     stage = taking_over(checkpoint=checkpoint, policy=AVAILABLE)
-    middle = task(2, Attempt(1, 2), life=Life(1, began_at, 3))
-    answer(stage, task(1), middle, task(3, lives={1: 1}), *[Present(n) for n in (4, 5, 6)])
+    middle = task(2, Attempt(1, 2), incarnation=Incarnation(1, began_at, 3))
+    answer(stage, task(1), middle, task(3, incarnations={1: 1}), *[Present(n) for n in (4, 5, 6)])
     return stage
 
 
 def test_a_task_that_started_anew_and_fails_after_the_coordinator_was_lost_replays_the_log_of_its_life() -> None:
     stage = one_anew()
     instructions = stage.say(ProcessDied(2, "killed"))
-    assert Happening.LAPSED not in happened(instructions)
+    assert ReportKind.RESTARTED_WITHOUT_LOG not in happened(instructions)
     assert anew(stage, instructions) == {5: 1}
 
 
 def test_who_received_from_a_task_that_started_anew_starts_anew_though_the_coordinator_was_lost_meanwhile() -> None:
     stage = one_anew()
     instructions = stage.say(ProcessDied(3, "killed"))
-    assert Happening.LAPSED in happened(instructions)
+    assert ReportKind.RESTARTED_WITHOUT_LOG in happened(instructions)
     assert anew(stage, instructions) == {6: 1}
 
 
 def test_a_life_that_a_checkpoint_covers_makes_nobody_start_anew() -> None:
     stage = one_anew(checkpoint=4, began_at=3)
-    assert Happening.LAPSED not in happened(stage.say(ProcessDied(3, "killed")))
+    assert ReportKind.RESTARTED_WITHOUT_LOG not in happened(stage.say(ProcessDied(3, "killed")))
 
 
 def test_the_life_of_a_task_that_died_with_the_coordinator_is_known_from_its_receivers() -> None:
     stage = taking_over(policy=AVAILABLE)
     stage.say(ProcessDied(2, "killed"))
-    instructions = answer(stage, task(1), task(3, lives={1: 2}), *[Present(n) for n in (4, 5, 6)])
+    instructions = answer(stage, task(1), task(3, incarnations={1: 2}), *[Present(n) for n in (4, 5, 6)])
     assert anew(stage, instructions) == {5: 2}

@@ -22,10 +22,10 @@ from clonos_py.observe.events import (
     Finished,
     FirstNewEffect,
     KillMissed,
-    Lapsed,
     Progress,
     Recovered,
     Replayed,
+    RestartedWithoutLog,
     RolledBack,
     StandbyActivated,
     StandbyUnready,
@@ -124,7 +124,9 @@ def test_the_wait_for_a_coordinator_is_one_line_until_it_has_come() -> None:
 
 def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> None:
     status = told(
-        *STORY, Lapsed(at_us=3_100_000, checkpoint=1, reason="b[0] depends on a[0]"), Finished(at_us=4_000_000)
+        *STORY,
+        RestartedWithoutLog(at_us=3_100_000, checkpoint=1, reason="b[0] depends on a[0]"),
+        Finished(at_us=4_000_000),
     )
     line = "exactly-once lapsed, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
     assert line in drawn(status)

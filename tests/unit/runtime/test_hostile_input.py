@@ -17,7 +17,7 @@ import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.messages import Failed, Ping, Pong, Started, Stop, ToCoordinator
-from clonos_py.runtime.ray.process import Deployment, Process
+from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Closed
@@ -44,7 +44,7 @@ class Victim:
 
         self._told: queue.Queue[ToCoordinator] = queue.Queue()
         deployment = Deployment(three(), open_store, SECRET, LinkLimits(), 10_000, True, folder, files)
-        self._process = Process(deployment, 1, MIDDLE, "victim", LOCALHOST, self._told.put)
+        self._process = ProcessRuntime(deployment, 1, MIDDLE, "victim", LOCALHOST, self._told.put)
         self._process.start()
         self.address = Address.parse(self._until(Started).address)
         self._pings = 0

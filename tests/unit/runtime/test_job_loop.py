@@ -10,12 +10,22 @@ from typing import Any
 import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, Happening, JobPolicy, ProcessDied, Report
+from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, Report, ReportKind
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Holdings, Ping, Pong, Promote, Sever, Snapshotted, Started, ToProcess, Trigger
+from clonos_py.model.messages import (
+    HeldLogsReport,
+    Ping,
+    Pong,
+    Promote,
+    Sever,
+    Snapshotted,
+    Started,
+    ToProcess,
+    Trigger,
+)
 from clonos_py.model.snapshots import Manifest, TaskHandle
-from clonos_py.runtime.ray.job_loop import Ears, Interrupt, JobLoop
+from clonos_py.runtime.ray.job_loop import Interrupt, JobLoop, JobPorts
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain
 
 TASKS = (SOURCE, MIDDLE, SINK)
@@ -43,7 +53,7 @@ class Cast:
             case Ping(ping):
                 self.loop.put(Pong(number, ping))
             case Sever(round_):
-                self.loop.put(Holdings(number, round_, [], []))
+                self.loop.put(HeldLogsReport(number, round_, [], []))
             case Trigger(checkpoint):
                 for task in TASKS:
                     self.loop.put(Snapshotted(self.hosts[task], TaskHandle(task, checkpoint, {}, b"", {})))
@@ -93,8 +103,10 @@ def loop_of(
     storage: Storage, policy: JobPolicy, kills: list[tuple[int, TaskId]], reports: list[Report], crashed: list[Any]
 ) -> tuple[JobLoop, Cast]:
     machine = JobMachine(chain(), policy, None, storage.open_generation())
-    ears = Ears(lambda at, report: reports.append(report), lambda at, task: crashed.append(task), lambda t, n, c: None)
-    loop, cast = JobLoop(machine, storage, ears, kills=kills), Cast()
+    ports = JobPorts(
+        lambda at, report: reports.append(report), lambda at, task: crashed.append(task), lambda t, n, c: None
+    )
+    loop, cast = JobLoop(machine, storage, ports, kills=kills), Cast()
     cast.loop = loop
     return loop, cast
 
@@ -122,11 +134,11 @@ def test_two_failures_on_order_of_one_task_hit_it_and_then_its_replacement(stora
     loop, cast = loop_of(storage, policy, [(1_000, MIDDLE), (1_000, MIDDLE)], reports, crashed)
     ended = threading.Thread(target=loop.run, args=(cast,))
     ended.start()
-    while [r.what for r in reports].count(Happening.REPLAY_STARTED) < 2:
+    while [r.what for r in reports].count(ReportKind.REPLAY_STARTED) < 2:
         assert ended.is_alive()
         time.sleep(0.01)
     loop.put(Interrupt())
     ended.join()
     assert crashed == [MIDDLE, MIDDLE]
-    failed = [r.detail["attempt"] for r in reports if r.what is Happening.TASK_FAILED]
+    failed = [r.detail["attempt"] for r in reports if r.what is ReportKind.TASK_FAILED]
     assert failed == [str(Attempt(1, 1)), str(Attempt(1, 2))]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clonos_py.bench.nexmark.running import Order, SinkKind, run_query
+from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import CapacityError
 from clonos_py.observe.status import RunStatus
@@ -17,7 +17,7 @@ from clonos_py.runtime.spill import FileShelf, Place
 
 def busy_run(events: int = 3_000_000, **settings: object) -> RunStatus:
     status = RunStatus()
-    order = Order("q8", events, sink=SinkKind.DIGEST)
+    order = QueryRun("q8", events, sink=SinkKind.DIGEST)
     run_query(order, resolve({"runtime": "local", **settings}), status.on)
     return status
 
@@ -60,7 +60,7 @@ def test_retained_frames_go_to_disk_when_there_are_many(monkeypatch: pytest.Monk
             return spilled[-1]
 
     monkeypatch.setattr("clonos_py.runtime.local.run.FileShelf", Watched)
-    order = Order("q8", 2_000_000, sink=SinkKind.DIGEST)
+    order = QueryRun("q8", 2_000_000, sink=SinkKind.DIGEST)
     settings = {"runtime": "local", "checkpoint_interval": "60s"}
     in_memory = run_query(order, resolve(settings))["output"]
     assert spilled == []

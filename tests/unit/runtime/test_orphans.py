@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Partitioning, PhysicalPlan
+from clonos_py.runtime.sim.histories import Ledger
 from clonos_py.runtime.sim.origin import Volume
 from clonos_py.runtime.sim.orphans import Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import Feed, Node, Topology
-from clonos_py.runtime.sim.trails import Ledger
 
 SOURCE, FIRST, SECOND, SINK = TaskId("source0", 0), TaskId("step1", 0), TaskId("step2", 0), TaskId("sink3", 0)
 NOTHING_STABLE = (0, 0, 0, 0)

@@ -82,60 +82,62 @@ def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_home: int
 
 def test_as_many_standbys_share_a_home_as_may_and_no_task_does() -> None:
     seats = [seat for _, seat in deployed(["a"], tasks=7, standbys=1, standbys_per_home=3).values()]
-    homes = [seat.home for seat in seats]
-    assert [homes.count(home) for home in dict.fromkeys(homes)] == [1] * 7 + [3, 3, 1]
+    host_processes = [seat.host_process for seat in seats]
+    assert [host_processes.count(host_process) for host_process in dict.fromkeys(host_processes)] == [1] * 7 + [3, 3, 1]
 
 
 def test_without_leave_nobody_shares() -> None:
     seats = deployed(["a", "b"], tasks=4, standbys=2, standbys_per_home=1)
-    assert all(seat.home == number for number, (_, seat) in seats.items())
+    assert all(seat.host_process == number for number, (_, seat) in seats.items())
 
 
 def test_two_standbys_of_one_task_never_share() -> None:
     seats = deployed(["a"], tasks=3, standbys=2, standbys_per_home=6)
-    for home in {seat.home for _, seat in seats.values()}:
-        tasks = [task for task, seat in seats.values() if seat.home == home]
+    for host_process in {seat.host_process for _, seat in seats.values()}:
+        tasks = [task for task, seat in seats.values() if seat.host_process == host_process]
         assert len(set(tasks)) == len(tasks)
-    assert len({seat.home for _, seat in seats.values()}) == 3 + 2
+    assert len({seat.host_process for _, seat in seats.values()}) == 3 + 2
 
 
 def test_a_standby_shares_no_home_on_the_node_of_its_task() -> None:
-    for nodes, homes in ((["a", "b"], 2), (["a", "b", "c"], 3)):
+    for nodes, host_processes in ((["a", "b"], 2), (["a", "b", "c"], 3)):
         seats = deployed(nodes, tasks=6, standbys=1, standbys_per_home=6)
         for task in {task for task, _ in seats.values()}:
             assert len({seat.node for other, seat in seats.values() if other == task}) == 2
-        assert len({seat.home for _, seat in seats.values()}) <= 6 + homes
+        assert len({seat.host_process for _, seat in seats.values()}) <= 6 + host_processes
 
 
 def test_the_home_of_a_task_takes_nobody_in() -> None:
     placement = Placement(3)
     placement.place(1, JOIN, ["a"])
-    home = placement.place(2, JOIN, ["a"], shares=True).home
-    assert placement.place(3, MAP, ["a"], shares=True).home == home
+    host_process = placement.place(2, JOIN, ["a"], shares=True).host_process
+    assert placement.place(3, MAP, ["a"], shares=True).host_process == host_process
     placement.promoted(3)
-    assert placement.place(4, SINK, ["a"], shares=True).home == 4
+    assert placement.place(4, SINK, ["a"], shares=True).host_process == 4
     assert placement.sharing(2) == [2, 3]
 
 
 def test_the_room_of_a_standby_that_left_is_taken_again() -> None:
     placement = Placement(2)
-    home = placement.place(1, JOIN, ["a"], shares=True).home
+    host_process = placement.place(1, JOIN, ["a"], shares=True).host_process
     placement.place(2, MAP, ["a"], shares=True)
     placement.leave(2)
-    assert placement.place(3, SINK, ["a"], shares=True).home == home
+    assert placement.place(3, SINK, ["a"], shares=True).host_process == host_process
 
 
 def test_homes_of_a_lost_coordinator_take_nobody_in() -> None:
     """Its successor does not know which of them are tasks."""
     placement = Placement(3)
     placement.put(1, JOIN, Seat("a", 1))
-    assert placement.place(2, MAP, ["a"], shares=True).home == 2
+    assert placement.place(2, MAP, ["a"], shares=True).host_process == 2
 
 
 def test_a_home_of_which_anybody_died_takes_nobody_in_though_others_there_are_not_known_to_be_dead() -> None:
     placement = Placement(standbys_per_home=3)
-    homes = [placement.place(number, TaskId("v", number), ["a"], shares=True).home for number in (1, 2)]
-    assert homes == [1, 1]
+    host_processes = [
+        placement.place(number, TaskId("v", number), ["a"], shares=True).host_process for number in (1, 2)
+    ]
+    assert host_processes == [1, 1]
     placement.remove(1, 0.0)
     assert placement.place(3, TaskId("v", 3), ["a"], shares=True) == Seat("a", 3)
     assert placement.sharing(2) == []

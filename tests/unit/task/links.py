@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from clonos_py.causal.codec import encode
-from clonos_py.causal.determinants import Order
+from clonos_py.causal.determinants import InputOrder
 from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
 from clonos_py.model import messages as control
 from clonos_py.model.ids import Attempt, TaskId
@@ -23,8 +23,8 @@ K = TypeVar("K")
 PLAN = three()
 INPUT, OUTPUT = PLAN.inputs[MIDDLE][0], PLAN.outputs[MIDDLE][0]
 FIRST, SECOND, THIRD = Attempt(1, 1), Attempt(1, 2), Attempt(1, 3)
-OWN_LOG = Segment(PLAN.tasks.index(MIDDLE), 0, 0, 0, 1, encode([Order(0, 1)]))
-UP_LOG = Segment(PLAN.tasks.index(UP), 0, 0, 0, 1, encode([Order(0, 1)]))
+OWN_LOG = Segment(PLAN.tasks.index(MIDDLE), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
+UP_LOG = Segment(PLAN.tasks.index(UP), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
 FROM_UP, TO_DOWN = 10, 20
 """Connections."""
 

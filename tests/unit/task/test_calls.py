@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.causal.codec import LogCodec
-from clonos_py.causal.determinants import Completion, Determinant, Order
+from clonos_py.causal.determinants import Completion, Determinant, InputOrder
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.calls import Answered, Call
 from clonos_py.model.errors import DivergenceError
@@ -147,7 +147,7 @@ def test_completions_are_events_in_the_order_they_came() -> None:
     run = Run().go(Deliver(0, data(0, 1, 2)))
     assert run.calls == [Call(0, 1, "oracle", 10), Call(0, 2, "oracle", 20)]
     run.go(answer(2, 52), answer(1, 51))
-    assert run.log == [Order(0, 1), Completion(0, 2, 52), Completion(0, 1, 51)]
+    assert run.log == [InputOrder(0, 1), Completion(0, 2, 52), Completion(0, 1, 51)]
     assert run.keys == [52, 51]
 
 
@@ -163,7 +163,7 @@ def test_a_replay_completes_as_the_log_says_and_calls_nothing_that_was_answered(
 
 def test_an_answer_that_nobody_waits_for_is_no_event() -> None:
     run = Run().go(Deliver(0, data(0, 1))).go(answer(1, 51), answer(1, 51), answer(7, 3))
-    assert run.log == [Order(0, 1), Completion(0, 1, 51)]
+    assert run.log == [InputOrder(0, 1), Completion(0, 1, 51)]
 
 
 def test_a_completion_that_nobody_waits_for_in_a_replay_is_a_divergence() -> None:

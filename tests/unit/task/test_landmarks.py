@@ -36,10 +36,10 @@ INTERVAL_US = 50_000
 def plan() -> PhysicalPlan:
     """Two rows a read, dealt to two receivers in turn, four rows to a frame."""
     made = three((1, 2, 1), Partitioning.REBALANCE)
-    up, *others = made.vertices
+    up, *other_events = made.vertices
     assert up.source is not None
     source = replace(up.source, factory=partial(Counting, 24))
-    return replace(made, vertices=(replace(up, source=source, regenerates=True), *others))
+    return replace(made, vertices=(replace(up, source=source, regenerates=True), *other_events))
 
 
 class Run(Given):

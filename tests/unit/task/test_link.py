@@ -205,7 +205,7 @@ def test_the_answer_says_what_was_received_and_which_logs_are_held() -> None:
     link.handle(arrived(0, UP_LOG, checksum=77))
     (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
     received = [Expectation(INPUT, 1, [(0, 77)])]
-    assert holdings == control.Holdings(5, 2, [UP_LOG], received, depends=[0], heard={0: [UP_LOG.task]})
+    assert holdings == control.HeldLogsReport(5, 2, [UP_LOG], received, depends=[0], heard={0: [UP_LOG.task]})
 
 
 def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_numbered_anew() -> None:
@@ -253,7 +253,7 @@ def test_frames_of_a_sender_that_starts_anew_are_void_as_soon_as_that_is_known()
 def test_the_task_is_told_whether_a_channel_had_ended_where_its_sender_starts_anew() -> None:
     assert handed(renumbered(running(), 5)) == [task.Renumber(0, 5, ended=False)]
     link = running()
-    progress = task.Progress([task.InputProgress(3, ended=True)], [7], [0], [0], False, 0, [], [], [], {})
+    progress = task.TaskProgress([task.InputProgress(3, ended=True)], [7], [0], [0], False, 0, [], [], [], {})
     link.handle(task.Snapped(_snapshot(1), progress, persist=True))
     link.handle(control.Complete(1))
     assert handed(renumbered(link, 3)) == [task.Renumber(0, 3, ended=True)]
@@ -360,7 +360,7 @@ def test_frames_on_disk_are_asked_for_and_sent_when_they_are_here() -> None:
 
 def test_what_a_completed_checkpoint_covers_is_freed_on_disk() -> None:
     link = on_disk(0, 1)
-    progress = task.Progress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
+    progress = task.TaskProgress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
     link.handle(task.Snapped(_snapshot(1), progress, persist=True))
     assert of(link.handle(control.Complete(1)), io.FreeFrames) == [io.FreeFrames([0, 1])]
 
@@ -371,7 +371,7 @@ def test_a_full_disk_is_told_once_and_a_checkpoint_asked_for_which_makes_room_to
     full = io.FramesNotWritten(0, [0, 1], "the disk is full")
     assert told(link.handle(full)) == [control.SpillFailed(5, "the disk is full"), control.RequestCheckpoint(5)]
     assert of(link.handle(produced(2)), io.WriteFrames) == []
-    progress = task.Progress([task.InputProgress(0)], [1], [0], [0], False, 0, [], [], [], {})
+    progress = task.TaskProgress([task.InputProgress(0)], [1], [0], [0], False, 0, [], [], [], {})
     link.handle(task.Snapped(_snapshot(1), progress, persist=True))
     link.handle(task.Produced(None, [(0, data(3, 3, epoch=1))]))
     (write,) = of(link.handle(control.Complete(1)), io.WriteFrames)
@@ -432,7 +432,7 @@ def seqs_sent(instructions: list[io.Instruction]) -> list[int]:
 def test_a_completed_checkpoint_truncates_what_it_covers() -> None:
     link = running()
     link.handle(produced(0, 1))
-    progress = task.Progress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
+    progress = task.TaskProgress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
     link.handle(task.Snapped(_snapshot(1), progress, persist=True))
     link.handle(task.Produced(None, [(0, barrier(2, 1)), (0, data(3, 3, epoch=1))]))
     assert link.outputs[0].log.first == 0
@@ -442,7 +442,7 @@ def test_a_completed_checkpoint_truncates_what_it_covers() -> None:
 
 def test_a_snapshot_is_persisted_but_not_one_of_a_replay() -> None:
     link = running()
-    progress = task.Progress([task.InputProgress(0)], [0], [0], [0], False, 0, [], [], [], {})
+    progress = task.TaskProgress([task.InputProgress(0)], [0], [0], [0], False, 0, [], [], [], {})
     kept = link.handle(task.Snapped(_snapshot(1), progress, persist=True))
     assert of(kept, io.Persist) == [io.Persist(_snapshot(1), FIRST)]
     assert link.handle(task.Snapped(_snapshot(2), progress, persist=False)) == []

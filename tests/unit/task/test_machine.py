@@ -7,9 +7,9 @@ import pytest
 
 from clonos_py.causal.determinants import (
     Abort,
+    FrameBatch,
+    InputOrder,
     Linger,
-    Merged,
-    Order,
     SourceEnd,
     SourceRead,
     TimerFired,
@@ -82,7 +82,7 @@ class Run(Given):
 def test_arrivals_are_logged_in_the_order_they_were_taken() -> None:
     run = Run().offer(Deliver(1, data(0, 1, 2, 3)), Deliver(0, data(0, 4, 5, 6)))
     run.go()
-    assert run.log == [Order(0, 1), Order(1, 1)]
+    assert run.log == [InputOrder(0, 1), InputOrder(1, 1)]
     assert run.keys == [[4, 5, 6], [1, 2, 3]]
 
 
@@ -101,7 +101,7 @@ def test_a_replay_takes_frames_in_the_order_of_the_log_whenever_they_come() -> N
 def test_waiting_frames_are_taken_together_as_one_event_up_to_the_rows_allowed() -> None:
     run = Run(plan=MERGING).offer(*(Deliver(0, data(seq, seq)) for seq in range(4)))
     run.go()
-    assert run.log == [Merged(0, 3), Order(0, 1)]
+    assert run.log == [FrameBatch(0, 3), InputOrder(0, 1)]
     assert run.keys == [[0, 1, 2]]
     assert [took.next_seq for took in run.of(Took)] == [3, 4]
 
@@ -109,7 +109,7 @@ def test_waiting_frames_are_taken_together_as_one_event_up_to_the_rows_allowed()
 def test_nothing_but_data_is_taken_together() -> None:
     run = Run(plan=MERGING).offer(Deliver(0, data(0, 1)), Deliver(0, barrier(1, 1)), Deliver(0, data(2, 2)))
     run.go()
-    assert run.log == [Order(0, 2), Order(0, 1)]
+    assert run.log == [InputOrder(0, 2), InputOrder(0, 1)]
 
 
 def test_a_replay_waits_for_all_frames_that_were_taken_together() -> None:
@@ -167,7 +167,7 @@ def test_the_linger_time_cuts_small_output_and_is_logged() -> None:
     assert run.keys == []
     run.go(now_us=1_100)
     assert run.keys == [[1]]
-    assert run.log == [Order(0, 1), Linger()]
+    assert run.log == [InputOrder(0, 1), Linger()]
 
 
 def test_a_replay_cuts_where_its_predecessor_cut_whatever_the_time() -> None:
@@ -185,7 +185,7 @@ def test_timers_fire_when_due_and_at_the_same_place_of_a_replay() -> None:
     assert before.go(now_us=10) == 50
     before.go(now_us=60)
     before.go(now_us=200)
-    assert before.log == [Order(0, 1), TimerFired(0, 50), Linger()]
+    assert before.log == [InputOrder(0, 1), TimerFired(0, 50), Linger()]
     after = Run(log=before.segments).offer(Deliver(0, data(0, -50, 1, 2)))
     after.go(now_us=0)
     assert after.keys == before.keys == [[-50, 1, 2], [50]]
@@ -230,7 +230,7 @@ def test_an_aborted_checkpoint_lets_waiting_inputs_go_and_its_late_barriers_are_
     assert run.keys == [[1, 2, 3]]
     run.offer(Deliver(1, barrier(0, 1)), Deliver(1, data(1, 4, 5, 6))).go()
     assert run.of(Snapped) == []
-    assert run.log == [Order(0, 1), Abort(1), Order(0, 1), Order(1, 2)]
+    assert run.log == [InputOrder(0, 1), Abort(1), InputOrder(0, 1), InputOrder(1, 2)]
 
 
 def test_the_next_checkpoint_aligns_after_an_aborted_one() -> None:

@@ -16,10 +16,11 @@ from clonos_py.causal.determinants import (
     Abort,
     Answer,
     Determinant,
+    FrameBatch,
     FrameRows,
+    InputOrder,
     Linger,
-    Merged,
-    Order,
+    ReadBatch,
     Refusal,
     Seed,
     SourceEnd,
@@ -27,7 +28,6 @@ from clonos_py.causal.determinants import (
     SourceRead,
     Time,
     TimerFired,
-    Together,
     Trigger,
 )
 from clonos_py.causal.log import LogWriter
@@ -123,8 +123,8 @@ def same_answers(question: Callable[[Any], int], before: Any, after: Any) -> Lif
 
 
 def test_processing_time_is_what_it_was() -> None:
-    life = same_answers(lambda ctx: int(ctx.time.now()), Outside(), OTHERWISE)
-    assert Time in life.kinds()
+    incarnation = same_answers(lambda ctx: int(ctx.time.now()), Outside(), OTHERWISE)
+    assert Time in incarnation.kinds()
 
 
 def test_random_numbers_are_what_they_were() -> None:
@@ -135,16 +135,18 @@ def test_random_numbers_are_what_they_were() -> None:
         def seed(self) -> int:
             return self.seeds
 
-    life = same_answers(lambda ctx: int(ctx.random.getrandbits(30)), Drawing(seeds=7), Drawing(seeds=8))
-    assert life.determinants.count(Seed(7)) == 1, "one seed for all numbers of an epoch"
+    incarnation = same_answers(lambda ctx: int(ctx.random.getrandbits(30)), Drawing(seeds=7), Drawing(seeds=8))
+    assert incarnation.determinants.count(Seed(7)) == 1, "one seed for all numbers of an epoch"
 
 
 def test_external_calls_are_answered_as_they_were_refusals_included() -> None:
     def refuse() -> int:
         raise ServiceError("closed")
 
-    life = same_answers(ask_service, Outside(services={"prices": lambda: 41}), Outside(services={"prices": lambda: 42}))
-    assert Answer("prices", 41) in life.determinants
+    incarnation = same_answers(
+        ask_service, Outside(services={"prices": lambda: 41}), Outside(services={"prices": lambda: 42})
+    )
+    assert Answer("prices", 41) in incarnation.determinants
     refused = same_answers(ask_service, Outside(services={"prices": refuse}), Outside(services={"prices": lambda: 42}))
     assert Refusal("prices", "closed") in refused.determinants
 
@@ -156,7 +158,7 @@ def test_frames_of_several_inputs_are_taken_in_the_order_they_were() -> None:
     items = [Deliver(0, data(0, 5)), Deliver(1, data(0, 4)), Deliver(1, data(1, 6))]
     assert again(plan, MIDDLE, first, Outside(), items).sent == first.sent
     assert [row for *_, row in first.sent] == [[4], [5], [6]]
-    assert first.kinds() == {Order}
+    assert first.kinds() == {InputOrder}
 
 
 def test_frames_that_were_taken_as_one_batch_are_taken_as_one_batch() -> None:
@@ -165,7 +167,7 @@ def test_frames_that_were_taken_as_one_batch_are_taken_as_one_batch() -> None:
     first = live(plan, MIDDLE, Outside(), [(0, items)])
     apart: Script = [(5_000_000, [item]) for item in items]
     assert live(plan, MIDDLE, Outside(), apart, first.log).sent == first.sent
-    assert first.determinants[0] == Merged(0, 2)
+    assert first.determinants[0] == FrameBatch(0, 2)
 
 
 def test_timers_fire_between_the_frames_where_they_fired() -> None:
@@ -261,7 +263,7 @@ def test_reads_whose_rows_were_one_batch_are_one_batch_again() -> None:
         return reading(Trickle(1, 4, 1, pause_us=pause_us, partitions=3), frame_rows=4, merge_rows=100)
 
     together = live(plan(0), UP, Outside(), [(0, [])])
-    assert together.determinants[:2] == [Together(3), SourceRead(0, 0, 1, 1)]
+    assert together.determinants[:2] == [ReadBatch(3), SourceRead(0, 0, 1, 1)]
     apart: Script = [(0, []), (100, []), (200, []), (300, [])]
     assert live(plan(50), UP, Outside(), apart).sent != together.sent, "batches show in what is sent"
     assert live(plan(50), UP, Outside(), apart, together.log).sent == together.sent
@@ -280,7 +282,7 @@ def test_frames_change_their_size_where_they_changed_it() -> None:
 
 def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:
     log = LogWriter(0)
-    for determinant in (Together(3), SourceRead(0, 0, 1, 1), SourceRead(0, 1, 5, 5)):
+    for determinant in (ReadBatch(3), SourceRead(0, 0, 1, 1), SourceRead(0, 1, 5, 5)):
         log.append(determinant)
     segment = log.cut()
     assert segment is not None
@@ -290,7 +292,7 @@ def test_a_log_that_ends_within_reads_that_were_one_is_refused() -> None:
 
 def test_what_was_no_read_is_not_replayed_as_one() -> None:
     log = LogWriter(0)
-    for determinant in (Together(2), SourceRead(0, 0, 1, 1), Linger()):
+    for determinant in (ReadBatch(2), SourceRead(0, 0, 1, 1), Linger()):
         log.append(determinant)
     segment = log.cut()
     assert segment is not None

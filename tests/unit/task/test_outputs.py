@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from clonos_py.channel.frames import FrameKind
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.plan import Partitioning
-from clonos_py.task.events import Progress
+from clonos_py.task.events import TaskProgress
 from clonos_py.task.outputs import Outputs
 from tests.unit.task.plans import UP, keys, rows, three
 
@@ -64,7 +64,7 @@ def test_no_channel_gets_many_frames_at_once() -> None:
 def test_frames_are_as_large_after_a_checkpoint_as_before() -> None:
     first, second = adaptive(), adaptive()
     sizes(first, 8 * 16)
-    progress = Progress([], [3], [0], [0], False, 0, [], [], [], {}, frame_rows=first.frame_rows)
+    progress = TaskProgress([], [3], [0], [0], False, 0, [], [], [], {}, frame_rows=first.frame_rows)
     second.restore(1, progress)
     assert second.frame_rows == [8]
     plain = Outputs(three(frame_rows=50), UP)

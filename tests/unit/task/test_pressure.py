@@ -13,14 +13,14 @@ from clonos_py.channel.inflight import Entry
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
+from clonos_py.task.causal_outputs import CausalOutputs
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.sending import OutputChannel
-from clonos_py.task.showing import Showing
 from tests.unit.task.plans import DOWN, MIDDLE, three
 
 CHANNEL = three().outputs[MIDDLE][0]
-NOTHING_SHOWN = Showing(three(), MIDDLE, CausalStore(), PassThrough(), [])
+NOTHING_SHOWN = CausalOutputs(three(), MIDDLE, CausalStore(), PassThrough(), [])
 
 
 def output() -> OutputChannel:

@@ -1,4 +1,4 @@
-"""What the parts of the coordinator work on together: the job's facts, its processes, and the instructions to come."""
+"""What the parts of the coordinator share: the plan, the policy, the processes, and the instructions of one step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.events import (
     DismissProcess,
-    Happening,
     JobInstruction,
     JobPolicy,
     KillProcess,
     Report,
+    ReportKind,
     Send,
     StartProcess,
 )
-from clonos_py.job.fleet import Fleet, Process
+from clonos_py.job.fleet import Fleet, TaskProcess
 from clonos_py.job.recovery import restore_point
 from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
@@ -25,8 +25,8 @@ from clonos_py.model.plan import PhysicalPlan
 
 
 @dataclass
-class Desk:
-    """One per coordinator. ``out`` gathers what the event at hand leads to, in order; ``take`` hands it over."""
+class CoordinatorContext:
+    """One per coordinator. ``out`` collects the instructions of the current event in order; ``take`` returns them."""
 
     plan: PhysicalPlan
     policy: JobPolicy
@@ -34,19 +34,19 @@ class Desk:
     generation: int
     fleet: Fleet = field(default_factory=Fleet)
     now_us: int = 0
-    """Time that counts: while the coordinator itself stands still (stopped, suspended, without a processor) none
-    passes, so that it does not take its own absence for the silence of others."""
+    """Time without the coordinator's own standstills (stopped, suspended, without a processor): so it does not take its
+    own standstill for the silence of processes."""
     absent_us: int = 0
-    """How long it has stood still so far."""
+    """The sum of all standstills so far."""
     out: list[JobInstruction] = field(default_factory=list)
 
     @property
     def clock_us(self) -> int:
-        """The driver's clock: for durations that people are told."""
+        """The driver's clock, for durations in reports."""
         return self.now_us + self.absent_us
 
     def begin(self, clock_us: int) -> None:
-        """The first look at the driver's clock."""
+        """The first reading of the driver's clock."""
         self.now_us = clock_us
 
     def attend(self, clock_us: int, due_us: int) -> None:
@@ -60,17 +60,17 @@ class Desk:
         instructions, self.out = self.out, []
         return instructions
 
-    def send(self, process: Process, message: ToProcess) -> None:
+    def send(self, process: TaskProcess, message: ToProcess) -> None:
         self.out.append(Send(process.number, message))
 
-    def report(self, what: Happening, task: TaskId | None = None, **detail: Any) -> None:
+    def report(self, what: ReportKind, task: TaskId | None = None, **detail: Any) -> None:
         self.out.append(Report(what, task, detail))
 
     def start_process(self, task: TaskId) -> None:
         process = self.fleet.add(task, self.now_us)
         self.out.append(StartProcess(process.number, task, process.shares))
 
-    def dismiss(self, process: Process) -> None:
+    def dismiss(self, process: TaskProcess) -> None:
         """Has a standby leave that is well."""
         self.fleet.remove(process.number)
         self.out.append(DismissProcess(process.number))
@@ -78,6 +78,6 @@ class Desk:
     def kill_process(self, number: int) -> None:
         self.out.append(KillProcess(number))
 
-    def prepare(self, process: Process) -> None:
+    def prepare(self, process: TaskProcess) -> None:
         """Has a standby take the last completed checkpoint's state in."""
         self.send(process, messages.Prepare(restore_point(self.checkpoints.manifest, process.task, self.plan)))

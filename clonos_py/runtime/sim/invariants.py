@@ -24,7 +24,7 @@ from functools import partial
 import msgspec
 
 from clonos_py.channel.frames import FrameKind
-from clonos_py.job.events import Happening, JobInstruction, Report, Send, StartProcess
+from clonos_py.job.events import JobInstruction, Report, ReportKind, Send, StartProcess
 from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -34,7 +34,7 @@ from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.violation import check
 from clonos_py.task import instructions as io
-from clonos_py.task.events import Produced, Progress, TakeState, TaskState, Took
+from clonos_py.task.events import Produced, TakeState, TaskProgress, TaskState, Took
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 STUCK_US = 10_000_000
@@ -62,7 +62,7 @@ def _without(number: int, extent: Extent) -> Extent:
     return {task: offset for task, offset in extent.items() if task != number} if number in extent else extent
 
 
-class Watch:
+class InvariantChecker:
     """Watches the runs of one job, one after the other. ``latest`` is storage's word on the last checkpoint."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Watch:
     ) -> None:
         """``bounds`` are checked where a checkpoint makes them narrow."""
         self._availability, self._bounds = availability, bounds
-        self._lapsed_at = -1
+        self._restarted_at = -1
         """The last completed checkpoint when tasks last had to start anew."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
         self._number = {task: number for number, task in enumerate(plan.tasks)}
@@ -85,12 +85,12 @@ class Watch:
         self._cut: dict[TaskId, dict[tuple[int, int], Extent]] = {task: {} for task in plan.tasks}
         """By task: what its frames depend on, by output index and sequence number."""
         self._stable = [0] * len(plan.tasks)
-        self._progress: dict[TaskId, Progress] = {}
+        self._progress: dict[TaskId, TaskProgress] = {}
         self._checkpoint = 0
         self._failed: set[TaskId] = set()
         self._now_us = self._moved_us = 0
         self.rollbacks = 0
-        self.lapses = 0
+        self.restarts_without_log = 0
 
     # ---- progress
 
@@ -247,18 +247,18 @@ class Watch:
                     replays[self._started[number]] = message
                 case Report(what=what, task=task, detail=detail):
                     self._moved_us = self._now_us
-                    if what is Happening.TASK_FAILED and task is not None:
+                    if what is ReportKind.TASK_FAILED and task is not None:
                         self._failed.add(task)
-                    elif what in (Happening.CHECKPOINT_COMPLETED, Happening.COORDINATOR_REPLACED):
+                    elif what in (ReportKind.CHECKPOINT_COMPLETED, ReportKind.COORDINATOR_REPLACED):
                         self._completed()
-                    elif what is Happening.ROLLED_BACK:
+                    elif what is ReportKind.ROLLED_BACK:
                         self._rolled_back(str(detail["reason"]), processes)
-                    elif what is Happening.LAPSED:
-                        self._lapsed(str(detail["reason"]), processes)
+                    elif what is ReportKind.RESTARTED_WITHOUT_LOG:
+                        self._restarted_without_log(str(detail["reason"]), processes)
                 case _:
                     pass
         for task, message in replays.items() if self._availability else ():
-            if message.life.number and message.life.round == message.round:
+            if message.incarnation.number and message.incarnation.round == message.round:
                 self._forget(self._number[task])
         if replays and self._causal:
             self._check_logs(replays, processes)
@@ -285,8 +285,8 @@ class Watch:
     def _survivors(self, processes: Mapping[int, LocalProcess], failed: Mapping[TaskId, int]) -> list[Survivor]:
         found = []
         for number, process in sorted(processes.items()):
-            lives = self._owner.get(process.task) == number and process.link.state is not TaskState.FAILED
-            if lives and process.task not in failed:
+            incarnations = self._owner.get(process.task) == number and process.link.state is not TaskState.FAILED
+            if incarnations and process.task not in failed:
                 holds = {n: process.link.store.end(n) or 0 for n in range(len(self._plan.tasks))}
                 heard = {
                     c.sender for c in process.link.inputs if c.expectation.checksums or holds[self._number[c.sender]]
@@ -322,12 +322,12 @@ class Watch:
     def _dead(self) -> str:
         return ", ".join(map(str, sorted(self._failed))) or "nobody"
 
-    def _lapsed(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
+    def _restarted_without_log(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
         """Tasks start anew without their logs."""
-        self.lapses += 1
-        needed = self._lapsed_at == self._checkpoint or self._called_for(processes)
+        self.restarts_without_log += 1
+        needed = self._restarted_at == self._checkpoint or self._called_for(processes)
         check(needed, f"started anew without need, {self._dead} being dead: {reason}")
-        self._lapsed_at = self._checkpoint
+        self._restarted_at = self._checkpoint
 
     def _forget(self, number: int) -> None:
         """This task starts anew: its log of before is void, and nobody depends on it any more."""
@@ -351,7 +351,7 @@ class Watch:
         manifest = self._latest()
         self._checkpoint = manifest.checkpoint if manifest else 0
         for handle in manifest.tasks if manifest else ():
-            progress = msgspec.msgpack.decode(handle.progress, type=Progress)
+            progress = msgspec.msgpack.decode(handle.progress, type=TaskProgress)
             self._progress[handle.task] = progress
             self._stable[self._number[handle.task]] = progress.log_offset
 
@@ -369,7 +369,7 @@ class Watch:
         self._on_the_way.clear()
         self._owner.clear()
         self._failed.clear()
-        self._lapsed_at = -1
+        self._restarted_at = -1
         for task in self._plan.tasks:
             self._history[task].clear()
             self._cut[task].clear()

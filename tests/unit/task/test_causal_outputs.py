@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import pytest
 
 from clonos_py.causal.codec import encode
-from clonos_py.causal.determinants import Order
+from clonos_py.causal.determinants import InputOrder
 from clonos_py.channel.frames import Frame, FrameHeader, FrameKind, PassThrough
 from clonos_py.model import messages as control
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Peer, Restore
-from clonos_py.model.operators import CausalSink, Shown
+from clonos_py.model.operators import CausalSink, PublishedOutput
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
 from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
@@ -44,10 +44,10 @@ FROM_MIDDLE = 10
 
 
 def segment(number: int, start: int, epoch: int = 0) -> Segment:
-    return Segment(number, epoch, start if epoch else 0, start, 1, encode([Order(0, 1)]))
+    return Segment(number, epoch, start if epoch else 0, start, 1, encode([InputOrder(0, 1)]))
 
 
-def shown(seq: int, *found: int, epoch: int = 0) -> tuple[int, Frame]:
+def published(seq: int, *found: int, epoch: int = 0) -> tuple[int, Frame]:
     return 0, Frame(seq, FrameKind.DATA, epoch, rows=rows(*found))
 
 
@@ -68,7 +68,7 @@ def promoted(attempt: Attempt = SECOND, checkpoint: int = 0) -> tuple[LinkMachin
     return link, link.handle(control.Promote(1, attempt, Restore(checkpoint), [Peer(INPUT, "middle:1", FIRST)]))
 
 
-def running(held: Shown = Shown([], {})) -> LinkMachine:  # noqa: B008 - immutable
+def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # noqa: B008 - immutable
     link, instructions = promoted()
     (connect,) = of(instructions, io.Connect)
     link.handle(io.Connected(0, FROM_MIDDLE, connect.hello))
@@ -88,8 +88,10 @@ def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_the
     link, instructions = promoted()
     assert of(instructions, io.ClaimOutput) == [io.ClaimOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down")]
     assert told(link.handle(sever())) == []
-    (answer,) = told(link.handle(io.OutputClaimed(0, Shown([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {}))))
-    assert isinstance(answer, control.Holdings)
+    (answer,) = told(
+        link.handle(io.OutputClaimed(0, PublishedOutput([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {})))
+    )
+    assert isinstance(answer, control.HeldLogsReport)
     assert sorted(answer.logs, key=attrgetter("task")) == [segment(UPPER, 0), segment(OWN, 0), segment(OWN, 1)]
     assert answer.whole == [UPPER, MIDST], "an output has all that is needed to repeat it"
     assert answer.ends == {UPPER: 1}
@@ -103,12 +105,12 @@ def test_who_knows_its_output_answers_at_once() -> None:
 
 def test_pieces_go_with_all_that_is_held_and_then_with_what_is_new() -> None:
     link = running()
-    (first,) = link.handle(task.Produced(segment(OWN, 0), [], [shown(0, 7)]))
+    (first,) = link.handle(task.Produced(segment(OWN, 0), [], [published(0, 7)]))
     assert isinstance(first, io.WriteOutput)
     assert (first.epoch, [keys(p.rows) for p in first.pieces]) == (0, [[7]])
     assert list(first.log) == [segment(UPPER, 0), segment(MIDST, 0), segment(OWN, 0)]
-    assert link.handle(task.Produced(segment(OWN, 1), [], [shown(1, 8)])) == []
-    assert link.handle(task.Produced(segment(OWN, 2), [], [shown(2, 9)])) == [], "one write at a time"
+    assert link.handle(task.Produced(segment(OWN, 1), [], [published(1, 8)])) == []
+    assert link.handle(task.Produced(segment(OWN, 2), [], [published(2, 9)])) == [], "one write at a time"
     (second,) = link.handle(io.OutputWritten(0, 1))
     assert isinstance(second, io.WriteOutput)
     assert list(second.log) == [segment(OWN, 1), segment(OWN, 2)]
@@ -117,47 +119,49 @@ def test_pieces_go_with_all_that_is_held_and_then_with_what_is_new() -> None:
 
 def test_the_first_write_of_an_epoch_repeats_what_is_held_of_it() -> None:
     link = running()
-    link.handle(task.Produced(segment(OWN, 0), [], [shown(0, 7)]))
+    link.handle(task.Produced(segment(OWN, 0), [], [published(0, 7)]))
     link.handle(io.OutputWritten(0, 1))
     link.handle(task.Produced(segment(OWN, 1), []))
-    (first,) = link.handle(task.Produced(segment(OWN, 2, epoch=1), [], [shown(1, 8, epoch=1)]))
+    (first,) = link.handle(task.Produced(segment(OWN, 2, epoch=1), [], [published(1, 8, epoch=1)]))
     assert isinstance(first, io.WriteOutput)
     assert first.epoch == 1
     assert list(first.log) == [segment(OWN, 1), segment(OWN, 2, epoch=1)]
     link.handle(io.OutputWritten(0, 1))
-    (again,) = link.handle(task.Produced(None, [], [shown(2, 9, epoch=2)]))
+    (again,) = link.handle(task.Produced(None, [], [published(2, 9, epoch=2)]))
     assert isinstance(again, io.WriteOutput)
     assert list(again.log) == []
 
 
 def test_a_snapshot_comes_behind_what_is_to_be_written() -> None:
     link = running()
-    link.handle(task.Produced(segment(OWN, 0), [], [shown(0, 7)]))
-    link.handle(task.Produced(segment(OWN, 1), [], [shown(1, 8)]))
+    link.handle(task.Produced(segment(OWN, 0), [], [published(0, 7)]))
+    link.handle(task.Produced(segment(OWN, 1), [], [published(1, 8)]))
     snapshot = TaskSnapshot(DOWN, 1, {}, b"", {})
-    instructions = link.handle(task.Snapped(snapshot, task.Progress([], [], [], [], False, 0, [], [], [], {}), True))
+    instructions = link.handle(
+        task.Snapped(snapshot, task.TaskProgress([], [], [], [], False, 0, [], [], [], {}), True)
+    )
     assert [type(i) for i in instructions[:3]] == [io.WriteOutput, io.SettleOutput, io.Persist]
 
 
 def test_what_is_out_is_compared_and_not_written_again() -> None:
-    link = running(Shown([segment(OWN, 0), segment(OWN, 1)], {0: checksum(7), 1: checksum(8)}))
-    assert link.handle(task.Produced(None, [], [shown(0, 7)])) == []
-    (write,) = link.handle(task.Produced(None, [], [shown(1, 8), shown(2, 9)]))
+    link = running(PublishedOutput([segment(OWN, 0), segment(OWN, 1)], {0: checksum(7), 1: checksum(8)}))
+    assert link.handle(task.Produced(None, [], [published(0, 7)])) == []
+    (write,) = link.handle(task.Produced(None, [], [published(1, 8), published(2, 9)]))
     assert isinstance(write, io.WriteOutput)
     assert [piece.seq for piece in write.pieces] == [2]
 
 
 def test_what_is_out_cannot_become_something_else() -> None:
-    link = running(Shown([segment(OWN, 0)], {0: checksum(7)}))
+    link = running(PublishedOutput([segment(OWN, 0)], {0: checksum(7)}))
     with pytest.raises(DivergenceError, match=r"piece 0 of sink 'down' was rebuilt with other content than down\[0\]"):
-        link.handle(task.Produced(None, [], [shown(0, 66)]))
+        link.handle(task.Produced(None, [], [published(0, 66)]))
 
 
 def test_the_task_is_held_back_while_its_output_is_behind() -> None:
     link = running()
     for seq in range(3):
-        link.handle(task.Produced(segment(OWN, seq), [], [shown(seq, seq)]))
-    assert io.Hand(task.MayProduce(False)) in link.handle(task.Produced(segment(OWN, 3), [], [shown(3, 3)]))
+        link.handle(task.Produced(segment(OWN, seq), [], [published(seq, seq)]))
+    assert io.Hand(task.MayProduce(False)) in link.handle(task.Produced(segment(OWN, 3), [], [published(3, 3)]))
     assert io.Hand(task.MayProduce(True)) in link.handle(io.OutputWritten(0, 1))
 
 
@@ -169,12 +173,12 @@ def test_the_task_hands_rows_over_with_its_log_and_numbers_them_across_snapshots
     for frame in (data(0, 1, 2), data(1, 3), barrier(2, 1), data(3, 4, epoch=1)):
         machine.offer(task.Deliver(0, frame))
         found = machine.step(0).events
-        produced += [event for event in found if isinstance(event, task.Produced) and event.shown]
+        produced += [event for event in found if isinstance(event, task.Produced) and event.published]
         snapped = [event for event in found if isinstance(event, task.Snapped)]
         if snapped:
-            assert snapped[0].progress.shown == [2]
+            assert snapped[0].progress.published == [2]
             machine_after.offer(task.TakeState(1, {}, snapped[0].progress))
-    assert [(n, f.seq, f.epoch, keys(f.rows)) for event in produced for n, f in event.shown] == [
+    assert [(n, f.seq, f.epoch, keys(f.rows)) for event in produced for n, f in event.published] == [
         (0, 0, 0, [1, 2]),
         (0, 1, 0, [3]),
         (0, 2, 1, [4]),
@@ -183,4 +187,4 @@ def test_the_task_hands_rows_over_with_its_log_and_numbers_them_across_snapshots
     machine_after.offer(task.Begin(SECOND, [], []))
     machine_after.offer(task.Deliver(0, data(3, 4, epoch=1)))
     (shown_after,) = [e for e in machine_after.step(0).events if isinstance(e, task.Produced)]
-    assert [frame.seq for _, frame in shown_after.shown] == [2]
+    assert [frame.seq for _, frame in shown_after.published] == [2]

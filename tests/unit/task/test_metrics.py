@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from clonos_py.task.context import Shared
+from clonos_py.task.context import TaskContext
 from clonos_py.task.events import FromTask, Observed
+from clonos_py.task.metrics import MARKER_INTERVAL_US, TaskMetrics
 from clonos_py.task.outputs import Outputs
-from clonos_py.task.sightings import MARKER_INTERVAL_US, Sightings
 from tests.unit.task.plans import UP, three
 
 NOW_US = 1_000_000_000
@@ -22,24 +22,24 @@ def told() -> list[FromTask]:
 
 
 @pytest.fixture
-def sightings(told: list[FromTask]) -> Sightings:
-    return Sightings(cast("Shared", None), Outputs(three(), UP), True, told.append)
+def metrics(told: list[FromTask]) -> TaskMetrics:
+    return TaskMetrics(cast("TaskContext", None), Outputs(three(), UP), True, told.append)
 
 
 def created(told: list[FromTask]) -> list[int]:
     return [event.marker_us for event in told if isinstance(event, Observed)]
 
 
-def test_a_source_without_a_schedule_sends_a_marker_now_and_then(sightings: Sightings, told: list[FromTask]) -> None:
+def test_a_source_without_a_schedule_sends_a_marker_now_and_then(metrics: TaskMetrics, told: list[FromTask]) -> None:
     for millisecond in range(1_000):
-        sightings.source_marker(NOW_US + millisecond * 1_000, 0)
+        metrics.source_marker(NOW_US + millisecond * 1_000, 0)
     assert len(created(told)) == 1_000_000 // MARKER_INTERVAL_US
 
 
 def test_who_was_away_sends_every_marker_that_fell_due_each_late_by_what_it_was_late(
-    sightings: Sightings, told: list[FromTask]
+    metrics: TaskMetrics, told: list[FromTask]
 ) -> None:
     for due_us in range(NOW_US - STALL_US, NOW_US, 20_000):
-        sightings.source_marker(NOW_US, due_us)
+        metrics.source_marker(NOW_US, due_us)
     late_us = [NOW_US - marker_us for marker_us in created(told)]
     assert late_us == list(range(STALL_US, 0, -MARKER_INTERVAL_US))

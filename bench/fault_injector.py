@@ -72,7 +72,7 @@ class Done:
 
 
 @dataclass
-class Harm:
+class FaultInjector:
     """Does things to the running job ``job``. What is not there, or has just died, is let alone. ``clocks``: None where
     they cannot be stepped."""
 

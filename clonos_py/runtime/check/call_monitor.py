@@ -68,7 +68,7 @@ def _seen(name: str, function: Any) -> Any:
 _DRAWING = next(const for const in _seen.__code__.co_consts if isinstance(const, CodeType))
 
 
-class Watch:
+class CallMonitor:
     """Findings of one process. ``at`` an operator, the interpreter's calls are looked at."""
 
     def __init__(self) -> None:

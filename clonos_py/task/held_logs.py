@@ -1,8 +1,8 @@
-"""What a process holds of its own and of upstream tasks' logs, and what of them it may lack (D6, D10).
+"""The logs that a process holds, its own and those of upstream tasks, and what may be missing from them (D6, D10).
 
-A process that takes a failed task's place holds nothing at first. Until it has caught up it is no holder of the logs
-that its predecessor held: neither of its own, which the coordinator sends, nor of upstream ones, which come with the
-first frame of every connection. What a sender lacks itself, it says with each frame.
+A process that replaces a failed task holds no logs at first. Until it has caught up it does not count as a holder of
+the logs that its predecessor held: its own log comes from the coordinator, upstream logs come with the first frame of
+every connection. Each frame names the logs that its sender itself lacks.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import msgspec
 
 from clonos_py.causal.codec import LogCodec
-from clonos_py.causal.determinants import Merged, Order
+from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameHeader, FrameKind
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Holdings, Replay, Sever
+from clonos_py.model.messages import HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Life, Reach, Segment
+from clonos_py.model.segments import Incarnation, Reach, Segment
 from clonos_py.task.receiving import InputChannel
 
 
@@ -33,8 +33,8 @@ def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset
     )
 
 
-class Holding:
-    """One per link. ``store.lacking`` is kept for the frames that leave."""
+class HeldLogs:
+    """One per link. ``store.lacking`` is kept up to date for outgoing frames."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Sequence[InputChannel]) -> None:
         self.store = CausalStore()
@@ -50,7 +50,7 @@ class Holding:
         self._told: set[int] = set()
         self._needs: dict[int, int] = {}
         self._settled = True
-        self.life = Life()
+        self.incarnation = Incarnation()
         """That of the task's own log."""
 
     def succeed(self, attempt: Attempt) -> None:
@@ -62,12 +62,12 @@ class Holding:
 
     def replay(self, message: Replay) -> None:
         """Takes the logs that the coordinator has gathered."""
-        self._settled, self.life = True, message.life
+        self._settled, self.incarnation = True, message.incarnation
         for segment in (*message.upstream, *message.log):
             self.store.append(segment, self.store.stable)
         codec = LogCodec()
         spoken = (d for segment in message.log for d in codec.load(segment))
-        self._told = {d.channel for d in spoken if isinstance(d, Order | Merged)}
+        self._told = {d.channel for d in spoken if isinstance(d, InputOrder | FrameBatch)}
         self._needs = {number: end for number, end in message.needs.items() if self._is_behind(number)}
         for lacking in self._lacking:
             lacking.difference_update(message.complete)
@@ -100,8 +100,10 @@ class Holding:
 
     def produced(self, segment: Segment) -> None:
         """Takes in what the task has logged."""
-        number = self.life.number
-        self.store.append(msgspec.structs.replace(segment, life=number) if number else segment, self.store.stable)
+        number = self.incarnation.number
+        self.store.append(
+            msgspec.structs.replace(segment, incarnation=number) if number else segment, self.store.stable
+        )
 
     def replayed(self) -> None:
         """The log is used up: the frames that it speaks of have come again, and with them what they depend on."""
@@ -122,7 +124,7 @@ class Holding:
         own = set() if self._settled else {self._own}
         self.store.lacking = tuple(sorted(own.union(*self._lacking)))
 
-    def answer(self, process: int, message: Sever) -> Holdings:
+    def answer(self, process: int, message: Sever) -> HeldLogsReport:
         """What the coordinator has to know to heal the failures."""
         plan, failed = self._plan, {task for task, _ in message.attempts}
         numbers = {plan.tasks.index(task) for task in failed}
@@ -130,7 +132,7 @@ class Holding:
         claimed = self._task in failed and not self._settled and self.store.end(self._own) is not None
         heard = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
         behind = [n for n in upstream if not heard.isdisjoint(plan.hops[plan.tasks[n]])]
-        return Holdings(
+        return HeldLogsReport(
             process,
             message.round,
             [segment for number in sorted(numbers.union(behind)) for segment in self.store.of(number)],

@@ -1,22 +1,22 @@
-"""What people are shown of a task's work: rows, counters, latency markers. Nothing of it is part of the computation."""
+"""Metrics of a task: rows, counters, latency markers. None of them is part of the computation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from clonos_py.task.context import Shared
+from clonos_py.task.context import TaskContext
 from clonos_py.task.events import FromTask, Observed
 from clonos_py.task.outputs import Outputs
 
 MARKER_INTERVAL_US = 100_000
-"""A source sends a latency marker at most this often; one with a schedule for so much of its schedule, so that a source
-that catches up sends those that it owes, each late by what it was late."""
+"""A source sends at most one latency marker in this time. For a paced source the time is that of its schedule: while it
+catches up it sends the markers that are overdue, each with its delay."""
 
 
-class Sightings:
-    """Passes markers on to the outputs, and what is seen to ``tell``."""
+class TaskMetrics:
+    """Forwards markers to the outputs, and passes measurements to ``tell``."""
 
-    def __init__(self, shared: Shared, outputs: Outputs, sinks: bool, tell: Callable[[FromTask], None]) -> None:
+    def __init__(self, shared: TaskContext, outputs: Outputs, sinks: bool, tell: Callable[[FromTask], None]) -> None:
         """``sinks``: whether markers end here."""
         self._shared, self._outputs, self._sinks, self._tell = shared, outputs, sinks, tell
         self._marked_us = 0
@@ -32,7 +32,7 @@ class Sightings:
         self._tell(Observed(rows_out=rows))
 
     def counters(self) -> None:
-        """Tells what operators have counted, if that has changed."""
+        """Reports the operators' counters, if they have changed."""
         if self._shared.counted:
             self._tell(Observed(counts=dict(self._shared.counts)))
             self._shared.counted = False
@@ -44,8 +44,8 @@ class Sightings:
                 self._tell(Observed(marker_us=marker_us, input=channel, seq=seq))
 
     def source_marker(self, now_us: int, due_us: int) -> None:
-        """A source has read what was ``due_us`` (0: unpaced): from time to time that is worth a marker, whose latency
-        counts from when its rows should have been read."""
+        """A source has read rows that were due at ``due_us`` (0: unpaced). Sends a marker if it is time; its latency
+        counts from when the rows were due."""
         created_us = due_us or now_us
         if created_us - self._marked_us >= MARKER_INTERVAL_US:
             self._marked_us = created_us

@@ -1,4 +1,4 @@
-"""From what the coordinator reports and processes count to what listeners hear."""
+"""Publishes the coordinator's reports and the processes' counters as events to a listener."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from clonos_py.job.events import Happening, Report
+from clonos_py.job.events import Report, ReportKind
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import (
@@ -26,13 +26,13 @@ from clonos_py.observe.events import (
     FirstNewEffect,
     FunctionHangs,
     KillMissed,
-    Lapsed,
     Listener,
     Measured,
     ProcessReading,
     Progress,
     Recovered,
     Replayed,
+    RestartedWithoutLog,
     RolledBack,
     SpillFailed,
     StandbyActivated,
@@ -45,15 +45,16 @@ from clonos_py.observe.normality import Normality
 from clonos_py.runtime.leftovers import Leftover
 
 PROGRESS_US = 250_000
-"""Listeners hear of progress this often."""
+"""The interval of progress events."""
 
 _SILENT_US = 2_000_000
-"""Whoever has told nothing for so long retains nothing any more."""
+"""The memory of a process that has sent no counters for so long does not count."""
 
 
 @dataclass
-class News:
-    """What happened since the last news, with times, and the newest counters of processes by number."""
+class CoordinatorNews:
+    """What the coordinator sends to the driver: reports with times since the last call, and the newest counters of
+    processes by number."""
 
     crashes: list[tuple[int, TaskId]] = field(default_factory=list)
     """Failures on order."""
@@ -63,8 +64,8 @@ class News:
     """Lines of print sinks in other processes, for the terminal of the run."""
 
 
-class Teller:
-    """Tells one listener. Times come in as microseconds of the run's clock, and go out as microseconds since
+class EventPublisher:
+    """Publishes to one listener. Times come as microseconds of the run's clock; those of events are microseconds since
     ``began_us``."""
 
     def __init__(
@@ -76,7 +77,7 @@ class Teller:
         self._plan, self._listener = plan, listener
         self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
         self._crashed: Counter[TaskId] = Counter()
-        """Failures on order that were told of already, and that the coordinator has not reported."""
+        """Injected failures that were published already and that the coordinator has not reported."""
         self._counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = {}
         self._heard_us: dict[int, int] = {}
         self._fresh: dict[int, None] = {}
@@ -97,7 +98,7 @@ class Teller:
         """Failures on order that have not happened yet."""
         return list(self._kills)
 
-    def tell(self, news: News, now_us: int) -> None:
+    def publish(self, news: CoordinatorNews, now_us: int) -> None:
         """Tells what happened, then progress if it is time. What dead processes counted stays."""
         self._counters.update(news.counters)
         self._heard_us.update(dict.fromkeys(news.counters, now_us))
@@ -228,30 +229,30 @@ class Teller:
     def _events(self, at_us: int, report: Report) -> Iterator[Event]:
         detail, task = report.detail, report.task
         match report.what:
-            case Happening.CODE_CHANGED:
+            case ReportKind.CODE_CHANGED:
                 yield CodeChanged(at_us=at_us, checkpoint=detail["checkpoint"])
-            case Happening.DEPLOYED:
+            case ReportKind.DEPLOYED:
                 yield Deployed(at_us=at_us, tasks=len(self._plan.tasks), standbys=self._standbys)
-            case Happening.CHECKPOINT_COMPLETED:
+            case ReportKind.CHECKPOINT_COMPLETED:
                 yield CheckpointCompleted(
                     at_us=at_us,
                     checkpoint=detail["checkpoint"],
                     duration_ms=detail["duration_ms"],
                     bytes=detail["written_bytes"],
                 )
-            case Happening.CHECKPOINT_ABORTED:
+            case ReportKind.CHECKPOINT_ABORTED:
                 yield CheckpointAborted(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case Happening.DELETION_FAILED:
+            case ReportKind.DELETION_FAILED:
                 yield DeletionFailed(at_us=at_us, reason=detail["reason"])
-            case Happening.FUNCTION_HANGS:
+            case ReportKind.FUNCTION_HANGS:
                 yield FunctionHangs(at_us=at_us, reason=detail["reason"])
-            case Happening.ROLLED_BACK:
+            case ReportKind.ROLLED_BACK:
                 yield RolledBack(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case Happening.LAPSED:
-                yield Lapsed(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case Happening.COORDINATOR_REPLACED:
+            case ReportKind.RESTARTED_WITHOUT_LOG:
+                yield RestartedWithoutLog(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
+            case ReportKind.COORDINATOR_REPLACED:
                 yield CoordinatorReplaced(at_us=at_us)
-            case Happening.FINISHED:
+            case ReportKind.FINISHED:
                 yield Finished(at_us=at_us)
             case _ if task is not None:
                 yield from self._task_events(at_us, task, report)
@@ -259,21 +260,21 @@ class Teller:
     def _task_events(self, at_us: int, task: TaskId, report: Report) -> Iterator[Event]:
         detail = report.detail
         match report.what:
-            case Happening.SPILL_FAILED:
+            case ReportKind.SPILL_FAILED:
                 yield SpillFailed(at_us=at_us, task=task, reason=detail["reason"])
-            case Happening.STANDBY_UNREADY:
+            case ReportKind.STANDBY_UNREADY:
                 yield StandbyUnready(at_us=at_us, task=task, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case Happening.TASK_FAILED:
+            case ReportKind.TASK_FAILED:
                 if not self._crashed[task]:
                     yield self._failure(at_us, task, detail["reason"])
                 self._crashed[task] = max(0, self._crashed[task] - 1)
                 self._normality.failed(task)
                 yield Detected(at_us=at_us, task=task)
-            case Happening.REPLAY_STARTED:
+            case ReportKind.REPLAY_STARTED:
                 generation, counter = detail["attempt"].split(".")
                 yield StandbyActivated(at_us=at_us, task=task, attempt=Attempt(int(generation), int(counter)))
-            case Happening.REPLAYED:
+            case ReportKind.REPLAYED:
                 yield Replayed(at_us=at_us, task=task, rows=detail["rows"])
-            case Happening.NEW_EFFECT:
+            case ReportKind.NEW_EFFECT:
                 self._normality.effective(task)
                 yield FirstNewEffect(at_us=at_us, task=task)

@@ -1,4 +1,4 @@
-"""What a process can say of itself to a coordinator that knows nothing of it: the answer to a roll call (D9, D11)."""
+"""The status of a process, as it answers the roll call of a new coordinator (D9, D11)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Failed, Present, Replay
-from clonos_py.model.segments import Life
+from clonos_py.model.segments import Incarnation
 from clonos_py.task.events import BEFORE_BEGIN, TaskState
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import NO_ATTEMPT, OutputChannel
 
 
-class Standing:
-    """Remembers what nothing else in a link does, and asks the other parts for the rest."""
+class TaskStatus:
+    """Keeps the highest checkpoint and the failure; the rest is read from the other parts of the link."""
 
     def __init__(
         self, process: int, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel], restoring: Restoring
@@ -24,7 +24,7 @@ class Standing:
         self.failure: Failed | None = None
 
     def heard_of(self, checkpoint: int) -> None:
-        """A checkpoint, complete or not, that somebody has spoken of."""
+        """The number of a checkpoint, complete or not, that a message has named."""
         self._checkpoint = max(self._checkpoint, checkpoint)
 
     @property
@@ -40,9 +40,9 @@ class Standing:
         attempt: Attempt | None,
         round_: int,
         log: Replay | None,
-        lives: Mapping[int, int],
+        incarnations: Mapping[int, int],
     ) -> Present:
-        """``log``: the one it was given to replay, if it was; ``lives``: of tasks whose logs it holds."""
+        """``log``: the one it was given to replay, if it was; ``incarnations``: of tasks whose logs it holds."""
         return Present(
             process=self._process,
             attempt=attempt,
@@ -54,8 +54,8 @@ class Standing:
             checkpoint=self._checkpoint,
             peers=list(self._peers()),
             failure=self.failure,
-            life=log.life if log is not None else Life(),
-            lives=dict(lives),
+            incarnation=log.incarnation if log is not None else Incarnation(),
+            incarnations=dict(incarnations),
         )
 
     def _peers(self) -> Iterator[tuple[TaskId, Attempt]]:

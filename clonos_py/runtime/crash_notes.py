@@ -97,7 +97,7 @@ import json, sys
 words = json.loads(sys.argv[1])
 if sys.stdin.buffer.read() != b"done":
     sys.path[:] = words["path"]
-    from clonos_py.runtime.last_words import tell_crash
+    from clonos_py.runtime.crash_notes import tell_crash
     tell_crash(words["note"], words["stack"])
 """
 

@@ -14,14 +14,14 @@ from clonos_py.runtime.ray.cluster import Cluster, import_ray
 from clonos_py.runtime.ray.process_actor import ProcessActor, concurrency
 
 
-class Wish(NamedTuple):
-    """A process that the coordinator wants for a task: in the home that is there already, else in a new one on this
-    node. Should the node be lost, the process counts as one that has died."""
+class ProcessRequest(NamedTuple):
+    """A process that the coordinator requests for a task: in an existing host process, else in a new one on this node.
+    If the node is lost, the process counts as dead."""
 
     number: int
     task: TaskId
     node: str
-    home: int
+    host_process: int
 
 
 class Member(NamedTuple):
@@ -29,18 +29,18 @@ class Member(NamedTuple):
 
     task: TaskId
     actor: Any
-    home: int
+    host_process: int
     up: bool
 
 
-class _Home(NamedTuple):
+class _Host(NamedTuple):
     """An actor, and what is done when it is up."""
 
     actor: Any
     ready: Any
 
 
-class Crew:
+class ActorRegistry:
     """All processes that were made and that no coordinator has dismissed."""
 
     def __init__(self, packed_deployments: Mapping[str, bytes], cluster: Cluster, standbys_per_process: int) -> None:
@@ -51,49 +51,56 @@ class Crew:
         self._options = {"max_concurrency": concurrency(standbys_per_process), **cluster.actor_options()}
         self._shared = standbys_per_process > 1
         self._members: dict[int, tuple[TaskId, int]] = {}
-        self._homes: dict[int, _Home] = {}
+        self._host_processes: dict[int, _Host] = {}
 
-    def make(self, wish: Wish, coordinator: Any, incarnation: int) -> Any:
+    def make(self, wish: ProcessRequest, coordinator: Any, term: int) -> Any:
         """The actor of a new process, which begins to run."""
-        home = self._homes.get(wish.home) or self._open(wish, coordinator, incarnation)
-        self._members[wish.number] = wish.task, wish.home
-        home.actor.lodge.remote(self._packed[wish.task.vertex], wish.number, wish.task)
-        return home.actor
+        host_process = self._host_processes.get(wish.host_process) or self._open(wish, coordinator, term)
+        self._members[wish.number] = wish.task, wish.host_process
+        host_process.actor.start_process.remote(self._packed[wish.task.vertex], wish.number, wish.task)
+        return host_process.actor
 
-    def _open(self, wish: Wish, coordinator: Any, incarnation: int) -> _Home:
+    def _open(self, wish: ProcessRequest, coordinator: Any, term: int) -> _Host:
         options = {"scheduling_strategy": on_node(wish.node), **self._options}
-        told = wish.home if self._shared else 0
-        actor = self._class.options(**options).remote(told, coordinator, incarnation)
-        home = self._homes[wish.home] = _Home(actor, actor.__ray_ready__.remote())
-        return home
+        told = wish.host_process if self._shared else 0
+        actor = self._class.options(**options).remote(told, coordinator, term)
+        host_process = self._host_processes[wish.host_process] = _Host(actor, actor.__ray_ready__.remote())
+        return host_process
 
     def members(self) -> dict[int, Member]:
         """By number."""
-        pending = [home.ready for home in self._homes.values()]
+        pending = [host_process.ready for host_process in self._host_processes.values()]
         done, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0) if pending else ([], [])
         return {
-            number: Member(task, self._homes[home].actor, home, self._homes[home].ready in done)
-            for number, (task, home) in self._members.items()
+            number: Member(
+                task,
+                self._host_processes[host_process].actor,
+                host_process,
+                self._host_processes[host_process].ready in done,
+            )
+            for number, (task, host_process) in self._members.items()
         }
 
     def dismiss(self, numbers: Collection[int]) -> None:
         """These are gone, or will be. Ray ends an actor that nobody refers to."""
         for number in numbers:
             self._members.pop(number, None)
-        inhabited = {home for _, home in self._members.values()}
-        self._homes = {number: home for number, home in self._homes.items() if number in inhabited}
+        inhabited = {host_process for _, host_process in self._members.values()}
+        self._host_processes = {
+            number: host_process for number, host_process in self._host_processes.items() if number in inhabited
+        }
 
     def end_without_ray(self) -> list[Any]:
         """Has all actors end themselves: calls between processes need neither head nor raylet. Gives what to wait for
         (they never answer)."""
-        return [home.actor.die.remote() for home in self._homes.values()]
+        return [host_process.actor.die.remote() for host_process in self._host_processes.values()]
 
     def close(self) -> None:
         """Ends whoever is left."""
-        for home in self._homes.values():
-            self._ray.kill(home.actor)
+        for host_process in self._host_processes.values():
+            self._ray.kill(host_process.actor)
         self._members.clear()
-        self._homes.clear()
+        self._host_processes.clear()
 
 
 def on_node(node: str) -> Any:

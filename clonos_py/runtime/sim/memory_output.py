@@ -7,11 +7,11 @@ from typing import Any
 
 from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt
-from clonos_py.model.operators import CausalSink, Piece, Shown
+from clonos_py.model.operators import CausalSink, OutputSegment, PublishedOutput
 from clonos_py.model.segments import Segment
 
 
-class Tape:
+class MemoryOutput:
     """The output of one causal sink's task: what was written ahead, by epoch, and the rows that are visible."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
@@ -21,7 +21,7 @@ class Tape:
         self._logs: dict[int, list[Segment]] = {}
         self._checksums: dict[int, dict[int, int]] = {}
 
-    def claim(self, attempt: Attempt, checkpoint: int) -> Shown:
+    def claim(self, attempt: Attempt, checkpoint: int) -> PublishedOutput:
         """Raises SinkError if a newer attempt has it."""
         if attempt <= self.attempt:
             raise SinkError(f"attempt {attempt} comes too late: the output belongs to {self.attempt}")
@@ -29,13 +29,13 @@ class Tape:
         self.forget(checkpoint)
         log = {segment for held in self._logs.values() for segment in held}
         written = {seq: checksum for known in self._checksums.values() for seq, checksum in known.items()}
-        return Shown(list(log), {seq: checksum for seq, checksum in written.items() if seq <= self._out})
+        return PublishedOutput(list(log), {seq: checksum for seq, checksum in written.items() if seq <= self._out})
 
-    def write(self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece]) -> None:
+    def write(self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment]) -> None:
         self._logs.setdefault(epoch, []).extend(log)
         self._checksums.setdefault(epoch, {}).update((piece.seq, piece.checksum) for piece in pieces)
 
-    def show(self, piece: Piece) -> None:
+    def show(self, piece: OutputSegment) -> None:
         self._rows.extend(piece.rows.to_pylist())
         self._out = piece.seq
 
@@ -44,28 +44,28 @@ class Tape:
         self._checksums = {epoch: known for epoch, known in self._checksums.items() if epoch >= checkpoint}
 
 
-class TapedSink(CausalSink):
-    """Writes to a tape as long as no newer attempt does."""
+class MemoryCausalSink(CausalSink):
+    """Writes to an output as long as no newer attempt does."""
 
     _attempt: Attempt | None = None
 
     @property
-    def tape(self) -> Tape:
+    def output(self) -> MemoryOutput:
         raise NotImplementedError
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> Shown:
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> PublishedOutput:
         self._attempt = attempt
-        return self.tape.claim(attempt, checkpoint)
+        return self.output.claim(attempt, checkpoint)
 
     def append(
-        self, epoch: int, log: Sequence[Segment], pieces: Sequence[Piece], torn_after: int | None = None
+        self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment], torn_after: int | None = None
     ) -> None:
         """``torn_after``: the process dies when so many of the pieces are out."""
-        if self._attempt == self.tape.attempt:
-            self.tape.write(epoch, log, pieces)
+        if self._attempt == self.output.attempt:
+            self.output.write(epoch, log, pieces)
             for piece in pieces[:torn_after]:
-                self.tape.show(piece)
+                self.output.show(piece)
 
     def forget(self, checkpoint: int) -> None:
-        if self._attempt == self.tape.attempt:
-            self.tape.forget(checkpoint)
+        if self._attempt == self.output.attempt:
+            self.output.forget(checkpoint)

@@ -1,9 +1,9 @@
 """Rows that carry their history: what generated jobs compute, and what their sinks must agree on.
 
-Every operator adds a step to the ``trail`` of each row: its letter, and the answer to something nondeterministic. A row
-that reaches several sinks, or one sink over several paths, tells the same history everywhere, as far as the paths are
-the same: if a recovery changed anything that somebody had already seen, two of these witnesses disagree. Operators that
-count number their rows without a gap and without a double, if no row was lost on them or taken twice.
+Every operator appends a step to the ``history`` of each row: its letter, and the answer to something nondeterministic.
+A row that reaches several sinks, or one sink over several paths, has the same history everywhere, as far as the paths
+are the same. If a recovery changed anything that a sink had already received, two of these witnesses disagree.
+Operators that count number their rows without gaps and duplicates, if no row was lost and none was taken twice.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pyarrow as pa
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Sink
 from clonos_py.model.state import OperatorState
-from clonos_py.runtime.sim.tape import Tape, TapedSink
+from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 
-_COLUMNS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("key", pa.int64()), ("trail", pa.binary())]
-TRAILED = pa.schema(_COLUMNS)
+_COLUMNS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("key", pa.int64()), ("history", pa.binary())]
+HISTORY_ROWS = pa.schema(_COLUMNS)
 IDS_PER_SOURCE = 1_000_000
 STEP = struct.Struct("<Bq")
 _KEYS = 5
@@ -32,7 +32,7 @@ def key_of(id_: int) -> int:
     return id_ % _KEYS
 
 
-class Trails(Sink):
+class HistorySink(Sink):
     """Writes to a ledger that outlives processes; what is not committed does not count."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
@@ -41,8 +41,8 @@ class Trails(Sink):
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         ids: list[int] = rows.column(0).to_pylist()  # type: ignore[assignment]
-        trails: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
-        self._rows.extend(zip(ids, trails, strict=True))
+        histories: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
+        self._rows.extend(zip(ids, histories, strict=True))
 
     def prepare(self, checkpoint: int) -> bytes | None:
         if not self._rows:
@@ -58,15 +58,15 @@ class Trails(Sink):
         self._ledger.commit(int(committable))
 
 
-class CausalTrails(TapedSink):
-    """Writes to a tape of the ledger, where rows are visible at once."""
+class CausalTrails(MemoryCausalSink):
+    """Writes to an output of the ledger, where rows are visible at once."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         self._name, self._ledger = name, ledger
 
     @property
-    def tape(self) -> Tape:
-        return self._ledger.tape(self._name, self.ctx.task)
+    def output(self) -> MemoryOutput:
+        return self._ledger.output(self._name, self.ctx.task)
 
 
 Path = tuple[int, bytes]
@@ -79,7 +79,7 @@ class Ledger:
     def __init__(self) -> None:
         self._staged: list[tuple[str, list[tuple[int, bytes]]]] = []
         self._committed: dict[int, None] = {}
-        self._shown: dict[tuple[str, TaskId], tuple[Tape, list[dict[str, Any]]]] = {}
+        self._shown: dict[tuple[str, TaskId], tuple[MemoryOutput, list[dict[str, Any]]]] = {}
         self.rows_read = 0
         """By live reads of sources, those after a restart of the whole job counted again."""
         self.highest: dict[tuple[int, int], int] = {}
@@ -101,18 +101,18 @@ class Ledger:
     def commit(self, staged: int) -> None:
         self._committed[staged] = None
 
-    def tape(self, sink: str, task: TaskId) -> Tape:
+    def output(self, sink: str, task: TaskId) -> MemoryOutput:
         """That of a causal sink's task."""
         if (sink, task) not in self._shown:
             rows: list[dict[str, Any]] = []
-            self._shown[sink, task] = Tape(rows), rows
+            self._shown[sink, task] = MemoryOutput(rows), rows
         return self._shown[sink, task][0]
 
     def rows(self) -> dict[str, list[tuple[int, bytes]]]:
         """What is visible, by sink."""
         found: dict[str, list[tuple[int, bytes]]] = {}
         for (sink, _), (_, rows) in self._shown.items():
-            found.setdefault(sink, []).extend((row["id"], row["trail"]) for row in rows)
+            found.setdefault(sink, []).extend((row["id"], row["history"]) for row in rows)
         for staged in self._committed:
             sink, pairs = self._staged[staged]
             found.setdefault(sink, []).extend(pairs)
@@ -128,7 +128,7 @@ def missing_or_doubled(
     committed = ledger.rows()
     for sink, paths in sorted(expected.items()):
         wanted = {(source * IDS_PER_SOURCE + n, path) for source, path in paths for n in range(rows_of[source])}
-        have = Counter((id_, trail[:: STEP.size]) for id_, trail in committed.get(sink, []))
+        have = Counter((id_, history[:: STEP.size]) for id_, history in committed.get(sink, []))
         if missing := sorted(wanted - have.keys()):
             found.append(f"{sink} lacks {len(missing)} rows, such as {missing[:3]}")
         if once and (doubled := sorted(row for row, count in have.items() if count > 1)):
@@ -144,9 +144,9 @@ def disagreements(ledger: Ledger, numbered: Mapping[int, bool]) -> list[str]:
     claims: dict[tuple[int, bytes], bytes] = {}
     differing = set()
     for rows in ledger.rows().values():
-        for id_, trail in rows:
-            for end in range(STEP.size, len(trail) + 1, STEP.size):
-                prefix = trail[:end]
+        for id_, history in rows:
+            for end in range(STEP.size, len(history) + 1, STEP.size):
+                prefix = history[:end]
                 if claims.setdefault((id_, prefix[:: STEP.size]), prefix) != prefix:
                     differing.add(id_)
     found = [f"witnesses differ on {sorted(differing)[:10]}"] if differing else []
@@ -155,10 +155,10 @@ def disagreements(ledger: Ledger, numbered: Mapping[int, bool]) -> list[str]:
 
 def _miscounts(claims: Mapping[tuple[int, bytes], bytes], numbered: Mapping[int, bool]) -> list[str]:
     counts: dict[tuple[int, int, int], list[int]] = {}
-    for (id_, letters), trail in claims.items():
+    for (id_, letters), history in claims.items():
         by_key = numbered.get(letters[-1])
         if by_key is not None:
-            instance, number = divmod(STEP.unpack(trail[-STEP.size :])[1], INSTANCE)
+            instance, number = divmod(STEP.unpack(history[-STEP.size :])[1], INSTANCE)
             key = key_of(id_) if by_key else -1
             counts.setdefault((letters[-1], instance, key), []).append(number)
     return [

@@ -17,7 +17,7 @@ from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.operators import Piece
+from clonos_py.model.operators import OutputSegment
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.segments import Segment
 from clonos_py.task import instructions as io
@@ -32,7 +32,7 @@ class _Output:
         self.checksums: dict[int, int] = {}
         self.next_seq = 0
         """Pieces below are out, or known from before the restart point."""
-        self.waiting: list[tuple[int, Piece]] = []
+        self.waiting: list[tuple[int, OutputSegment]] = []
         """(epoch, piece)"""
         self.writing = 0
         """Pieces on their way."""
@@ -42,7 +42,7 @@ class _Output:
         """Raises DivergenceError if the piece is out with other content."""
         assert frame.rows is not None
         if frame.seq >= self.next_seq:
-            self.waiting.append((frame.epoch, Piece(frame.seq, checksum, frame.rows)))
+            self.waiting.append((frame.epoch, OutputSegment(frame.seq, checksum, frame.rows)))
         elif self.checksums.pop(frame.seq, checksum) != checksum:
             raise DivergenceError(
                 f"piece {frame.seq} of sink {self.name!r} was rebuilt with other content than {task} has "
@@ -71,7 +71,7 @@ class _Output:
         return new
 
 
-class Showing:
+class CausalOutputs:
     """One per link. Instructions go to the link's ``out``."""
 
     def __init__(
@@ -88,9 +88,9 @@ class Showing:
 
     def claimed(self, event: io.OutputClaimed) -> None:
         output = self._outputs[event.number]
-        for segment in sorted(event.shown.log, key=attrgetter("task", "life", "start")):
+        for segment in sorted(event.published.log, key=attrgetter("task", "incarnation", "start")):
             self._store.append(segment, self._store.stable)
-        output.claimed, output.checksums = True, dict(event.shown.checksums)
+        output.claimed, output.checksums = True, dict(event.published.checksums)
         output.next_seq = max(output.checksums, default=-1) + 1
 
     @property
@@ -103,7 +103,7 @@ class Showing:
         """Pieces of the output that has most of them to write."""
         return max((len(output.waiting) + output.writing for output in self._outputs), default=0)
 
-    def shown(self, frames: Sequence[tuple[int, Frame]]) -> None:
+    def published(self, frames: Sequence[tuple[int, Frame]]) -> None:
         """Takes what sinks have emitted; what comes while a write is under way goes together after it."""
         for number, frame in frames:
             rows = frame.rows

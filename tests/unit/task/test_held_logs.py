@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from clonos_py.causal.codec import encode
-from clonos_py.causal.determinants import Determinant, Linger, Order
+from clonos_py.causal.determinants import Determinant, InputOrder, Linger
 from clonos_py.channel.frames import FrameHeader, FrameKind
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Holdings, Replay, Sever
+from clonos_py.model.messages import HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Life, Reach, Segment
-from clonos_py.task.holding import Holding, shared_logs
+from clonos_py.model.segments import Incarnation, Reach, Segment
+from clonos_py.task.held_logs import HeldLogs, shared_logs
 from clonos_py.task.receiving import InputChannel
 from tests.unit.job.graphs import graph, task
 
@@ -17,9 +17,9 @@ CHAIN = graph("ab", "bc", "cd")
 A, B, C, D = CHAIN.tasks
 
 
-def holding(plan: PhysicalPlan, which: TaskId, attempt: Attempt = Attempt(1, 2)) -> Holding:  # noqa: B008 - frozen
+def held_logs(plan: PhysicalPlan, which: TaskId, attempt: Attempt = Attempt(1, 2)) -> HeldLogs:  # noqa: B008 - frozen
     inputs = [InputChannel(i, c, plan.sender(c), 16) for i, c in enumerate(plan.inputs[which])]
-    made = Holding(plan, which, inputs)
+    made = HeldLogs(plan, which, inputs)
     made.succeed(attempt)
     return made
 
@@ -28,11 +28,11 @@ def header(*delta: Segment, lacking: tuple[int, ...] = ()) -> FrameHeader:
     return FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, 0, list(delta), lacking=lacking)
 
 
-def log(number: int, *determinants: Determinant, life: int = 0) -> Segment:
-    return Segment(number, 0, 0, 0, len(determinants), encode(determinants), life)
+def log(number: int, *determinants: Determinant, incarnation: int = 0) -> Segment:
+    return Segment(number, 0, 0, 0, len(determinants), encode(determinants), incarnation)
 
 
-def asked(made: Holding, *failed: TaskId) -> Holdings:
+def asked(made: HeldLogs, *failed: TaskId) -> HeldLogsReport:
     return made.answer(7, Sever(3, [], [(which, Attempt(1, 9)) for which in failed], 0))
 
 
@@ -43,16 +43,16 @@ def test_logs_are_passed_on_within_the_depth_along_the_shortest_path() -> None:
 
 
 def test_a_first_attempt_lacks_nothing() -> None:
-    made = holding(CHAIN, C, Attempt(1, 1))
+    made = held_logs(CHAIN, C, Attempt(1, 1))
     assert list(made.store.lacking) == []
     assert asked(made, A).settled
 
 
 def test_a_replacement_lacks_its_own_log_until_it_is_given_and_upstream_ones_until_its_inputs_open() -> None:
-    made = holding(CHAIN, C)
+    made = held_logs(CHAIN, C)
     assert list(made.store.lacking) == [0, 1, 2]
     assert not asked(made, B).settled
-    made.replay(Replay(1, [log(2, Order(0, 1))], [], [], complete=[2]))
+    made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], complete=[2]))
     assert list(made.store.lacking) == [0, 1]
     assert asked(made, B).lacking == {0: [0, 1]}
     made.take(0, header(log(1, Linger()), lacking=(0, 1)))
@@ -63,60 +63,60 @@ def test_a_replacement_lacks_its_own_log_until_it_is_given_and_upstream_ones_unt
 
 
 def test_what_a_replacement_was_given_of_upstream_logs_it_holds() -> None:
-    made = holding(CHAIN, C)
-    made.replay(Replay(1, [log(2, Order(0, 1))], [], [], [log(1, Linger())], complete=[1, 2], needs={0: 5}))
+    made = held_logs(CHAIN, C)
+    made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], [log(1, Linger())], complete=[1, 2], needs={0: 5}))
     answer = asked(made, B)
     assert (answer.logs, answer.lacking, answer.told, answer.needs) == ([log(1, Linger())], {0: [0]}, [0], {0: 5})
 
 
 def test_logs_are_told_by_the_input_that_they_came_from_though_no_frame_and_no_log_of_the_sender_came_yet() -> None:
-    made = holding(CHAIN, D, Attempt(1, 1))
+    made = held_logs(CHAIN, D, Attempt(1, 1))
     assert asked(made, A, B, C).heard == {}
-    made.take(0, header(log(1, Order(0, 1))))
+    made.take(0, header(log(1, InputOrder(0, 1))))
     answer = asked(made, A, B, C)
     assert (answer.depends, answer.heard) == ([], {0: [1]})
 
 
 def test_a_sender_that_lacks_something_takes_nothing_from_a_receiver_that_has_it() -> None:
-    made = holding(CHAIN, C, Attempt(1, 1))
+    made = held_logs(CHAIN, C, Attempt(1, 1))
     made.take(0, header(lacking=(0, 1)))
     assert asked(made, A).lacking == {}
 
 
 def test_a_completed_checkpoint_settles_what_was_lacking_from_before() -> None:
-    made = holding(CHAIN, C)
-    made.replay(Replay(1, [log(2, Order(0, 1))], [], [], complete=[2], needs={0: 5}))
+    made = held_logs(CHAIN, C)
+    made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], complete=[2], needs={0: 5}))
     made.complete()
     answer = asked(made, A)
     assert (answer.lacking, answer.told, answer.needs, made.store.lacking) == ({}, [], {}, ())
 
 
 def test_ends_are_told_of_logs_upstream_of_the_failed_ones() -> None:
-    made = holding(CHAIN, D, Attempt(1, 1))
+    made = held_logs(CHAIN, D, Attempt(1, 1))
     made.take(0, header(log(0, Linger(), Linger()), log(1, Linger()), log(2, Linger())))
     assert asked(made, C).ends == {0: 2, 1: 1}
     assert asked(made, B, C).ends == {0: 2}
 
 
 def test_a_log_of_a_task_that_started_anew_makes_the_old_one_void() -> None:
-    made = holding(CHAIN, D, Attempt(1, 1))
+    made = held_logs(CHAIN, D, Attempt(1, 1))
     made.take(0, header(log(1, Linger(), Linger()), log(2, Linger())))
-    made.take(0, header(log(1, Order(0, 1), life=1)))
+    made.take(0, header(log(1, InputOrder(0, 1), incarnation=1)))
     made.take(0, header(log(1, Linger(), Linger())))
-    assert made.store.of(1) == [log(1, Order(0, 1), life=1)]
+    assert made.store.of(1) == [log(1, InputOrder(0, 1), incarnation=1)]
     assert made.store.of(2) == [log(2, Linger())]
 
 
 def test_what_a_task_logs_that_started_anew_is_of_its_new_life() -> None:
-    made = holding(CHAIN, B)
-    made.replay(Replay(1, [], [], [], complete=[0, 1, 2, 3], life=Life(2)))
+    made = held_logs(CHAIN, B)
+    made.replay(Replay(1, [], [], [], complete=[0, 1, 2, 3], incarnation=Incarnation(2)))
     made.produced(log(1, Linger()))
-    assert made.store.of(1) == [log(1, Linger(), life=2)]
+    assert made.store.of(1) == [log(1, Linger(), incarnation=2)]
 
 
 def test_a_receiver_tells_its_senders_what_it_got_of_upstream_logs_from_others_and_tells_it_once() -> None:
     plan = graph("ab", "ac", "bd", "cd")
-    made = holding(plan, task("d"), Attempt(1, 1))
+    made = held_logs(plan, task("d"), Attempt(1, 1))
     assert made.news(0) == []
     made.take(0, header(log(0, Linger(), Linger()), log(1, Linger())))
     assert made.news(1) == [Reach(0, 0, 2)], "the log of b comes from nobody else"

@@ -1,0 +1,94 @@
+"""Lost determinants: recovery of tasks that cannot repeat what their predecessors did (Clonos, section 5.4; D10).
+
+There are two policies. Consistency: the whole job rolls back to its last checkpoint. Availability: the task restarts
+without its log from that checkpoint, and its receivers take what it sends, some of it for the second time. A receiver
+then has state that no log can rebuild; if it fails before the next checkpoint is complete, it restarts without its log,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import ReportKind
+from clonos_py.job.orphans import orphans, story
+from clonos_py.job.recovery import Round
+from clonos_py.model.errors import OrphanError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.segments import Incarnation
+
+
+class RestartsWithoutLog:
+    """The tasks that restarted without their log, when they did, and the tasks that have received from them since."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
+        self._incarnations: dict[TaskId, Incarnation] = {}
+
+    def forget(self) -> None:
+        """A new generation begins, without logs of earlier ones."""
+        self._incarnations = {}
+
+    def resume(self, incarnations: Mapping[TaskId, Incarnation]) -> None:
+        """Goes on with the incarnations that processes know of."""
+        self._incarnations = dict(incarnations)
+
+    @property
+    def _receivers(self) -> set[TaskId]:
+        """Tasks downstream of one that restarted without its log since the last completed checkpoint, and that have not
+        restarted so themselves since. They may have received rows that their logs cannot repeat."""
+        context, found = self._context, set[TaskId]()
+        for origin, incarnation in self._incarnations.items():
+            if incarnation.number and incarnation.checkpoint >= context.checkpoints.completed:
+                found.update(
+                    t
+                    for t in context.plan.hops[origin]
+                    if self._incarnations.get(t, Incarnation()).round < incarnation.round
+                )
+        return found
+
+    def begin(self, round_: Round) -> None:
+        """Determines the tasks of a round that restart without their log, as far as the answers are not needed."""
+        if not self._context.policy.deduplicate:
+            round_.without_log = set(round_.failed)
+        more = (round_.failed & self._receivers) - round_.without_log if self._context.policy.deduplicate else set()
+        self._spread(round_, more)
+        if more:
+            names = ", ".join(str(task) for task in sorted(more))
+            self._report(f"{names} failed before a checkpoint covered what others had sent anew")
+
+    def _report(self, reason: str) -> None:
+        self._context.report(
+            ReportKind.RESTARTED_WITHOUT_LOG, reason=reason, checkpoint=self._context.checkpoints.completed
+        )
+
+    def judge(self, round_: Round) -> bool:
+        """All have answered. Whether more tasks than was known must start anew, which takes another round. Raises
+        OrphanError where the job prefers consistency."""
+        context = self._context
+        survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
+        found = orphans(context.plan, round_.failed - round_.without_log, survivors)
+        if not found:
+            return False
+        reason = story(context.plan, found, round_.failed)
+        if not context.policy.availability:
+            raise OrphanError(reason)
+        self._spread(round_, set(found))
+        self._report(reason)
+        return True
+
+    def _spread(self, round_: Round, more: set[TaskId]) -> None:
+        """Failed tasks downstream of one that starts anew cannot use their logs either."""
+        without_log = round_.without_log | more
+        reached = {task for origin in without_log for task in self._context.plan.hops[origin]}
+        round_.without_log = without_log | (round_.failed & reached)
+
+    def settle(self, round_: Round) -> None:
+        """The round ends: tasks that start anew begin another incarnation."""
+        completed = self._context.checkpoints.completed
+        for task in round_.without_log if self._context.policy.replay else ():
+            self._incarnations[task] = Incarnation(
+                self._incarnations.get(task, Incarnation()).number + 1, completed, round_.number
+            )
+        round_.incarnations = dict(self._incarnations)
