@@ -11,8 +11,9 @@ orphan. So is one that holds a log from there that depends on what is lost: nobo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import product
 
-from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
 
@@ -42,32 +43,31 @@ def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[T
 
 
 def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
-    """Goes down every path from a failed task as far as nobody covers it."""
+    """Goes down every path from a failed task as far as nobody covers it. A task is visited after all its senders."""
     number = plan.tasks.index(origin)
-    front: list[tuple[ChannelId, bool]] = [(channel, True) for channel in plan.outputs[origin]]
-    seen = set(front)
-    passed: set[int] = set()
-    """Tasks on the way whose logs depend on that of ``origin``."""
-    holders: list[tuple[TaskId, Collection[int]]] = []
-    while front:
-        channel, carried = front.pop()
-        task = plan.receiver(channel)
-        carried = carried and plan.shares(origin, task)
-        answer = survivors.get(task)
-        if answer is not None:
-            index = plan.inputs[task].index(channel)
-            if carried and number not in answer.lacking.get(index, ()):
-                continue
-            if index in answer.depends or (index in answer.told and not carried):
-                return task
-            holders.append((task, answer.heard.get(index, ())))
-            if answer.settled:
-                continue  # beyond it nobody depends on more than its log does, which is weighed by itself
-        passed.add(plan.tasks.index(task))
-        onward = {(output, carried) for output in plan.outputs[task]} - seen
-        seen |= onward
-        front += sorted(onward)
-    return next((task for task, logs in holders if not passed.isdisjoint(logs)), None)
+    passed: dict[tuple[TaskId, bool], set[TaskId]] = {(origin, True): set()}
+    """By task reached on an uncovered path, and whether the log of ``origin`` can have come along: the tasks on such
+    paths after ``origin``, the task itself included. Their logs may depend on that of ``origin``."""
+    for sender, carried in product(plan.tasks[number:], (True, False)):
+        if (sender, carried) not in passed:
+            continue
+        before = passed[sender, carried]
+        for channel in plan.outputs[sender]:
+            task = plan.receiver(channel)
+            shared = carried and plan.shares(origin, task)
+            answer = survivors.get(task)
+            if answer is not None:
+                index = plan.inputs[task].index(channel)
+                if shared and number not in answer.lacking.get(index, ()):
+                    continue
+                if index in answer.depends or (index in answer.told and not shared):
+                    return task
+                if any(plan.tasks[log] in before for log in answer.heard.get(index, ())):
+                    return task
+                if answer.settled:
+                    continue  # beyond it nobody depends on more than its log does, which is weighed by itself
+            passed.setdefault((task, shared), {task}).update(before)
+    return None
 
 
 def _lost(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:

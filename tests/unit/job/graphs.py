@@ -64,22 +64,6 @@ def orphans_by_definition(
     }
 
 
-def _uncovered(plan: PhysicalPlan, origin: TaskId, survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
-    """Tasks whose logs may depend on that of ``origin`` without anybody on the way who knows it: what failed, and what
-    may have passed something on."""
-    found = set()
-    for path in paths(plan, origin):
-        within = True
-        for channel in path:
-            receiver = plan.receiver(channel)
-            within = within and _shares(plan, origin, receiver)
-            answer = survivors.get(receiver)
-            if answer is not None and (answer.settled or _knows(plan, channel, origin, answer, within)):
-                break
-            found.add(receiver)
-    return found
-
-
 def _shares(plan: PhysicalPlan, origin: TaskId, receiver: TaskId) -> bool:
     depth = plan.sharing_depth if plan.sharing_depth >= 0 else len(plan.tasks)
     return min(len(p) for p in paths(plan, origin) if plan.receiver(p[-1]) == receiver) <= depth
@@ -99,23 +83,27 @@ def _lost_on(
     plan: PhysicalPlan, path: tuple[ChannelId, ...], origin: TaskId, survivors: Mapping[TaskId, HeldLogsReport]
 ) -> bool:
     depend, log = set(), set()
+    uncertain = set()
+    """Tasks on the path whose logs may depend on e: what failed, and what may have passed something on."""
     within = True
     for channel in path:
         receiver = plan.receiver(channel)
         within = within and _shares(plan, origin, receiver)
         answer = survivors.get(receiver)
         if answer is None:
+            uncertain.add(receiver)
             continue
         index = plan.inputs[receiver].index(channel)
         knows = _knows(plan, channel, origin, answer, within)
         held = {plan.tasks[number] for number in answer.heard.get(index, [])}
-        implied = not held.isdisjoint(_uncovered(plan, origin, survivors))
-        took = index in answer.depends or implied or (index in answer.told and not within)
+        took = index in answer.depends or not held.isdisjoint(uncertain) or (index in answer.told and not within)
         may_have_passed_on = not answer.settled
         if took:
             depend.add(receiver)
         if knows:
             log.add(receiver)
+        if may_have_passed_on:
+            uncertain.add(receiver)
         if not took and not knows and not may_have_passed_on:
             return False
     return bool(depend) and not log

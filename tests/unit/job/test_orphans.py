@@ -94,6 +94,16 @@ def test_who_holds_a_log_that_comes_after_a_lost_one_depends_on_that_though_no_f
     assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], heard={0: [1]})) == "a", "the log of b will be replayed"
 
 
+def test_who_holds_a_log_depends_only_on_what_came_down_the_same_path_as_that_log() -> None:
+    """What a sent to b is covered at d. Only the path through c is not, and the log of b did not come to e on it."""
+    plan = graph("ab", "bd", "ac", "cd", "de")
+    e = HeldLogsReport(0, 1, [], [], heard={0: [1]}, lacking={0: [0, 2, 3]}, settled=False)
+    covers_b = HeldLogsReport(0, 1, [], [], depends=[0], heard={0: [0, 1]}, lacking={1: [0, 2]}, settled=False)
+    assert lost(plan, "abcde", d=covers_b, e=e) == ""
+    covers_neither = HeldLogsReport(0, 1, [], [], lacking={0: [0, 1], 1: [0, 2]}, settled=False)
+    assert lost(plan, "abcde", d=covers_neither, e=e) == "a", "the log of b will be replayed"
+
+
 def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> None:
     plan = graph("ab", "bc", "cd", sharing_depth=2)
     dead = {task(letter) for letter in "abc"}
