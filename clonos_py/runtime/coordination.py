@@ -56,7 +56,7 @@ class Coordination:
         self._standbys_per_process = standbys_per_process
         self._placement = Placement(standbys_per_process)
         self._host_processes: dict[int, int] = {}
-        self._gone_homes: set[int] = set()
+        self._gone_host_processes: set[int] = set()
         self._term = 0
         self._lost = False
         self._roster: dict[int, TaskId] = {}
@@ -128,7 +128,7 @@ class Coordination:
     def _up(self, number: int) -> Started:
         return Started(number, str(number), self._host_processes[number] if self._standbys_per_process > 1 else 0)
 
-    def _at_home_of(self, number: int) -> list[int]:
+    def _in_host_process_of(self, number: int) -> list[int]:
         """All processes that are one for the operating system, up or still starting."""
         host_process = self._host_processes[number]
         return [
@@ -137,10 +137,10 @@ class Coordination:
             if self._host_processes[n] == host_process and (n in self.processes or n in self._starting)
         ]
 
-    def _end_home(self, number: int, reason: str, end: Callable[[int], Any]) -> None:
+    def _end_host_process(self, number: int, reason: str, end: Callable[[int], Any]) -> None:
         """Whoever shares the process's host process ends with it, and the platform will notice."""
-        others = [other for other in self._at_home_of(number) if other != number]
-        self._gone_homes.add(self._host_processes[number])
+        others = [other for other in self._in_host_process_of(number) if other != number]
+        self._gone_host_processes.add(self._host_processes[number])
         for other in others:
             self._starting.discard(other)
             end(other)
@@ -196,7 +196,7 @@ class Coordination:
                 self._placement.leave(number)
                 self._starting.discard(number)
                 self._fence(number)
-                self._end_home(number, "its process was ended", self._fence)
+                self._end_host_process(number, "its process was ended", self._fence)
             case Send(number, message):
                 self._send(number, message)
             case WriteManifest():
@@ -210,7 +210,7 @@ class Coordination:
 
     def _start_wanted(self, number: int, task: TaskId) -> None:
         """Comes up, unless it was killed before, or where it was to be all have died."""
-        if number in self._roster and self._host_processes[number] not in self._gone_homes:
+        if number in self._roster and self._host_processes[number] not in self._gone_host_processes:
             self._start(number, task)
         elif number in self._starting:
             self._starting.discard(number)

@@ -33,8 +33,8 @@ class Placement:
     """Remembers what it placed. A standby beside its task would die with the node that it is to survive; and where a
     process has just died, the whole node may be gone, until another process there is heard."""
 
-    def __init__(self, standbys_per_home: int = 1) -> None:
-        self._standbys_per_home = standbys_per_home
+    def __init__(self, standbys_per_host: int = 1) -> None:
+        self._standbys_per_host = standbys_per_host
         self._placed: dict[int, _Placed] = {}
         self._closed: set[int] = set()
         self._died_s: dict[str, float] = {}
@@ -45,24 +45,24 @@ class Placement:
 
         def cost(seat: Seat) -> tuple[bool, int, bool, int]:
             beside = [placed.task for placed in self._placed.values() if placed.seat.node == seat.node]
-            return self._suspect(seat.node), beside.count(task), seat.host_process == number, self._homes_on(seat.node)
+            return self._suspect(seat.node), beside.count(task), seat.host_process == number, self._hosts_on(seat.node)
 
-        seats = [*(self._open_homes(task, nodes) if shares else ()), *(Seat(node, number) for node in nodes)]
+        seats = [*(self._open_hosts(task, nodes) if shares else ()), *(Seat(node, number) for node in nodes)]
         seat: Seat = min(seats, key=cost)
         self._placed[number] = _Placed(task, seat)
         if not shares:
             self._closed.add(number)
         return seat
 
-    def _open_homes(self, task: TaskId, nodes: Sequence[str]) -> Iterator[Seat]:
+    def _open_hosts(self, task: TaskId, nodes: Sequence[str]) -> Iterator[Seat]:
         """Those with room for a standby of ``task``; two of the same task would be lost together."""
         for seat in dict.fromkeys(placed.seat for placed in self._placed.values()):
             tasks = [placed.task for placed in self._placed.values() if placed.seat.host_process == seat.host_process]
-            has_room = len(tasks) < self._standbys_per_home and seat.host_process not in self._closed
+            has_room = len(tasks) < self._standbys_per_host and seat.host_process not in self._closed
             if has_room and task not in tasks and seat.node in nodes:
                 yield seat
 
-    def _homes_on(self, node: str) -> int:
+    def _hosts_on(self, node: str) -> int:
         return len({placed.seat.host_process for placed in self._placed.values() if placed.seat.node == node})
 
     def put(self, number: int, task: TaskId, seat: Seat) -> None:
@@ -76,13 +76,13 @@ class Placement:
         if number in self._placed:
             self._closed.add(self._placed[number].seat.host_process)
 
-    def home_of(self, number: int) -> int:
+    def host_process_of(self, number: int) -> int:
         """Of a process that was not placed: a host process that is nobody's."""
         return self._placed[number].seat.host_process if number in self._placed else -1
 
     def sharing(self, number: int) -> list[int]:
         """Everybody in the host process of a process, itself included."""
-        host_process = self.home_of(number)
+        host_process = self.host_process_of(number)
         return [other for other, placed in self._placed.items() if placed.seat.host_process == host_process]
 
     def heard(self, number: int, now_s: float) -> None:

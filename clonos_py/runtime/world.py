@@ -161,7 +161,7 @@ class World(Coordination):
         platform notices after a while."""
         if self._end_process(number):
             self.notice_death(number, "killed")
-            self._end_home(number, "killed", self._end_process)
+            self._end_host_process(number, "killed", self._end_process)
 
     def _end_process(self, number: int) -> bool:
         process = self.processes.pop(number, None)

@@ -100,7 +100,7 @@ class RayPlatform:
                     0,
                 )
             for host_process, actor in host_processes.items():
-                actor.adopt.remote(self._me, self._term, self._at_home(host_process))
+                actor.adopt.remote(self._me, self._term, self._in_host_process(host_process))
                 self._watch(host_process, actor)
             for number, member in sorted(members.items()):
                 if not member.up:
@@ -206,7 +206,9 @@ class RayPlatform:
     def _bury(self, host_process: int, problem: BaseException | None) -> None:
         with self._lock:
             self._actors.pop(host_process, None)
-            place = next((self.places[number] for number in self._at_home(host_process) if number in self.places), None)
+            place = next(
+                (self.places[number] for number in self._in_host_process(host_process) if number in self.places), None
+            )
             dead = self._forget(host_process)
         if problem is not None and place is not None and dead:
             self._read_crash_notes(*place)
@@ -230,13 +232,13 @@ class RayPlatform:
         if error is not None:
             self._tell(EndedByFunction(str(error), error.traceback))
 
-    def _at_home(self, host_process: int) -> list[int]:
+    def _in_host_process(self, host_process: int) -> list[int]:
         return sorted(number for number, where in self._host_processes.items() if where == host_process)
 
     def _forget(self, host_process: int) -> list[int]:
         """A host process is gone. Who was there, besides those that had been dismissed."""
         dead = []
-        for number in self._at_home(host_process):
+        for number in self._in_host_process(host_process):
             self._placement.remove(number, time.monotonic())
             self._waiting.pop(number, None)
             if self._tasks.pop(number, None) is not None:

@@ -82,7 +82,7 @@ class HarshWorld(World):
 
     def freeze(self, number: int, duration_us: int) -> None:
         """With everybody who shares its host process."""
-        for hung in self._at_home_of(number):
+        for hung in self._in_host_process_of(number):
             self._frozen[hung] = []
             self._silence.hangs(hung)
             self.at(self.now_us + duration_us, partial(self._wake, hung))

@@ -70,9 +70,9 @@ def test_where_a_process_really_is_counts() -> None:
 # ---- homes that are shared
 
 
-def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_home: int) -> dict[int, tuple[TaskId, Seat]]:
+def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_host: int) -> dict[int, tuple[TaskId, Seat]]:
     """By number, all that was placed: first a process for each task, then standbys."""
-    placement = Placement(standbys_per_home)
+    placement = Placement(standbys_per_host)
     wanted = [(TaskId("map", index), False) for index in range(tasks)]
     wanted += [(TaskId("map", index), True) for index in range(tasks) for _ in range(standbys)]
     return {
@@ -81,18 +81,18 @@ def deployed(nodes: list[str], tasks: int, standbys: int, standbys_per_home: int
 
 
 def test_as_many_standbys_share_a_home_as_may_and_no_task_does() -> None:
-    seats = [seat for _, seat in deployed(["a"], tasks=7, standbys=1, standbys_per_home=3).values()]
+    seats = [seat for _, seat in deployed(["a"], tasks=7, standbys=1, standbys_per_host=3).values()]
     host_processes = [seat.host_process for seat in seats]
     assert [host_processes.count(host_process) for host_process in dict.fromkeys(host_processes)] == [1] * 7 + [3, 3, 1]
 
 
 def test_without_leave_nobody_shares() -> None:
-    seats = deployed(["a", "b"], tasks=4, standbys=2, standbys_per_home=1)
+    seats = deployed(["a", "b"], tasks=4, standbys=2, standbys_per_host=1)
     assert all(seat.host_process == number for number, (_, seat) in seats.items())
 
 
 def test_two_standbys_of_one_task_never_share() -> None:
-    seats = deployed(["a"], tasks=3, standbys=2, standbys_per_home=6)
+    seats = deployed(["a"], tasks=3, standbys=2, standbys_per_host=6)
     for host_process in {seat.host_process for _, seat in seats.values()}:
         tasks = [task for task, seat in seats.values() if seat.host_process == host_process]
         assert len(set(tasks)) == len(tasks)
@@ -101,7 +101,7 @@ def test_two_standbys_of_one_task_never_share() -> None:
 
 def test_a_standby_shares_no_home_on_the_node_of_its_task() -> None:
     for nodes, host_processes in ((["a", "b"], 2), (["a", "b", "c"], 3)):
-        seats = deployed(nodes, tasks=6, standbys=1, standbys_per_home=6)
+        seats = deployed(nodes, tasks=6, standbys=1, standbys_per_host=6)
         for task in {task for task, _ in seats.values()}:
             assert len({seat.node for other, seat in seats.values() if other == task}) == 2
         assert len({seat.host_process for _, seat in seats.values()}) <= 6 + host_processes
@@ -133,7 +133,7 @@ def test_homes_of_a_lost_coordinator_take_nobody_in() -> None:
 
 
 def test_a_home_of_which_anybody_died_takes_nobody_in_though_others_there_are_not_known_to_be_dead() -> None:
-    placement = Placement(standbys_per_home=3)
+    placement = Placement(standbys_per_host=3)
     host_processes = [
         placement.place(number, TaskId("v", number), ["a"], shares=True).host_process for number in (1, 2)
     ]

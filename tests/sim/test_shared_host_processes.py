@@ -32,8 +32,8 @@ def harmed(point: Point, harm: Harm, times: int, job: WitnessJob = WitnessJob())
     return runs
 
 
-def sharing_a_home(world: World, process: LocalProcess) -> bool:
-    return points.standing_by(world, process) and len(world._at_home_of(process.number)) > 1
+def sharing_a_host(world: World, process: LocalProcess) -> bool:
+    return points.standing_by(world, process) and len(world._in_host_process_of(process.number)) > 1
 
 
 def calm(world: World, process: LocalProcess) -> bool:
@@ -44,7 +44,7 @@ def calm(world: World, process: LocalProcess) -> bool:
 
 @pytest.mark.parametrize(
     "point",
-    [points.running, points.connecting, points.replaying, points.beside_recovering, points.loading, sharing_a_home],
+    [points.running, points.connecting, points.replaying, points.beside_recovering, points.loading, sharing_a_host],
 )
 @pytest.mark.parametrize("standbys", [1, 2])
 def test_whoever_is_killed_here_dies_with_its_home_and_the_witnesses_agree(point: Point, standbys: int) -> None:
@@ -53,8 +53,8 @@ def test_whoever_is_killed_here_dies_with_its_home_and_the_witnesses_agree(point
     assert sum(ReportKind.STANDBY_LOST in found.happened for found in runs) > 0
 
 
-def test_the_coordinator_is_lost_together_with_a_home() -> None:
-    runs = harmed(*harm_first_then_again(sharing_a_home, points.kill_and_lose_coordinator), times=4)
+def test_the_coordinator_is_lost_together_with_a_host() -> None:
+    runs = harmed(*harm_first_then_again(sharing_a_host, points.kill_and_lose_coordinator), times=4)
     assert sum(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs) > 0
 
 
@@ -63,7 +63,7 @@ def test_a_successor_finds_standbys_in_the_homes_of_tasks() -> None:
     assert sum(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs) > 0
 
 
-def test_no_task_dies_because_standbys_leave_its_home() -> None:
+def test_no_task_dies_because_standbys_leave_its_host() -> None:
     runs = harmed(calm, points.kill, times=3, job=WitnessJob(total=400))
     assert sum(found.harmed for found in runs) > SEEDS
     for found in runs:

@@ -57,7 +57,7 @@ def with_standbys(number: int) -> PhysicalPlan:
     return replace(plan, vertices=tuple(replace(vertex, standbys=number) for vertex in plan.vertices))
 
 
-def test_only_standbys_may_share_a_home() -> None:
+def test_only_standbys_may_share_a_host() -> None:
     stage = Stage()
     asked = {i.process: i.shares for i in of(stage.told, StartProcess)}
     assert asked == {1: False, 2: False, 3: False, 4: True, 5: True, 6: True}
