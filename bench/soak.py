@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,6 +211,8 @@ def own_folder() -> Iterator[Path]:
         tempfile.tempdir = outside
         for name, value in given.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+        with suppress(OSError):  # files that were left there stay, to be looked at
+            os.rmdir(folder)
 
 
 @contextmanager
