@@ -59,6 +59,8 @@ _STANDSTILL_S = (1.0, 6.0)
 _CLOCK_STEP_S = 3_600.0
 """At most, forwards or back."""
 _TO_TASKS = frozenset(_DRAWN) - {Fault.STANDBY, Fault.COORDINATOR, Fault.STANDSTILL, Fault.CLOCK}
+_START_S_MAX = 10.0
+"""So long a fault waits for the process that it is for."""
 _MOMENT_S = 0.06
 """Within it a failure has been noticed, and the recovery has begun."""
 
@@ -96,13 +98,13 @@ class FaultInjector:
                 case Fault.TASK:
                     self._kill(first)
                 case Fault.STANDBY:
-                    self._kill(first, active=False)
+                    self._kill_pids(self._awaited(first, active=False))
                 case Fault.NEIGHBOURS:
                     self._kill(first, second)
                 case Fault.AGAIN:
-                    gone = self._pids((first,), active=True)
+                    gone = self._pids((first,))
                     self._kill_pids(gone)
-                    self._kill_pids(self._replacement(first, gone))
+                    self._kill_pids(self._awaited(first, active=True, gone=gone))
                 case Fault.DURING:
                     self._kill(first)
                     time.sleep(_MOMENT_S)
@@ -112,7 +114,7 @@ class FaultInjector:
                 case Fault.COORDINATOR:
                     self._kill_coordinator()
                 case Fault.COORDINATOR_AND_TASK:
-                    pids = self._pids((first,), active=True)
+                    pids = self._pids((first,))
                     self._kill_coordinator()
                     self._kill_pids(pids)
                 case Fault.STANDSTILL:
@@ -120,7 +122,7 @@ class FaultInjector:
                 case Fault.CLOCK:
                     if self.clocks is None:
                         return
-                    (pid,) = self._pids((first,), active=True)
+                    (pid,) = self._pids((first,))
                     self.clocks.step(pid, self.random.uniform(-_CLOCK_STEP_S, _CLOCK_STEP_S))
                 case Fault.NODE:
                     self.harmed.append(Moment(time.monotonic(), ""))
@@ -135,14 +137,14 @@ class FaultInjector:
         places: list[ProcessPlace] = import_ray().get(self._coordinator().processes.remote(), timeout=_ANSWER_S)
         return places
 
-    def _pids(self, tasks: Sequence[str], active: bool) -> list[int]:
-        """One process each. Raises LookupError."""
+    def _pids(self, tasks: Sequence[str]) -> list[int]:
+        """The process of each. Raises LookupError."""
         places = self._places()
-        found = [[p.pid for p in places if str(p.task) == task and p.active == active] for task in tasks]
+        found = [[p.pid for p in places if str(p.task) == task and p.active] for task in tasks]
         return [pids[0] for pids in found]
 
-    def _kill(self, *tasks: str, active: bool = True) -> None:
-        self._kill_pids(self._pids(tasks, active))
+    def _kill(self, *tasks: str) -> None:
+        self._kill_pids(self._pids(tasks))
 
     def _kill_pids(self, pids: Sequence[int]) -> None:
         for pid in dict.fromkeys(pids):
@@ -163,18 +165,20 @@ class FaultInjector:
             _wake(pid)
         self.standstills.append(Standstill(stopped_s, time.monotonic()))
 
-    def _replacement(self, task: str, gone: Sequence[int]) -> list[int]:
-        """Who is the task instead, as soon as there is somebody."""
-        deadline = time.monotonic() + SLEEP_S
+    def _awaited(self, task: str, active: bool, gone: Sequence[int] = ()) -> list[int]:
+        """The process that is the task, or those that stand by for it, without those in ``gone``; as soon as there is
+        one. Raises LookupError."""
+        deadline = time.monotonic() + _START_S_MAX
         while time.monotonic() < deadline:
-            found = [p.pid for p in self._places() if str(p.task) == task and p.active and p.pid not in gone]
+            places = [place for place in self._places() if str(place.task) == task and place.active == active]
+            found = [place.pid for place in places if place.pid not in gone][:1]
             if found:
                 return found
             time.sleep(_MOMENT_S / 6)
         raise LookupError(task)
 
     def _stop(self, task: str) -> None:
-        (pid,) = self._pids((task,), active=True)
+        (pid,) = self._pids((task,))
         os.kill(pid, signal.SIGSTOP)
         waker = threading.Timer(SLEEP_S, _wake, [pid])
         waker.daemon = True

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from clonos_py.runtime.ray.cluster import NODE_ENVIRONMENT, PREPARED_RESOURCE
+from clonos_py.runtime.ray.cluster import PREPARED_RESOURCE, WORKER_ENVIRONMENT
 from clonos_py.runtime.transport.ports import free_ports
 
 _RAY = str(Path(sys.executable).parent / "ray")
@@ -139,7 +139,7 @@ def _make_token() -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, **NODE_ENVIRONMENT, "RAY_AUTH_MODE": "token"}
+    return {**os.environ, **WORKER_ENVIRONMENT, "RAY_AUTH_MODE": "token"}
 
 
 def _check_port(port: int) -> None:

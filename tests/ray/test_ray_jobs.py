@@ -31,10 +31,10 @@ from clonos_py.observe.events import (
     TaskFailed,
     unheard,
 )
-from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
 from tests.ray.counting_job import counting, expected_digest
+from tests.ray.places import places
 
 pytestmark = pytest.mark.ray
 
@@ -92,8 +92,7 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
     def harm(event: Event) -> None:
         events.append(event)
         if isinstance(event, Deployed):
-            places: list[ProcessPlace] = ray.get(ray.get_actor("counting", namespace="clonos").processes.remote())
-            by_role = {(place.task, place.active): place.pid for place in places}
+            by_role = {(place.task, place.active): place.pid for place in places("counting", standbys=event.standbys)}
             os.kill(by_role[TaskId("count", 0), False], signal.SIGKILL)
             hung.append(by_role[TaskId("audit", 1), True])
             os.kill(hung[0], signal.SIGSTOP)
@@ -123,8 +122,9 @@ def test_the_coordinator_is_killed_and_another_takes_the_living_over(cluster: Cl
         replaced = len(of(events, CoordinatorReplaced))
         if isinstance(event, CheckpointCompleted) and replaced == len(pids) < 2:
             if replaced == 1:
-                places: list[ProcessPlace] = ray.get(coordinator().processes.remote())
-                os.kill(next(p.pid for p in places if p.task == TaskId("count", 0) and p.active), signal.SIGKILL)
+                os.kill(
+                    next(p.pid for p in places("counting") if p.task == TaskId("count", 0) and p.active), signal.SIGKILL
+                )
             pids.append(ray.get(coordinator().pid.remote()))
             os.kill(pids[-1], signal.SIGKILL)
 

@@ -22,27 +22,27 @@ from clonos_py.connectors.digests import read_digest
 from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import Deployed, Finished, RolledBack, StandbyActivated
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.ray.cluster import connected, import_ray
+from clonos_py.runtime.ray.cluster import connected
 from clonos_py.runtime.ray.run import run
 from deploy.start_raylets import raylets
 from tests.ray.counting_job import counting
-
-def places(ray):
-    return ray.get(ray.get_actor("counting", namespace="clonos").processes.remote())
+from tests.ray.places import places
 
 class Heard:
     def __init__(self, lose):
         self.lose, self.places, self.activated, self.rollbacks = lose, [], [], 0
+        self.standbys = 0
 
     def __call__(self, event):
         if isinstance(event, Deployed):
+            self.standbys = event.standbys
             threading.Timer(2, self.harm).start()
         if isinstance(event, StandbyActivated):
             self.activated.append(str(event.task))
         self.rollbacks += isinstance(event, RolledBack)
 
     def harm(self):
-        self.places = [(str(p.task), p.active, p.node, p.pid) for p in places(import_ray())]
+        self.places = [(str(p.task), p.active, p.node, p.pid) for p in places("counting", self.standbys)]
         self.lose()
 
 def counted(folder, standbys, kills, lose, **more):
@@ -75,7 +75,7 @@ with raylets(2) as cluster, connected(cluster.address):
         if isinstance(event, TaskFailed):
             failed.append(str(event.task))
         if isinstance(event, Deployed):
-            found = import_ray().get(import_ray().get_actor("locking", namespace="clonos").processes.remote())
+            found = places("locking")
             nodes.extend(place.node for place in found if place.active and place.task.vertex == "locking")
     run(plan(each_instance_locks(sys.argv[1]), settings), settings, heard)
     print(json.dumps([failed, nodes]))

@@ -28,9 +28,6 @@ WORKER_ENVIRONMENT: Mapping[str, str] = {
     "RAYON_NUM_THREADS": "1",
     **ALLOCATOR_ENVIRONMENT,
 }
-NODE_ENVIRONMENT: Mapping[str, str] = {**WORKER_ENVIRONMENT, "RAY_worker_niceness": "0"}
-"""For the nodes that this project starts. Ray's default niceness of workers is 15: beside programs that never wait, a
-job would get next to no processor."""
 PREPARED_RESOURCE = "clonos_environment"
 """A node with this resource starts its workers with WORKER_ENVIRONMENT."""
 _OBJECT_STORE_BYTES = 80 << 20
@@ -123,7 +120,7 @@ def _start(ray: ModuleType) -> None:
         "object_store_memory": _OBJECT_STORE_BYTES,
         "resources": {PREPARED_RESOURCE: 1},
     }
-    with _environment(NODE_ENVIRONMENT):
+    with _environment(WORKER_ENVIRONMENT):
         try:
             ray.init(address="local", logging_level="ERROR", log_to_driver=False, **options)
         except (OSError, RuntimeError, ValueError) as error:
