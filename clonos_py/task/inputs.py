@@ -91,6 +91,8 @@ class Inputs:
     def _mergeable(self, index: int, rows_max: int | None) -> int:
         """How many of the waiting frames can be taken together: data only, so many frames and rows at most; at
         least 1."""
+        if not self._merge_rows[index]:
+            return 1  # not even frames without rows: the sender's window may be a single frame
         count = rows = 0
         most = min(self._merge_rows[index], rows_max or self._merge_rows[index])
         for frame in islice(self._channels[index].queue, self._frames_merged):

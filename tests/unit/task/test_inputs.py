@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.times import MAX_TIME, MIN_TIME
@@ -129,3 +130,12 @@ def test_progress_is_restored_with_nothing_queued() -> None:
     assert [progress.next_seq for progress in inputs.progress] == [0, 1]
     inputs.offer(1, data(1, 1))
     assert taken(inputs) == [1]
+
+
+def test_frames_without_rows_are_taken_together_only_where_rows_are() -> None:
+    """The sender of an edge without merging may have a window of one frame: a replay would wait for more for ever."""
+    for merge_rows, expected in ((0, InputOrder(0, 1)), (8, FrameBatch(0, 2))):
+        inputs = Inputs([merge_rows], 8)
+        inputs.offer(0, watermarked(0, 5))
+        inputs.offer(0, watermarked(1, 6))
+        assert inputs.choose() == expected
