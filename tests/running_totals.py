@@ -58,7 +58,8 @@ class Sales:
         settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": "1s", "kills": kills}
         events: list[Event] = []
         run_job(job, resolve(command_line=settings), events.append)
-        assert sum(isinstance(event, TaskFailed) for event in events) == len(kills)
+        failed = [event for event in events if isinstance(event, TaskFailed)]
+        assert len(failed) == len(kills), failed
         assert not any(isinstance(event, RolledBack) for event in events)
         return read_results(folder)
 

@@ -82,7 +82,7 @@ def kill(program: str, pid: int) -> None:
 @pytest.mark.parametrize(
     ("local", "program"),
     [
-        (False, "gcs_server"),
+        pytest.param(False, "gcs_server", marks=pytest.mark.thorough),
         (True, "raylet"),
         pytest.param(False, "raylet", marks=pytest.mark.thorough),
         pytest.param(True, "gcs_server", marks=pytest.mark.thorough),

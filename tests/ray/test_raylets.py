@@ -95,6 +95,7 @@ def told(script: str, folder: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.thorough
 def test_a_whole_node_is_lost_and_then_a_task_without_a_standby(tmp_path: Path) -> None:
     first, second = told(LOST_AND_ALONE, tmp_path)
     for run in (first, second):

@@ -174,6 +174,7 @@ def test_the_process_of_several_standbys_dies_and_each_of_them_is_replaced(clust
     assert_exactly_once(tmp_path, 24_000)
 
 
+@pytest.mark.thorough
 def test_two_standbys_of_each_task_share_two_processes_and_the_coordinator_is_lost(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -41,7 +41,7 @@ FAULTS = (
     (Fault.DURING, "enrich[1]", "numbers[0]"),
     (Fault.SLEEP, "rank[1]", ""),
 )
-_AFTER_CHECKPOINT_US = 1_000_000
+_AFTER_CHECKPOINT_US = 500_000
 
 
 class Killer:
@@ -72,9 +72,9 @@ class Killer:
 
 
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 14_000, 100
+    total, rate = 12_000, 150
     killer = Killer()
-    settings = resolve(command_line={"checkpoint_interval": "2s", "parallelism": 2})
+    settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2})
     with witnesses.oracle() as server:
         run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
 

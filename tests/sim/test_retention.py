@@ -26,7 +26,7 @@ from clonos_py.task.regeneration import _Run
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.test_two_witnesses import told
 
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", "2000")) // 40
+SEEDS = int(os.environ.get("SIMULATED_SEEDS", "1000")) // 40
 BUG_SEEDS_MAX = 2_000
 REGENERATING = WitnessJob(regenerates=True)
 LIMITS = {policy: LinkLimits(policy=policy, spill_bytes=1_000) for policy in Spill}

@@ -1,0 +1,25 @@
+"""How tests are spread over processes."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+
+class Scheduling(LoadScopeScheduling):
+    """Each test by itself, but those with Spark in one process, as they share a session that takes seconds to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return Scheduling(config, log)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: some tests wait for servers and processes."""
+    return (os.cpu_count() or 1) + 1
