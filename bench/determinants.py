@@ -23,7 +23,6 @@ from clonos_py.causal.determinants import InputOrder as Arrivals
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.connectors import BlackholeSink
-from clonos_py.dsl.settings import Settings
 from clonos_py.model.segments import Segment
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.local.clock import RealTime
@@ -33,6 +32,7 @@ from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.ray.wire_codec import encode_header
 from clonos_py.runtime.world import Settings as WorldSettings
 from clonos_py.runtime.world import World
+from clonos_py.settings.definitions import Settings
 from clonos_py.task.instructions import SendFrame
 
 _QUERIES = ("chain", "wide_chain")

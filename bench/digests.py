@@ -23,12 +23,13 @@ from clonos_py.bench.nexmark.oracle import difference, expected, total_bids
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.connectors import read_results
 from clonos_py.dsl.job import Job
-from clonos_py.dsl.settings import Runtime, resolve
 from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.orders import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
+from clonos_py.settings.definitions import Runtime
+from clonos_py.settings.resolution import resolve
 
 PARALLELISMS = (1, 2)
 PACED = NexmarkSource(events=6_400, rate=2_000, event_rate=150, partitions=2)

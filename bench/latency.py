@@ -14,7 +14,7 @@ from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.speed import measure
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
-from clonos_py.dsl.settings import Settings
+from clonos_py.settings.definitions import Settings
 
 _ALL = ("q1", "q3", "q8")
 _UNPACED_S = 8.0

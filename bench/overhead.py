@@ -17,7 +17,7 @@ import click
 from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
-from clonos_py.dsl.settings import Settings
+from clonos_py.settings.definitions import Settings
 
 _RUNS: dict[str, dict[str, Any]] = {
     "sharing depth full": {"sharing_depth": "full"},

@@ -36,11 +36,11 @@ from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.standstills import Moment, caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import ClonosError
 from clonos_py.observe.events import Deployed, Event, Finished, Replayed, RolledBack, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 
 JOBS = ("witnesses", "q3", "q5", "q8")
 SECONDS = 40.0

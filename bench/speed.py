@@ -12,8 +12,8 @@ from clonos_py.bench.nexmark.report import WARM_UP_US
 from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
-from clonos_py.dsl.settings import Settings
 from clonos_py.observe.console import bytes_text
+from clonos_py.settings.definitions import Settings
 
 _PROBE_EVENTS = 10_000_000
 _LONGER = 3

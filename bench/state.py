@@ -24,11 +24,11 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.counts import Count
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.connectors import BlackholeSink
-from clonos_py.dsl.settings import Settings
 from clonos_py.model.errors import SettingError
 from clonos_py.model.snapshots import Manifest
 from clonos_py.observe.console import bytes_text
 from clonos_py.observe.events import CheckpointCompleted, Event
+from clonos_py.settings.definitions import Settings
 
 _DEFAULT = ("q3", "q9")
 _FIRST_SHARE = 0.2

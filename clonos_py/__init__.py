@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from clonos_py.dsl.expressions import col as col
     from clonos_py.dsl.expressions import lit as lit
     from clonos_py.dsl.expressions import when as when
-    from clonos_py.dsl.functions import deterministic as deterministic
     from clonos_py.dsl.job import Job as Job
     from clonos_py.dsl.keyed import KeyedStream as KeyedStream
     from clonos_py.dsl.keyed import WindowedStream as WindowedStream
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from clonos_py.model.record import Record as Record
     from clonos_py.model.record import at as at
     from clonos_py.model.times import micros as micros
+    from clonos_py.model.user_functions import deterministic as deterministic
     from clonos_py.operators.process import ListState as ListState
     from clonos_py.operators.process import MapState as MapState
     from clonos_py.operators.process import Process as Process
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
     "clonos_py.dsl.expressions": ("Expr", "apply", "col", "lit", "when"),
-    "clonos_py.dsl.functions": ("deterministic",),
     "clonos_py.dsl.job": ("Job",),
     "clonos_py.dsl.keyed": ("KeyedStream", "WindowedStream"),
     "clonos_py.dsl.stream": ("Stream",),
@@ -67,6 +66,7 @@ _HOMES = {
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
     "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
     "clonos_py.model.times": ("micros",),
+    "clonos_py.model.user_functions": ("deterministic",),
     "clonos_py.operators.process": (
         "ListState",
         "MapState",

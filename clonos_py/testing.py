@@ -30,7 +30,6 @@ from clonos_py.connectors.http import HttpxClient
 from clonos_py.connectors.memory import MemoryPartition, MemorySink, MemorySource
 from clonos_py.connectors.partitions import PartitionRead, PartitionReader
 from clonos_py.dsl.job import Job
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan
@@ -40,6 +39,7 @@ from clonos_py.runtime.orders import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.registry import ServiceRegistry
+from clonos_py.settings.resolution import resolve
 
 __all__ = ["at", "run"]
 

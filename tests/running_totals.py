@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from clonos_py import Job, Record, col, count
 from clonos_py.connectors import FileSink, MemorySource, read_results
-from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import Event, RolledBack, TaskFailed
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 
 FIRST = 5
 

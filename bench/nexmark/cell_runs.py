@@ -13,10 +13,10 @@ from clonos_py.bench.nexmark.running import QueryRun, run_query
 from clonos_py.bench.nexmark.sustained import Search, Trial, judged, search
 from clonos_py.bench.speed import measure
 from clonos_py.connectors import BlackholeSink
-from clonos_py.dsl.settings import Settings
-from clonos_py.dsl.values import KILLS
 from clonos_py.model.errors import ClonosError
 from clonos_py.plan.physical import plan
+from clonos_py.settings.definitions import Settings
+from clonos_py.settings.kinds import KILLS
 
 _FIRST_SHARE = 0.8
 """Of the throughput without a pace: where the search for the sustainable rate begins."""

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clonos_py.dsl.values import KILLS
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
+from clonos_py.settings.kinds import KILLS
 
 _ANY = re.compile(r"(?:(\d+) +)?any@(\S+)")
 

@@ -18,10 +18,10 @@ from clonos_py.bench.nexmark.report import Recorder, report
 from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.connectors import BlackholeSink, DigestSink, read_results
 from clonos_py.connectors.digests import read_digest
-from clonos_py.dsl.settings import Settings
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import SettingError
 from clonos_py.observe.events import Event, Listener, unheard
+from clonos_py.settings.definitions import Settings
 
 _PARTITIONS = 8
 

@@ -6,8 +6,8 @@ import click
 
 from clonos_py.dsl.job import Job
 from clonos_py.dsl.loading import JobFile, Parameter, load_job_file
-from clonos_py.dsl.settings import DEFINITIONS
 from clonos_py.model.errors import GraphError
+from clonos_py.settings.definitions import DEFINITIONS
 
 FILE_HELP = "FILE is a Python file with one job, or FILE:NAME where it has several."
 _RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill", "live", "rename", "rows"})

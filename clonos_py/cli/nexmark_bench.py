@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from clonos_py.cli.counts import Count, Words
 from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
-from clonos_py.dsl.settings import Settings
 from clonos_py.model.errors import SettingError
+from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
     from clonos_py.bench.nexmark.cell_runs import Effort

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from clonos_py.dsl.settings import DEFINITIONS, FILE_NAME, Definition, Settings, read_file, resolve
+from clonos_py.settings.definitions import DEFINITIONS, Definition, Settings
+from clonos_py.settings.resolution import FILE_NAME, read_file, resolve
 
 
 def setting_options(*keys: str) -> list[click.Option]:

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import typing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import pyarrow as pa
 
-from clonos_py.dsl.literals import column_type
-from clonos_py.dsl.tree import Case, Cast, Literal
+from clonos_py.expressions.literals import column_type
+from clonos_py.expressions.tree import Case, Cast, Column, Literal, Node
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError
 
-if TYPE_CHECKING:
-    from clonos_py.dsl.expressions import Expr
-    from clonos_py.dsl.tree import Node
-
 _SUM_PRECISION = 38
 _NEVER_NULL = ("count", "count_distinct", "user")
+
+
+class Expression(Protocol):
+    """A column expression as people write it: an ``Expr``, whose methods give aggregates."""
+
+    @property
+    def node(self) -> Node: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class AggregateExpr:
     def __str__(self) -> str:
         return "count()" if self.argument is None else f"{self.argument}.{self.function}()"
 
-    def where(self, condition: Expr) -> AggregateExpr:
+    def where(self, condition: Expression) -> AggregateExpr:
         """Over those rows of the group only for which a condition is true; null is not."""
         if self.user is not None:
             raise GraphError("aggregate_by takes no where(): let its `add` pass over the rows that do not count")
@@ -69,20 +72,17 @@ def count() -> AggregateExpr:
     return AggregateExpr("count")
 
 
-def aggregate_by(fold: UserAggregate, column: str | Expr | None = None, returns: object = None) -> AggregateExpr:
+def aggregate_by(fold: UserAggregate, column: str | Expression | None = None, returns: object = None) -> AggregateExpr:
     """A user's own fold over a column, an expression, or (None) the rows of a group.
 
     ``returns``: the type of its results, else what its ``result`` is annotated with. Raises GraphError without either.
     """
-    from clonos_py.dsl.expressions import col
-
     annotated = returns or getattr(fold.result, "__annotations__", {}).get("return")
     if isinstance(annotated, str):
         annotated = typing.get_type_hints(fold.result)["return"]
     if annotated is None:
         raise GraphError("aggregate_by: say the type of its results: annotate `result`, or give returns=")
-    argument = col(column) if isinstance(column, str) else column
-    node = None if argument is None else argument.node
+    node = Column(column) if isinstance(column, str) else None if column is None else column.node
     return AggregateExpr("user", node, fold, column_type(annotated))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.shapes import filled
-from clonos_py.dsl.tree import Column, Node
+from clonos_py.expressions.tree import Column, Node
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden

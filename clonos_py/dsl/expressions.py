@@ -1,8 +1,8 @@
 """Column expressions as people write them: ``col("price") > 100``, ``col("name").lower().contains("o")``,
 ``when(col("b") != 0).then(col("a") // col("b")).otherwise(0)``.
 
-Each operator and method gives a new ``Expr`` around a node of ``dsl.tree``. What nulls, overflow and division by zero
-do is said in ``dsl.kernels``.
+Each operator and method gives a new ``Expr`` around a node of ``expressions.tree``. What nulls, overflow and
+division by zero do is said in ``expressions.kernels``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import refused
-from clonos_py.dsl.literals import column_type
-from clonos_py.dsl.tree import Apply, Call, Case, Cast, Column, IsIn, Literal, Node
+from clonos_py.expressions.literals import column_type
+from clonos_py.expressions.tree import Apply, Call, Case, Cast, Column, IsIn, Literal, Node
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import typing
 from collections import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import Record
+from clonos_py.model.user_functions import underlying
 
 _MANY = (
     abc.Iterator, abc.Iterable, abc.Generator, abc.Sequence, list, tuple, abc.AsyncIterator, abc.AsyncGenerator
 )  # fmt: skip
 _FIX = "annotate what it returns with a Record class, or give returns="
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_DETERMINISTIC = "clonos_deterministic"
-
 Shape = type[Record] | pa.Schema
 """How a schema may be given: by a class or as it is."""
-
-
-def deterministic(function: F) -> F:
-    """Declares that a function of rows depends on nothing but its arguments, gives the same for the same, and does
-    nothing else: with ``spill = regenerate`` it is called again for rows that it was called for before."""
-    setattr(function, _DETERMINISTIC, True)
-    return function
-
-
-def is_deterministic(function: Callable[..., Any]) -> bool:
-    """Whether it was declared so."""
-    return any(getattr(found, _DETERMINISTIC, False) for found in (function, _plain(function)))
 
 
 @dataclass(frozen=True)
@@ -56,7 +40,7 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], may_wai
 
     Raises GraphError for what is no function of one row, and optionally ``ctx``; ``may_wait``: it may be asynchronous.
     """
-    plain = _plain(function)
+    plain = underlying(function)
     name = getattr(plain, "__qualname__", repr(plain)).replace("<locals>.", "")
     asynchronous = inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
     if not callable(function) or (asynchronous and not may_wait):
@@ -103,15 +87,6 @@ def _shape(found: Any, said: str) -> Shape:
     if not isinstance(found, pa.Schema) and not is_record(found):
         raise GraphError(f"{said}, which is no Record class: {_FIX}")
     return typing.cast("Shape", found)
-
-
-def _plain(function: Callable[..., Any]) -> Any:
-    """The function below partials and callable objects."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function):
-        return function
-    return getattr(type(function), "__call__", function)  # noqa: B004 - what is wanted is the method itself
 
 
 def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:

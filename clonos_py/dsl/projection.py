@@ -10,7 +10,7 @@ import pyarrow as pa
 from clonos_py.dsl.expressions import Expr, node_of
 from clonos_py.dsl.functions import Shape, schema_of
 from clonos_py.dsl.shapes import assignable, listed
-from clonos_py.dsl.tree import Cast, Column, Node
+from clonos_py.expressions.tree import Cast, Column, Node
 from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import EventTimeColumn
 

@@ -21,7 +21,7 @@ from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.stream import Stream, Written
 from clonos_py.dsl.timing import timed
-from clonos_py.dsl.tree import Column, Node
+from clonos_py.expressions.tree import Column, Node
 from clonos_py.model.aggregates import RETRACTABLE
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError

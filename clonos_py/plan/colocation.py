@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from clonos_py.dsl.tree import Column
+from clonos_py.expressions.tree import Column
 from clonos_py.plan.logical import GROUPING, JOINING, FilterRows, Node, ProjectColumns
 
 Keys = frozenset[tuple[str, ...]]

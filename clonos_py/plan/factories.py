@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from clonos_py.dsl.sharing import compiled
-from clonos_py.dsl.tree import Column
+from clonos_py.expressions.sharing import compiled
+from clonos_py.expressions.tree import Column
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Operator

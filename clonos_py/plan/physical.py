@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
-from clonos_py.dsl.settings import Guarantee, Preference, Settings, resolve
-from clonos_py.dsl.values import FULL_DEPTH
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
@@ -19,6 +17,9 @@ from clonos_py.plan.logical import FilterRows, LogicalGraph, ProjectColumns, Rea
 from clonos_py.plan.pickling import check_portable
 from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
+from clonos_py.settings.definitions import Guarantee, Preference, Settings
+from clonos_py.settings.kinds import FULL_DEPTH
+from clonos_py.settings.resolution import resolve
 
 _OWN = FilterRows | ProjectColumns | Unite | Spread | ReadSource
 """Work that the engine does itself, without state."""

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from clonos_py.dsl.tree import Call, Column
-from clonos_py.dsl.tree import Node as Expression
+from clonos_py.expressions.tree import Call, Column
+from clonos_py.expressions.tree import Node as Expression
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clonos_py.dsl.functions import is_deterministic
-from clonos_py.dsl.tree import Node as Expression
+from clonos_py.expressions.tree import Node as Expression
+from clonos_py.model.user_functions import is_deterministic
 from clonos_py.plan.chaining import Chain
 from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, ProjectColumns
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from clonos_py.dsl.job import Job
-from clonos_py.dsl.settings import Runtime, Settings
 from clonos_py.observe.events import Listener, unheard
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import RunResult
 from clonos_py.runtime.tracing import traced
+from clonos_py.settings.definitions import Runtime, Settings
 
 
 def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunResult:

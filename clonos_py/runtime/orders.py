@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from clonos_py.dsl.settings import Guarantee, Preference, Settings
 from clonos_py.job.claims import Claims
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model import errors
@@ -13,6 +12,7 @@ from clonos_py.model.errors import SettingError, shows_tracebacks
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.settings.definitions import Guarantee, Preference, Settings
 from clonos_py.task.pressure import LinkLimits
 
 

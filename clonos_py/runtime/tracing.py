@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clonos_py.dsl.settings import Settings
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Broken, Event, Listener, TraceStopped
 from clonos_py.observe.trace import TraceWriter
+from clonos_py.settings.definitions import Settings
 
 
 @contextmanager

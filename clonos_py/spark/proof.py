@@ -12,9 +12,9 @@ from pathlib import Path
 from clonos_py.bench.digests import Case
 from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.bench.nexmark.source import NexmarkSource
-from clonos_py.dsl.settings import Runtime, Settings
-from clonos_py.dsl.values import Kill
 from clonos_py.model.errors import GraphError, SettingError, one_line
+from clonos_py.settings.definitions import Runtime, Settings
+from clonos_py.settings.kinds import Kill
 from clonos_py.spark.generate import generate
 from clonos_py.spark.session import session
 from clonos_py.spark.verify import verify

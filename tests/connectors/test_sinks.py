@@ -30,13 +30,13 @@ from clonos_py.connectors import (
 )
 from clonos_py.connectors.digests import decode_result, read_digest
 from clonos_py.connectors.files import FileSource
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.operators import Sink
 from clonos_py.model.record import Record
 from clonos_py.model.record_codec import encode
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 from tests.connectors.contexts import SinkContext, opened
 from tests.connectors.hot import Hot, hot, prepared, start
 from tests.connectors.test_sources import opened as source_of

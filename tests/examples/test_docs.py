@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from clonos_py.cli.main import COMMANDS
-from clonos_py.dsl.settings import resolve
+from clonos_py.settings.resolution import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = {

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from clonos_py.connectors.files import read_results
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import SettingError
+from clonos_py.settings.resolution import resolve
 
 FILES, ROWS, KEYS = 15, 3_000, 5
 KEPT = ("checkpoints", "out")

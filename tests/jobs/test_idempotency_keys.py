@@ -15,10 +15,10 @@ import pytest
 
 from clonos_py import Context, Job, Record
 from clonos_py.connectors import FileSource, MemorySink
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import UserCodeError
 from clonos_py.runtime.launch import run_job
 from clonos_py.services.http import IDEMPOTENCY_KEY
+from clonos_py.settings.resolution import resolve
 
 FILES, ROWS = 15, 300
 

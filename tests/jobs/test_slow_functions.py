@@ -9,9 +9,9 @@ import pytest
 
 from clonos_py import Context, Job, Process, Record
 from clonos_py.connectors import FileSink, MemorySource
-from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import CheckpointAborted, CheckpointCompleted, Deployed, Event, TaskFailed
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 
 KEYS = 97
 SLEEP_S = 0.002

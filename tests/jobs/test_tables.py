@@ -7,8 +7,8 @@ from typing import Any
 
 from clonos_py import Instant, Job, Record, Stream, Table, as_of, col, count, hopping, until
 from clonos_py.connectors import MemorySource, UpsertMemorySink
-from clonos_py.dsl.settings import resolve
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 from tests.jobs.rows import BY_KEY, EVENTS, SECOND, Event, both_parallelisms, ran, started, starts_of_windows, values
 
 

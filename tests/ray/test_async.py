@@ -16,12 +16,12 @@ import ray
 from clonos_py import AsyncContext, Job
 from clonos_py.bench.witnesses import Enriched, Number, Oracle, PacedNumbers, Rank, oracle
 from clonos_py.connectors import FileSink, read_results
-from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import CheckpointCompleted, Event, RolledBack, StandbyActivated, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.services.http import IDEMPOTENCY_KEY
+from clonos_py.settings.resolution import resolve
 
 pytestmark = pytest.mark.ray
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 import pytest
 
 from clonos_py.bench.digests import Case, Finding, find
-from clonos_py.dsl.settings import Runtime
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.definitions import Runtime
 
 pytestmark = pytest.mark.ray
 

@@ -13,7 +13,6 @@ import pytest
 import ray
 
 from clonos_py.connectors.digests import read_digest
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import ClusterError, SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import (
@@ -33,6 +32,7 @@ from clonos_py.observe.events import (
 )
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
+from clonos_py.settings.resolution import resolve
 from tests.ray.counting_job import counting, expected_digest
 from tests.ray.places import places
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ray
 SCRIPT = """
 import json, sys, threading
 from clonos_py.connectors.digests import read_digest
-from clonos_py.dsl.settings import resolve
+from clonos_py.settings.resolution import resolve
 from clonos_py.observe.events import Deployed, Finished, RolledBack, StandbyActivated
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.ray.cluster import connected

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
-from clonos_py.dsl.settings import resolve
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.resolution import resolve
 
 pytestmark = pytest.mark.ray
 

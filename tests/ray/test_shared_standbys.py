@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import ray
 
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import (
     CheckpointCompleted,
@@ -28,6 +27,7 @@ from clonos_py.observe.events import (
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
+from clonos_py.settings.resolution import resolve
 from tests.ray.counting_job import counting
 from tests.ray.test_ray_jobs import assert_exactly_once, of
 

@@ -12,11 +12,11 @@ import pytest
 
 from clonos_py import Context, Job, Process
 from clonos_py.connectors import FileSink, MemorySource
-from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import CheckpointAborted, Event, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
+from clonos_py.settings.resolution import resolve
 from tests.jobs.test_slow_functions import Row, assert_all_rows, intervals_s, slow_job
 
 pytestmark = pytest.mark.ray

@@ -16,7 +16,6 @@ import pytest
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import Fault, FaultInjector
 from clonos_py.bench.soak import soak
-from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import (
     CheckpointCompleted,
     CoordinatorReplaced,
@@ -30,6 +29,7 @@ from clonos_py.observe.events import (
 )
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.resolution import resolve
 
 pytestmark = pytest.mark.ray
 

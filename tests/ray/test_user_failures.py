@@ -14,12 +14,12 @@ import ray
 
 from clonos_py import Job, UserCodeError
 from clonos_py.dsl.loading import load_job_file
-from clonos_py.dsl.settings import resolve
 from clonos_py.observe.events import Event, FunctionHangs, StandbyActivated, TaskFailed
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.actor_registry import on_node
 from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.resolution import resolve
 from tests.jobs.failing import FATAL, place, written
 
 pytestmark = pytest.mark.ray

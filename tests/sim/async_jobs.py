@@ -10,10 +10,10 @@ from typing import Any
 
 from clonos_py import AsyncContext, Context, Job, Process, Record, service, state
 from clonos_py.connectors.memory import MemorySink, MemorySource
-from clonos_py.dsl.settings import resolve
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.run import Outcome, simulate_plan
 from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY, Request
+from clonos_py.settings.resolution import resolve
 
 TOTAL = 60
 _names = itertools.count()

@@ -6,12 +6,13 @@ from collections import Counter
 
 import pytest
 
-from clonos_py.dsl.settings import Settings, resolve
 from clonos_py.job.events import ReportKind
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.orders import policy
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from clonos_py.settings.definitions import Settings
+from clonos_py.settings.resolution import resolve
 from tests.sim.worlds import E, KillTogether, L, N, R, Run, run
 
 SEEDS = range(30)

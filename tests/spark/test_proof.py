@@ -11,7 +11,7 @@ from clonos_py.bench.nexmark import running
 from clonos_py.bench.nexmark.jobs import QUERIES
 from clonos_py.bench.nexmark.running import QueryRun
 from clonos_py.cli.main import invoke
-from clonos_py.dsl.settings import Settings
+from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

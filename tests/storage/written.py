@@ -20,9 +20,9 @@ from clonos_py.connectors import FileSink, FileSource, UpsertFileSink, read_resu
 from clonos_py.connectors.causal_files import CausalFileWriter
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.staging import StagedPiece
-from clonos_py.dsl.settings import resolve
 from clonos_py.job.checkpoint_course import CheckpointCourse
 from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 
 ROWS, KEYS, PARTS = 2_000, 7, 3
 LETTER_EVERY = 30

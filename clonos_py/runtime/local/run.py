@@ -17,7 +17,6 @@ from typing import Any
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
-from clonos_py.dsl.settings import Settings
 from clonos_py.job.events import EndJob, Report, ReportKind
 from clonos_py.model.calls import Answered, Call
 from clonos_py.model.ids import TaskId
@@ -40,6 +39,7 @@ from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world import Settings as WorldSettings
 from clonos_py.runtime.world import World
 from clonos_py.services.registry import ServiceRegistry
+from clonos_py.settings.definitions import Settings
 from clonos_py.task.events import Observed
 
 _TELL_US = 50_000

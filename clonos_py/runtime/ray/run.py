@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from clonos_py.checkpoint.storage import CheckpointStore
-from clonos_py.dsl.settings import Guarantee, Settings
 from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
@@ -28,6 +27,7 @@ from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
+from clonos_py.settings.definitions import Guarantee, Settings
 
 _SECRET_BYTES = 32
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from clonos_py.connectors.http import HttpxClient
-from clonos_py.dsl.settings import Settings
 from clonos_py.job.events import Report, ReportKind
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
@@ -15,6 +14,7 @@ from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
 from clonos_py.runtime.orders import RunResult, policy, raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.services.registry import ServiceRegistry
+from clonos_py.settings.definitions import Settings
 from clonos_py.task.events import Observed
 
 _ACTIONS_MAX = 100_000_000

@@ -13,11 +13,12 @@ from clonos_py.bench.digests import PARALLELISMS, UNPACED, Case, Finding, cases,
 from clonos_py.bench.nexmark.jobs import QUERIES, build
 from clonos_py.bench.nexmark.oracle import expected
 from clonos_py.connectors import BlackholeSink
-from clonos_py.dsl.settings import Runtime, resolve
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed, VertexProgress
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import kills
+from clonos_py.settings.definitions import Runtime
+from clonos_py.settings.resolution import resolve
 
 JOIN = TaskId("join", 0)
 KILLED, CALM = Case("q3", 1, Runtime.LOCAL, killed=True), Case("q3", 1, Runtime.LOCAL)

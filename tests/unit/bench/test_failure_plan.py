@@ -8,9 +8,9 @@ import pytest
 
 from clonos_py.bench.nexmark.cell_runs import with_failures
 from clonos_py.bench.nexmark.failure_plan import drawn, read_plan
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
+from clonos_py.settings.resolution import resolve
 
 TASKS = [TaskId("source", 0), TaskId("source", 1), TaskId("join", 0), TaskId("join", 1)]
 

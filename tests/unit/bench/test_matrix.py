@@ -12,8 +12,8 @@ from clonos_py.bench.nexmark import cell_runs
 from clonos_py.bench.nexmark.cell_runs import Effort
 from clonos_py.bench.nexmark.matrix import Cell, Results, cells
 from clonos_py.cli.main import invoke
-from clonos_py.dsl.settings import Settings
 from clonos_py.model.errors import SettingError
+from clonos_py.settings.definitions import Settings
 
 FULL = Cell("q0", "1", "full", "exactly-once")
 

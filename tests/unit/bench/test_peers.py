@@ -197,8 +197,8 @@ def test_files_are_written_once_and_again_for_other_events(dataset: Dataset) -> 
 
 
 def test_this_engine_reads_the_same_files(dataset: Dataset) -> None:
-    from clonos_py.dsl.settings import resolve
     from clonos_py.runtime.launch import run_job
+    from clonos_py.settings.resolution import resolve
 
     sink = MemorySink()
     settings = resolve({"parallelism": 2}, command_line={"runtime": "local"}, environment={}, file={})

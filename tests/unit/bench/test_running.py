@@ -11,8 +11,9 @@ from clonos_py.bench.nexmark import oracle
 from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query, verify
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
-from clonos_py.dsl.settings import Settings, resolve
 from clonos_py.model.errors import SettingError
+from clonos_py.settings.definitions import Settings
+from clonos_py.settings.resolution import resolve
 
 
 def test_the_digest_is_the_same_at_any_parallelism_and_seeds_differ() -> None:

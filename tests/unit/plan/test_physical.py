@@ -21,8 +21,8 @@ from clonos_py import (
     session,
     tumbling,
 )  # fmt: skip
-from clonos_py.dsl.settings import resolve
 from clonos_py.plan.physical import plan
+from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import Label, Watch, nexmark, quick, shape
 

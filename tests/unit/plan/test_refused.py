@@ -9,8 +9,8 @@ import pytest
 from clonos_py import GraphError, Job, SettingError, forever
 from clonos_py.bench.nexmark.jobs import build
 from clonos_py.bench.nexmark.source import NexmarkSource
-from clonos_py.dsl.settings import resolve
 from clonos_py.plan.physical import plan
+from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 from tests.unit.plan.shapes import Label, Person
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import SettingError
 from clonos_py.observe.events import unheard
 from clonos_py.runtime.ray.run import run
@@ -22,6 +21,7 @@ from clonos_py.runtime.transport import tls_connection
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.events import Closed, Drained, Received
 from clonos_py.runtime.transport.tls import Tls, TlsFiles
+from clonos_py.settings.resolution import resolve
 from tests.unit.runtime.certificates import Authority
 from tests.unit.runtime.network import LOCALHOST, Network, a_network, garbage
 from tests.unit.task.plans import three

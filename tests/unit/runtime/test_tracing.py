@@ -11,11 +11,11 @@ import pytest
 
 from clonos_py import Job, Record
 from clonos_py.connectors import MemorySink, MemorySource
-from clonos_py.dsl.settings import resolve
 from clonos_py.model.errors import CapacityError, SettingError
 from clonos_py.observe.events import Deployed, Event, Finished, TraceStopped, unheard
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.tracing import traced
+from clonos_py.settings.resolution import resolve
 from tests.unit.task.plans import three
 
 

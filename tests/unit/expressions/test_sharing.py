@@ -12,7 +12,7 @@ import pytest
 
 from clonos_py import apply, col, when
 from clonos_py.dsl.expressions import Expr
-from clonos_py.dsl.sharing import compiled
+from clonos_py.expressions.sharing import compiled
 from clonos_py.model.errors import UserCodeError
 from clonos_py.operators.stateless import Project
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from clonos_py.dsl.kernels import Bound, Values
-from clonos_py.dsl.tree import Column, Compiled, Literal, Node
+from clonos_py.expressions.kernels import Bound, Values
+from clonos_py.expressions.tree import Column, Compiled, Literal, Node
 
 _Identity: TypeAlias = tuple[str | int, ...]
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos_py.dsl import kernels
-from clonos_py.dsl.kernels import Bound
-from clonos_py.dsl.literals import fitted, natural
+from clonos_py.expressions import kernels
+from clonos_py.expressions.kernels import Bound
+from clonos_py.expressions.literals import fitted, natural
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.places import blamed
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.dsl.settings import DEFINITIONS, Guarantee, Runtime, Settings, read_file, resolve
-from clonos_py.dsl.values import DURATION, SIZE, Kill
 from clonos_py.model.errors import SettingError
 from clonos_py.model.retention import Spill
+from clonos_py.settings.definitions import DEFINITIONS, Guarantee, Runtime, Settings
+from clonos_py.settings.kinds import DURATION, SIZE, Kill
+from clonos_py.settings.resolution import read_file, resolve
 
 
 def test_each_place_wins_over_the_ones_below_it() -> None:

@@ -1,0 +1,33 @@
+"""What can be seen of a user's function: the function itself below partials, and whether it is deterministic."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DETERMINISTIC = "clonos_deterministic"
+
+
+def deterministic(function: F) -> F:
+    """Declares that a function of rows depends on nothing but its arguments, gives the same for the same, and does
+    nothing else: with ``spill = regenerate`` it is called again for rows that it was called for before."""
+    setattr(function, _DETERMINISTIC, True)
+    return function
+
+
+def is_deterministic(function: Callable[..., Any]) -> bool:
+    """Whether it was declared so."""
+    return any(getattr(found, _DETERMINISTIC, False) for found in (function, underlying(function)))
+
+
+def underlying(function: Callable[..., Any]) -> Any:
+    """The function below partials and callable objects."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function):
+        return function
+    return getattr(type(function), "__call__", function)  # noqa: B004 - what is wanted is the method itself

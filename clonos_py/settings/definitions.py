@@ -1,0 +1,169 @@
+"""The settings of a run: names, kinds, defaults and help texts. ``Settings()`` are the defaults.
+
+Planning and running a job read them. Where each value comes from is decided in ``settings.resolution``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+from clonos_py.model.retention import Spill
+from clonos_py.settings.kinds import (
+    DEPTH,
+    DURATION,
+    FILE,
+    FLAG,
+    FOLDER,
+    KILLS,
+    NAMES,
+    RENAMES,
+    SIZE,
+    TEXT,
+    Kill,
+    Kind,
+    Rename,
+    choice,
+    count,
+)
+
+T = TypeVar("T")
+
+ENVIRONMENT_PREFIX = "CLONOS_"
+DEFAULT = "default"
+
+
+class Guarantee(Enum):
+    """How often a record takes effect when tasks fail."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+    AT_MOST_ONCE = "at-most-once"
+
+
+class Preference(Enum):
+    """What matters more when both cannot be had."""
+
+    CONSISTENCY = "consistency"
+    AVAILABILITY = "availability"
+
+
+class Runtime(Enum):
+    """Where tasks run."""
+
+    RAY = "ray"
+    LOCAL = "local"
+    SIM = "sim"
+
+
+class Definition(NamedTuple):
+    """One setting: its name for people, its field here, how it is read and what it is for."""
+
+    key: str
+    attribute: str
+    kind: Kind[Any]
+    help: str
+    default: Any
+
+    @property
+    def option(self) -> str:
+        return "--" + {"kills": "kill", "renames": "rename"}.get(self.key, self.key.replace("_", "-"))
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.key.upper()
+
+
+def _setting(kind: Kind[T], default: object, help: str, key: str = "") -> T:
+    return field(default=kind.parse(default), metadata={"kind": kind, "help": help, "key": key})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting with its value; ``origins`` tells by name where it came from."""
+
+    parallelism: int = _setting(count(1), 1, "How many tasks run each operator.")
+    guarantee: Guarantee = _setting(
+        choice(Guarantee), "exactly-once", "How often a record takes effect when tasks fail."
+    )
+    sharing_depth: int = _setting(DEPTH, "full", "How many hops downstream determinants are kept; 0 turns logging off.")
+    beyond_sharing_depth: Preference = _setting(
+        choice(Preference),
+        "consistency",
+        "When more tasks fail at once than the depth covers: roll back, or go on at-least-once, counted and told.",
+    )
+    standbys: int = _setting(count(), 1, "How many standbys wait for each task to fail.")
+    standbys_per_process: int = _setting(
+        count(1), 1, "How many standbys of different tasks may share a process until one of them is needed."
+    )
+    runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")
+    address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
+    checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
+    fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start anew.")
+    take_over: bool = _setting(FLAG, False, "Stop the job of this name that runs, and go on from its last checkpoint.")
+    checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
+    checkpoint_timeout_us: int = _setting(
+        DURATION, "10min", "Abort a checkpoint that takes longer.", "checkpoint_timeout"
+    )
+    checkpoints_kept: int = _setting(count(1), 2, "How many completed checkpoints are kept.")
+    drop_state: tuple[str, ...] = _setting(
+        NAMES, (), "Resume without the state of an operator that the job no longer has."
+    )
+    renames: tuple[Rename, ...] = _setting(
+        RENAMES, (), "Resume with the state of operator OLD as that of NEW, which is its name now."
+    )
+    key_groups: int = _setting(count(1), 128, "Units in which keyed state moves; fixed by the first checkpoint.")
+    linger_us: int = _setting(DURATION, "10ms", "How long rows may wait for a frame to fill.", "linger")
+    time_granularity_us: int = _setting(
+        DURATION, "1ms", "How long ctx.time.now() may repeat its last answer; 0s asks the clock every time.",
+        "time_granularity",
+    )  # fmt: skip
+    frame_rows: int = _setting(count(1), 65_536, "Most rows in a frame between tasks.")
+    in_flight_budget_bytes: int = _setting(
+        SIZE, "1GiB", "Bytes of sent frames that a task retains for replay.", "in_flight_budget"
+    )
+    spill: Spill = _setting(choice(Spill), "in-memory", "Where frames live that may have to be sent again.")
+    spill_threshold_bytes: int = _setting(
+        SIZE, "256MiB", "Retained bytes beyond which spill-threshold writes to disk.", "spill_threshold"
+    )
+    heartbeat_timeout_us: int = _setting(DURATION, "2s", "A task silent for so long has failed.", "heartbeat_timeout")
+    function_timeout_us: int = _setting(
+        DURATION, "60s", "Report a function that has been at work on one row for so long.", "function_timeout"
+    )
+    connection_timeout_us: int = _setting(
+        DURATION, "20s", "Replace one of two tasks that cannot connect for so long.", "connection_timeout"
+    )
+    start_timeout_us: int = _setting(DURATION, "60s", "Give up when no process starts for so long.", "start_timeout")
+    tls_certificate: str | None = _setting(
+        FILE, None, "Certificate for TLS between nodes; this file and the next two are needed on every node."
+    )
+    tls_key: str | None = _setting(FILE, None, "Key of the certificate, without a password.")
+    tls_ca: str | None = _setting(FILE, None, "Certificate of the authority that has signed every node's certificate.")
+    trace: str | None = _setting(
+        FOLDER, None, "A new folder for the run's trace, which `clonos analyze` makes a report of."
+    )
+    seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
+    kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def origin(self, key: str) -> str:
+        return self.origins.get(key, DEFAULT)
+
+    def shown(self) -> Iterator[tuple[str, str, str]]:
+        """Every setting as (name, value as one would write it, where it came from)."""
+        for definition in DEFINITIONS.values():
+            value = definition.kind.show(getattr(self, definition.attribute))
+            yield definition.key, value, self.origin(definition.key)
+
+
+def _definitions() -> Iterator[Definition]:
+    for found in fields(Settings):
+        if found.metadata:
+            key = found.metadata["key"] or found.name
+            yield Definition(key, found.name, found.metadata["kind"], found.metadata["help"], found.default)
+
+
+DEFINITIONS: Mapping[str, Definition] = {definition.key: definition for definition in _definitions()}
+"""All settings by name, in the order in which they are shown."""
