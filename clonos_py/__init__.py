@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from clonos_py.dsl.expressions import lit as lit
     from clonos_py.dsl.expressions import when as when
     from clonos_py.dsl.job import Job as Job
-    from clonos_py.dsl.keyed import KeyedStream as KeyedStream
-    from clonos_py.dsl.keyed import WindowedStream as WindowedStream
-    from clonos_py.dsl.stream import Stream as Stream
-    from clonos_py.dsl.tables import Table as Table
+    from clonos_py.dsl.streams import KeyedStream as KeyedStream
+    from clonos_py.dsl.streams import Stream as Stream
+    from clonos_py.dsl.streams import Table as Table
+    from clonos_py.dsl.streams import WindowedStream as WindowedStream
     from clonos_py.dsl.windows import as_of as as_of
     from clonos_py.dsl.windows import between as between
     from clonos_py.dsl.windows import forever as forever
@@ -58,9 +58,7 @@ _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
     "clonos_py.dsl.expressions": ("Expr", "apply", "col", "lit", "when"),
     "clonos_py.dsl.job": ("Job",),
-    "clonos_py.dsl.keyed": ("KeyedStream", "WindowedStream"),
-    "clonos_py.dsl.stream": ("Stream",),
-    "clonos_py.dsl.tables": ("Table",),
+    "clonos_py.dsl.streams": ("KeyedStream", "Stream", "Table", "WindowedStream"),
     "clonos_py.dsl.windows": ("as_of", "between", "forever", "hopping", "session", "tumbling", "until"),
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),

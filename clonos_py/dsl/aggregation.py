@@ -9,13 +9,23 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.dsl.aggregates import AggregateExpr
+from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of, schema_of
+from clonos_py.dsl.outputs import Output
 from clonos_py.dsl.shapes import filled
+from clonos_py.dsl.timing import timed
 from clonos_py.expressions.tree import Column, Node
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
 from clonos_py.model.record import Record
+from clonos_py.model.windows import Window
+from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn
+
+BOUNDS: Mapping[str, pa.Field[Any]] = {
+    name: pa.field(name, pa.int64(), nullable=False) for name in ("window_start", "window_end")
+}
+"""What a result of windows has beside its keys."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,27 @@ def aggregation(
         column = _input(found, name, schema, computed)
         bound.append(found.bound(name, column, output.field(name).type))
     return Aggregation(tuple(bound), computed, output, None if into is None else record_of(into))
+
+
+def aggregated(
+    rows: Output, keys: tuple[str, ...], found: Aggregation, site: CallSite, weighted: bool = False
+) -> Output:
+    """Adds an aggregate without a window; ``weighted``: of the deltas of a table."""
+    work = AggregateTable(keys, found.aggregates, "changes", weighted)
+    return rows.extended(found.computed, site).followed("aggregate", work, (found.schema,), site, (found.record,))
+
+
+def aggregated_in_windows(
+    rows: Output, keys: tuple[str, ...], window: Window, lateness_us: int, found: Aggregation, site: CallSite
+) -> Output:
+    """Adds an aggregate of windows; output 1 are rows that came too late."""
+    rows, time = rows.extended(found.computed, site), None
+    if not window.processing_time:
+        rows, time = timed(rows, site)
+    work = AggregateWindows(keys, window, found.aggregates, time, lateness_us)
+    closed = EventTimeColumn("window_end", -1) if time and "window_end" in found.schema.names else None
+    schemas, records = (found.schema, rows.schema), (found.record, rows.record)
+    return rows.followed("aggregate", work, schemas, site, records, (closed,))
 
 
 def _input(found: AggregateExpr, name: str, schema: pa.Schema, computed: list[tuple[str, Node]]) -> str | None:

@@ -3,8 +3,7 @@ rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from clonos_py.dsl.outputs import Output
 from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import (
     AggregateTable,
@@ -19,14 +18,11 @@ from clonos_py.plan.logical import (
     Unite,
 )
 
-if TYPE_CHECKING:
-    from clonos_py.dsl.stream import Stream
-
 _ROW_BY_ROW = FilterRows | ProjectColumns | CallPerRow | CallPerBatch | EnrichRows | Unite | Spread
 """Work whose rows are of the kind that its input's are."""
 
 
-def refuse_changes(*streams: Stream[Any], instead: str) -> None:
+def refuse_changes(*streams: Output, instead: str) -> None:
     """Raises GraphError for a stream of changes that do not say of which kind they are. ``instead``: what to write on
     the table itself."""
     for stream in streams:
@@ -38,12 +34,12 @@ def refuse_changes(*streams: Stream[Any], instead: str) -> None:
             )
 
 
-def _table_behind(stream: Stream[Any]) -> Node | None:
+def _table_behind(stream: Output) -> Node | None:
     """The table whose changes a stream has."""
-    waiting = [stream._port]
+    waiting = [stream.port]
     while waiting:
         port = waiting.pop()
-        node = stream._draft.nodes[port.node]
+        node = stream.draft.nodes[port.node]
         if isinstance(node.work, AggregateTable | TopTable):
             if node.work.mode == "changes" and node.work.kind is None:
                 return node

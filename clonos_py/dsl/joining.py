@@ -11,24 +11,27 @@ from clonos_py.columns.views import plain
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of, schema_of
+from clonos_py.dsl.outputs import Output
 from clonos_py.dsl.shapes import filled, listed
-from clonos_py.dsl.stream import Keys, Stream
 from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed
 from clonos_py.dsl.windows import AsOf, Between, Forever, Until
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling
-from clonos_py.plan.logical import JOINING, EnrichRows, EventTimeColumn, JoinHistory, JoinVersions, JoinWindows, Port
+from clonos_py.plan.logical import JOINING, EnrichRows, EventTimeColumn, JoinHistory, JoinVersions, JoinWindows
 
 _BOUNDS = ("window_start", "window_end")
+
+Keys = str | tuple[str, str] | list[str | tuple[str, str]]
+"""One name for both sides, a pair of names (left, right), or a list of these."""
+
+Within = Tumbling | Hopping | Between | Until | AsOf | Forever
 
 Sources = dict[str, tuple[int, str]]
 """By name of the result: side and column."""
 
 
-def joined(
-    left: Stream[Any], right: Stream[Any], on: Keys, within: Any, into: Shape | None, site: CallSite
-) -> Stream[Any]:
+def joined(left: Output, right: Output, on: Keys, within: Any, into: Shape | None, site: CallSite) -> Output:
     """Adds the join. Results of a window join belong to their window, so ``window_end`` is their event time."""
     refuse_changes(left, right, instead="join the rows that the table is made of")
     pairs = _pairs(on, left.schema, right.schema)
@@ -59,20 +62,18 @@ def joined(
         work = JoinWindows(*keys, within, left_time, right_time, columns)
         time = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
     record = None if into is None else record_of(into)
-    node = left._draft.add("join", work, (left._port, right._port), (schema,), site, (record,), (time,))
-    return Stream(left._draft, Port(node.id))
+    return left.followed("join", work, (schema,), site, (record,), (time,), others=(right,))
 
 
-def enriched(stream: Stream[Any], side: SourceDefinition, on: Keys, into: Shape | None, site: CallSite) -> Stream[Any]:
+def enriched(stream: Output, side: SourceDefinition, on: Keys, into: Shape | None, site: CallSite) -> Output:
     """Adds the join with a bounded side input. Event time stays with the rows of the stream."""
     (side_schema,) = side.schemas
     pairs = _pairs(on, stream.schema, side_schema)
     schema, columns = _result(stream.schema, side_schema, pairs, into, ())
     work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns)
     record = None if into is None else record_of(into)
-    time = stream._time if stream._time is not None and (stream._time.name, 0, stream._time.name) in columns else None
-    node = stream._draft.add("enrich", work, (stream._port,), (schema,), site, (record,), (time,))
-    return Stream(stream._draft, Port(node.id))
+    time = stream.time if stream.time is not None and (stream.time.name, 0, stream.time.name) in columns else None
+    return stream.followed("enrich", work, (schema,), site, (record,), (time,))
 
 
 def _later(work: JoinHistory) -> EventTimeColumn | None:
@@ -104,9 +105,7 @@ def _bounds(within: Between | Until | Forever, left: pa.Schema) -> Bounds | None
             return None if ttl_us is None else (-ttl_us, ttl_us)
 
 
-def _timed(
-    left: Stream[Any], right: Stream[Any], site: CallSite
-) -> tuple[tuple[Stream[Any], str], tuple[Stream[Any], str]]:
+def _timed(left: Output, right: Output, site: CallSite) -> tuple[tuple[Output, str], tuple[Output, str]]:
     return timed(left, site, "the left stream"), timed(right, site, "the right stream")
 
 

@@ -110,7 +110,7 @@ def test_late_rows_come_out_as_they_came_in() -> None:
 
 def test_windows_of_window_results_keep_them_together() -> None:
     counts = keyed().window(hopping("10s", "2s")).aggregate(n=count()).named("counts")
-    nodes = counts.window(tumbling("2s")).aggregate(most=col("n").max())._draft.nodes
+    nodes = counts.window(tumbling("2s")).aggregate(most=col("n").max())._output.draft.nodes
     computed, window = nodes[-2].work, nodes[-1].work
     assert isinstance(computed, ProjectColumns)
     assert isinstance(window, AggregateWindows)

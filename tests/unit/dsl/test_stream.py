@@ -161,12 +161,12 @@ async def waits_for_many(row: Bid, ctx: AsyncContext) -> AsyncIterator[Named]:
 def test_async_functions_say_how_many_rows_are_at_work_and_in_which_order_they_leave() -> None:
     named = bids().map(waits, concurrency=7, ordered=False, timeout="2s")
     assert named.record is Named
-    assert isinstance(named._node.work, CallPerRow)
-    assert named._node.work.waiting == Waiting(7, False, 2_000_000)
+    assert isinstance(named._output.node.work, CallPerRow)
+    assert named._output.node.work.waiting == Waiting(7, False, 2_000_000)
     many = bids().flat_map(waits_for_many)
     assert many.record is Named
-    assert isinstance(many._node.work, CallPerRow)
-    assert many._node.work.waiting == Waiting(100, True, None)
+    assert isinstance(many._output.node.work, CallPerRow)
+    assert many._output.node.work.waiting == Waiting(100, True, None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""Verbs that call a function of the user's, of one row or of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from clonos_py.dsl.callsite import CallSite
+from clonos_py.dsl.functions import Shape, is_record, record_of, returned, schema_of, signature_of
+from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.projection import carried
+from clonos_py.dsl.shapes import check_row
+from clonos_py.dsl.waiting import waiting_of
+from clonos_py.model.record import DeadLetter, Record
+from clonos_py.plan.logical import CallPerBatch, CallPerRow
+
+
+def called_per_row(
+    rows: Output,
+    kind: Literal["map", "flat_map", "filter"],
+    function: Callable[..., Any],
+    returns: Shape | None,
+    site: CallSite,
+    options: Mapping[str, Any],
+) -> Output:
+    """Adds a function of one row; output 1 are the rows on which it failed. ``options``: see WaitingOptions."""
+    signature = signature_of(function, site.names, may_wait=True)
+    row = signature.row if is_record(signature.row) else rows.record
+    if row is not None:
+        check_row(row.schema(), rows.schema, row.__name__)
+    work = CallPerRow(kind, function, row, signature.wants_ctx, waiting=waiting_of(signature, options))
+    shape: Shape = rows.schema if kind == "filter" else returned(signature, returns, kind == "flat_map")
+    record = rows.record if kind == "filter" else record_of(shape)
+    return _derived(rows, kind, work, schema_of(shape), record, site)
+
+
+def called_per_batch(rows: Output, function: Callable[..., Any], returns: Shape, site: CallSite) -> Output:
+    """Adds a function of record batches."""
+    signature = signature_of(function, site.names)
+    shape = returned(signature, returns, many=False)
+    work = CallPerBatch(function, signature.wants_ctx)
+    return _derived(rows, "map_batches", work, schema_of(shape), record_of(shape), site)
+
+
+def _derived(
+    rows: Output,
+    verb: str,
+    work: CallPerRow | CallPerBatch,
+    schema: pa.Schema,
+    record: type[Record] | None,
+    site: CallSite,
+) -> Output:
+    """Rows made by a function: event time stays with the column of that name."""
+    schemas = (schema, DeadLetter.schema()) if isinstance(work, CallPerRow) else (schema,)
+    records = (record, DeadLetter)[: len(schemas)]
+    return rows.followed(verb, work, schemas, site, records, (carried(rows.time, schema),))

@@ -1,0 +1,87 @@
+"""What verbs add nodes to: an output of a node of the draft, with what is known of its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.dsl.callsite import CallSite
+from clonos_py.dsl.draft import Draft
+from clonos_py.dsl.projection import Columns, carried, node_with, result_fields
+from clonos_py.model.record import Record
+from clonos_py.plan.logical import EventTimeColumn, Node, Port, ProjectColumns, Work
+
+
+@dataclass(frozen=True)
+class Output:
+    """A port of a node of the draft. Verbs add further nodes behind it."""
+
+    draft: Draft
+    port: Port
+
+    @property
+    def node(self) -> Node:
+        """The node as it is now: later verbs may change it."""
+        return self.draft.nodes[self.port.node]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.node.schemas[self.port.port]
+
+    @property
+    def record(self) -> type[Record] | None:
+        """The class of its rows, where one was declared."""
+        return self.node.records[self.port.port]
+
+    @property
+    def time(self) -> EventTimeColumn | None:
+        return self.node.times[self.port.port]
+
+    def sibling(self, port: int) -> Output:
+        """Another output of the same node."""
+        return Output(self.draft, Port(self.port.node, port))
+
+    def changed(self, **changes: Any) -> Output:
+        """Itself, after its node was changed."""
+        self.draft.change(self.port.node, **changes)
+        return self
+
+    def followed(
+        self,
+        verb: str,
+        work: Work,
+        schemas: tuple[pa.Schema, ...],
+        site: CallSite,
+        records: tuple[type[Record] | None, ...] = (),
+        times: tuple[EventTimeColumn | None, ...] = (),
+        others: tuple[Output, ...] = (),
+    ) -> Output:
+        """The first output of a new node behind it, and behind ``others``."""
+        inputs = (self.port, *(other.port for other in others))
+        node = self.draft.add(verb, work, inputs, schemas, site, records, times)
+        return Output(self.draft, Port(node.id))
+
+    def same_rows(self, verb: str, work: Work, site: CallSite) -> Output:
+        """Behind work that leaves rows as they are."""
+        return self.followed(verb, work, (self.schema,), site, (self.record,), (self.time,))
+
+    def projected(self, verb: str, columns: Columns, site: CallSite, record: type[Record] | None = None) -> Output:
+        """These columns only, as rows of ``record``."""
+        schema = result_fields(columns, self.schema) if record is None else record.schema()
+        time = carried(self.time, schema, columns)
+        return self.followed(verb, ProjectColumns(tuple(columns)), (schema,), site, (record,), (time,))
+
+    def extended(self, columns: Columns, site: CallSite) -> Output:
+        """Itself with further computed columns, if there are any."""
+        if not columns:
+            return self
+        kept = [(name, node_with(name)) for name in self.schema.names if name not in dict(columns)]
+        return self.projected("with_columns", [*kept, *columns], site)
+
+    def only(self, rows: Output, site: CallSite) -> Output:
+        """Itself with the columns of the rows that it comes from, without those computed on the way."""
+        if self.schema.names == rows.schema.names:
+            return self
+        return self.projected("with_late", [(name, node_with(name)) for name in rows.schema.names], site, rows.record)

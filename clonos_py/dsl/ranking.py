@@ -1,0 +1,107 @@
+"""The first rows of a key or of all rows (top-n): running, or of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.dsl.aggregation import BOUNDS
+from clonos_py.dsl.callsite import CallSite
+from clonos_py.dsl.expressions import Expr, SortOrder, SortOrders, col
+from clonos_py.dsl.functions import Shape, record_of, schema_of
+from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.projection import Columns, carried
+from clonos_py.dsl.shapes import filled
+from clonos_py.dsl.timing import timed
+from clonos_py.expressions.tree import Column
+from clonos_py.model.errors import GraphError
+from clonos_py.model.hidden import hidden
+from clonos_py.model.record import Record
+from clonos_py.model.tables import SortKey
+from clonos_py.model.windows import Hopping, Tumbling
+from clonos_py.plan.logical import EventTimeColumn, TopTable, TopWindows
+
+RANK = "rank_number"
+"""The column in which ``top`` says which place a row has, if not told otherwise."""
+
+
+def first_rows(
+    rows: Output,
+    keys: tuple[str, ...],
+    n: int,
+    by: SortOrders,
+    into: Shape | None,
+    rank: str,
+    site: CallSite,
+    schema: pa.Schema,
+    known_by: tuple[str, ...] | None = None,
+) -> Output:
+    """Adds a running top-n with the columns of ``schema``. ``known_by``: the rows are the deltas of a table whose rows
+    are known by these columns."""
+    order, computed = sort_order(rows.schema, by)
+    rows = rows.extended(computed, site)
+    work = TopTable(keys, n, order, "changes", rank if rank in schema.names else None, known_by)
+    once = n == 1 and known_by is None  # of several, old rows come again with new ranks
+    time = carried(rows.time, schema) if once else None
+    return rows.followed("top", work, (schema,), site, (_record(into),), (time,))
+
+
+def first_of_windows(
+    rows: Output,
+    keys: tuple[str, ...],
+    window: Tumbling | Hopping,
+    n: int,
+    by: SortOrders,
+    into: Shape | None,
+    rank: str,
+    site: CallSite,
+) -> Output:
+    """Adds a top-n of windows."""
+    schema = ranked(rows.schema, BOUNDS, n, into, rank)
+    order, computed = sort_order(rows.schema, by)
+    rows, time = timed(rows.extended(computed, site), site)
+    work = TopWindows(keys, window, n, order, time, rank if rank in schema.names else None)
+    closed = EventTimeColumn("window_end", -1) if "window_end" in schema.names else None
+    return rows.followed("top", work, (schema,), site, (_record(into),), (closed,))
+
+
+def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:
+    """The columns of a top-n: those of its input, ``further`` ones and the rank, or those that ``into`` has of them."""
+    if type(n) is not int or n < 1:
+        raise GraphError(f"{n!r} is no number of rows: it is at least 1")
+    if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
+        raise GraphError(f"there is a column {taken[0]!r} already: give it another name, or the rank by rank=")
+    wanted = None if into is None else schema_of(into)
+    name = getattr(into, "__name__", "the schema")
+    has_rank = n > 1 if wanted is None else rank in wanted.names
+    if n > 1 and not has_rank:
+        raise GraphError(f"of {n} rows per key each is known by its rank: {name} needs a field {rank!r}")
+    available = {field.name: field for field in schema} | dict(further)
+    if has_rank:
+        available[rank] = pa.field(rank, pa.int64(), nullable=False)
+    return filled(wanted, available, (), name)
+
+
+def sort_order(schema: pa.Schema, by: SortOrders) -> tuple[tuple[SortKey, ...], Columns]:
+    """What to sort by, and the columns that have to be computed for it."""
+    keys: list[SortKey] = []
+    computed: Columns = []
+    for number, given in enumerate([by] if isinstance(by, str | SortOrder | Expr) else by):
+        found = SortOrder(col(given)) if isinstance(given, str) else given
+        if not isinstance(found, SortOrder):
+            raise GraphError(f"by={given!r}: write a column, col('price').desc() or col('price').asc()")
+        if pa.types.is_nested(found.by.node.bind(schema).type):
+            raise GraphError(f"by={found.by}: lists and structs have no order")
+        name = found.by.node.name if isinstance(found.by.node, Column) else hidden(f"order_{number}", schema.names)
+        if not isinstance(found.by.node, Column):
+            computed.append((name, found.by.node))
+        keys.append(SortKey(name, found.descending))
+    if not keys:
+        raise GraphError("by=[]: say in which order the rows are, such as by=col('price').desc()")
+    return tuple(keys), computed
+
+
+def _record(into: Shape | None) -> type[Record] | None:
+    return None if into is None else record_of(into)

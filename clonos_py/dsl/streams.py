@@ -1,0 +1,640 @@
+"""What a job is written with: streams, streams by key, windows, tables. Each verb adds a node to the job's graph.
+
+Errors are found where they are written: every verb checks columns and types at once and names the line of the call. The
+classes are in one module, as each has verbs that give others. What a verb adds is decided in functions of an ``Output``
+(``dsl.calls``, ``dsl.joining``, ``dsl.aggregation``, ``dsl.ranking``).
+
+A table is an updating result. One that is made of another reads its deltas: a row that changed leaves its old place,
+also where that was in another group. A group that loses rows is what makes rows of a table leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+
+import pyarrow as pa
+
+from clonos_py.dsl.aggregates import AggregateExpr
+from clonos_py.dsl.aggregation import BOUNDS, aggregated, aggregated_in_windows, aggregation
+from clonos_py.dsl.calls import called_per_batch, called_per_row
+from clonos_py.dsl.callsite import located
+from clonos_py.dsl.changelogs import refuse_changes
+from clonos_py.dsl.draft import Draft
+from clonos_py.dsl.expressions import Expr, SortOrders
+from clonos_py.dsl.functions import Shape, is_record, record_of
+from clonos_py.dsl.joining import Keys, Within, enriched, joined
+from clonos_py.dsl.naming import stem_of
+from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.processes import process_types
+from clonos_py.dsl.projection import carried, exactly, node_with, projected
+from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
+from clonos_py.dsl.shapes import check_row, listed, same_columns
+from clonos_py.dsl.timing import timed
+from clonos_py.dsl.waiting import WaitingOptions
+from clonos_py.model.aggregates import RETRACTABLE
+from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.errors import GraphError
+from clonos_py.model.record import DeadLetter, Record, record_type
+from clonos_py.model.tables import CHANGE_COLUMN, TableMode, kind_schema, weighted_schema
+from clonos_py.model.times import micros
+from clonos_py.model.windows import Hopping, Session, Tumbling, Window
+from clonos_py.plan.logical import (
+    AggregateTable,
+    AggregateWindows,
+    CallPerRow,
+    FilterRows,
+    RunProcess,
+    Spread,
+    TopTable,
+    Unite,
+    WriteSink,
+)
+
+if TYPE_CHECKING:
+    from clonos_py.operators.process import Process
+
+R = TypeVar("R")
+S = TypeVar("S", bound=Record)
+A = TypeVar("A", bound=Record)
+B = TypeVar("B", bound=Record)
+C = TypeVar("C", bound=Record)
+
+
+class Stream(Generic[R]):
+    """Rows of one schema; ``R`` is their class where there is one."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return self._output.schema
+
+    @property
+    def record(self) -> type[Record]:
+        """The class of its rows: as declared, or made for the schema."""
+        return self._output.record or record_type(self.schema)
+
+    def named(self, name: str) -> Self:
+        """Gives the operator that this stream comes from its stable name."""
+        with located("named"):
+            self._output.draft.name(self._output.port.node, name)
+        return self
+
+    def parallelism(self, tasks: int) -> Self:
+        """Runs the operator that this stream comes from in so many tasks, whatever the job's setting. What follows it
+        without a shuffle runs in the same tasks; rows from more or fewer tasks are spread evenly over them."""
+        with located("parallelism"):
+            self._output.draft.set_parallelism(self._output.port.node, tasks)
+        return self
+
+    @overload
+    def filter(self, condition: Expr) -> Stream[R]: ...
+    @overload
+    def filter(self, condition: Callable[..., Any], **waiting: Unpack[WaitingOptions]) -> Mapped[R]: ...
+    def filter(self, condition: Expr | Callable[..., Any], **waiting: Any) -> Stream[R]:
+        """Keeps the rows for which an expression, or a function of the row, is true. Null is not true. For
+        ``async def`` functions see ``map``."""
+        with located("filter") as site:
+            if not isinstance(condition, Expr):
+                return Mapped(called_per_row(self._output, "filter", condition, None, site, waiting))
+            if waiting:
+                raise GraphError(f"{next(iter(waiting))}= is for `async def` functions, and an expression is none")
+            if not pa.types.is_boolean(condition.node.bind(self.schema).type):
+                raise GraphError(f"{condition} is {condition.node.bind(self.schema).type}, not bool")
+            return Stream(self._output.same_rows("filter", FilterRows(condition.node), site))
+
+    @overload
+    def select(self, into: type[S], /, **columns: object) -> Stream[S]: ...
+    @overload
+    def select(self, /, *columns: str | Expr, **named: object) -> Stream[Any]: ...
+    def select(self, /, *columns: Any, **named: object) -> Stream[Any]:
+        """Rows of these columns only: names, expressions, ``name=expression``. With a Record class first, rows of that
+        class, its fields filled by name from the expressions given and from the columns there are."""
+        with located("select") as site:
+            first: Any = next(iter(columns), None)
+            if is_record(first) or isinstance(first, pa.Schema):
+                if len(columns) > 1:
+                    raise GraphError("with a class first, write everything else as name=expression")
+                made = exactly(first, named, self.schema)
+                return Stream(self._output.projected("select", made, site, record_of(first)))
+            return Stream(self._output.projected("select", projected(columns, named, self.schema), site))
+
+    def with_columns(self, /, *columns: Expr, **named: object) -> Stream[Any]:
+        """The rows with further columns, or other values for those of the same name."""
+        with located("with_columns") as site:
+            made = dict(projected(columns, named, self.schema))
+            kept = [(name, made.pop(name, node_with(name))) for name in self.schema.names]
+            return Stream(self._output.projected("with_columns", [*kept, *made.items()], site))
+
+    @overload
+    def map(
+        self, function: Callable[..., Awaitable[S]], returns: None = None, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
+    @overload
+    def map(self, function: Callable[..., S], returns: None = None) -> Mapped[S]: ...
+    @overload
+    def map(self, function: Callable[..., Any], returns: type[S], **waiting: Unpack[WaitingOptions]) -> Mapped[S]: ...
+    @overload
+    def map(
+        self, function: Callable[..., Any], returns: pa.Schema, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[Any]: ...
+    def map(self, function: Callable[..., Any], returns: Shape | None = None, **waiting: Any) -> Mapped[Any]:
+        """One row for each. The class that the function's parameter is annotated with is what it is given; a parameter
+        ``ctx`` gets the Context. Results are of the class it returns, or ``returns``.
+
+        An ``async def`` function, whose ``ctx`` is an AsyncContext, works on many rows at once: see WaitingOptions."""
+        with located("map") as site:
+            return Mapped(called_per_row(self._output, "map", function, returns, site, waiting))
+
+    @overload
+    def flat_map(
+        self, function: Callable[..., AsyncIterator[S]], returns: None = None, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
+    @overload
+    def flat_map(
+        self, function: Callable[..., Awaitable[list[S]]], returns: None = None, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
+    @overload
+    def flat_map(self, function: Callable[..., Iterator[S]], returns: None = None) -> Mapped[S]: ...
+    @overload
+    def flat_map(self, function: Callable[..., list[S]], returns: None = None) -> Mapped[S]: ...
+    @overload
+    def flat_map(
+        self, function: Callable[..., Any], returns: type[S], **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[S]: ...
+    @overload
+    def flat_map(
+        self, function: Callable[..., Any], returns: pa.Schema, **waiting: Unpack[WaitingOptions]
+    ) -> Mapped[Any]: ...
+    def flat_map(self, function: Callable[..., Any], returns: Shape | None = None, **waiting: Any) -> Mapped[Any]:
+        """Any number of rows for each: an iterator or a list. ``returns`` is the class of one of them. For
+        ``async def`` functions and generators see ``map``."""
+        with located("flat_map") as site:
+            return Mapped(called_per_row(self._output, "flat_map", function, returns, site, waiting))
+
+    @overload
+    def map_batches(self, function: Callable[..., pa.RecordBatch], returns: type[S]) -> Stream[S]: ...
+    @overload
+    def map_batches(self, function: Callable[..., pa.RecordBatch], returns: pa.Schema) -> Stream[Any]: ...
+    def map_batches(self, function: Callable[..., pa.RecordBatch], returns: Shape) -> Stream[Any]:
+        """Record batches in, record batches out. How rows are cut into batches must not matter to the function."""
+        with located("map_batches") as site:
+            return Stream(called_per_batch(self._output, function, returns, site))
+
+    def key_by(self, *columns: str | Expr, **named: object) -> KeyedStream[R]:
+        """Rows by key: columns, named expressions, ``name=expression``. A computed key becomes a column."""
+        with located("key_by") as site:
+            made = projected(columns, named, self.schema)
+            if not made:
+                raise GraphError("it needs at least one column")
+            computed = [(name, node) for name, node in made if node != node_with(name)]
+            return KeyedStream(self._output.extended(computed, site), tuple(name for name, _ in made))
+
+    def rebalance(self) -> Stream[R]:
+        """Spreads rows evenly over all instances of what follows, in turn."""
+        with located("rebalance") as site:
+            return Stream(self._output.same_rows("rebalance", Spread(), site))
+
+    def union(self, *others: Stream[R]) -> Stream[R]:
+        """All rows of several streams with the same columns."""
+        with located("union") as site:
+            for other in others:
+                self._check_partner(other)
+                different = same_columns(self.schema, other.schema)
+                if different:
+                    raise GraphError(f"the streams differ: {different}; select() brings them into line")
+            every = tuple(stream._output for stream in (self, *others))
+            if len({rows.port for rows in every}) < len(every):
+                raise GraphError("a stream and itself: every row would count twice")
+            rows, time = self._output, self._output.time
+            times = (time if all(other.time == time for other in every) else None,)
+            records = (rows.record,)
+            return Stream(rows.followed("union", Unite(), (self.schema,), site, records, times, others=every[1:]))
+
+    @overload
+    def join(self, other: Stream[Any], on: Keys, within: Within, into: type[S]) -> Stream[S]: ...
+    @overload
+    def join(self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None) -> Stream[Any]: ...
+    def join(self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None) -> Stream[Any]:
+        """Pairs of rows with equal keys, in the same window, so far apart in event time (``between``), while the left
+        row lasts (``until``), with the right row that holds at the time of the left one (``as_of``), or over all of
+        history (``forever``).
+
+        ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
+        pairs, its fields filled by name from either side, and, with a window, ``window_start`` and ``window_end``;
+        without it they have all columns of both sides.
+        """
+        with located("join") as site:
+            self._check_partner(other)
+            return Stream(joined(self._output, other._output, on, within, into, site))
+
+    @overload
+    def enrich(self, side: SourceDefinition, on: Keys, into: type[S]) -> Stream[S]: ...
+    @overload
+    def enrich(self, side: SourceDefinition, on: Keys, into: pa.Schema | None = None) -> Stream[Any]: ...
+    def enrich(self, side: SourceDefinition, on: Keys, into: Shape | None = None) -> Stream[Any]:
+        """Each row with the rows of a bounded side input that have equal keys; rows without any are left out.
+
+        Every task reads ``side``, a source that ends, whole before its first row and keeps it; it must stay as it is
+        while the job runs. ``on`` and ``into`` as for ``join``, with the side input on the right.
+        """
+        with located("enrich") as site:
+            if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
+                raise GraphError(f"{side!r} is no source of one stream, such as FileSource('rates.csv', 'csv', Rate)")
+            return Stream(enriched(self._output, side, on, into, site))
+
+    def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
+        """Windows over all rows together, on one instance. For windows by key write key_by before."""
+        with located("window"):
+            return KeyedStream(self._output, ()).window(window, lateness=lateness)
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
+        """One updating result over all rows."""
+        with located("aggregate"):
+            return KeyedStream(self._output, ()).aggregate(into, **aggregates)
+
+    @overload
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    @overload
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+        """The first ``n`` of all rows, as they are now, on one instance; see ``KeyedStream.top``."""
+        with located("top"):
+            return KeyedStream(self._output, ()).top(n, by, into, rank)
+
+    def sink(self, definition: SinkDefinition) -> Written:
+        """Ends the stream in a sink."""
+        with located("sink") as site:
+            if not isinstance(definition, SinkDefinition):
+                raise GraphError(f"{definition!r} is no sink")
+            definition.create(self.schema)
+            draft, stem = self._output.draft, stem_of("sink", definition)
+            node = draft.add("sink", WriteSink(definition), (self._output.port,), (), site, (self.record,), stem=stem)
+            return Written(draft, node.id)
+
+    def _check_partner(self, other: Stream[Any]) -> None:
+        if not isinstance(other, Stream):
+            raise GraphError(f"{other!r} is no stream")
+        if other._output.draft is not self._output.draft:
+            raise GraphError(
+                f"the other stream belongs to job {other._output.draft.job!r}, this one to {self._output.draft.job!r}; "
+                "streams of two jobs meet only through a connector"
+            )
+
+
+class Mapped(Stream[R]):
+    """What a function of rows gives."""
+
+    def catch(self) -> tuple[Stream[R], Stream[DeadLetter]]:
+        """Rows on which the function fails no longer stop the job: they are counted, and are the second stream."""
+        with located("catch"):
+            work = self._output.node.work
+            if not isinstance(work, CallPerRow):
+                raise GraphError(f"{self._output.node.verb} has nothing to catch")
+            rows = self._output.changed(work=replace(work, catch=True))
+            return Stream(rows), Stream(rows.sibling(1))
+
+
+class Written:
+    """The end of a stream."""
+
+    def __init__(self, draft: Draft, node: int) -> None:
+        self._draft = draft
+        self._node = node
+
+    def named(self, name: str) -> Written:
+        """Gives the sink its stable name."""
+        with located("named"):
+            self._draft.name(self._node, name)
+        return self
+
+    def parallelism(self, tasks: int) -> Written:
+        """Writes in so many tasks, whatever the job's setting."""
+        with located("parallelism"):
+            self._draft.set_parallelism(self._node, tasks)
+        return self
+
+
+class KeyedStream(Generic[R]):
+    """A stream whose rows of equal keys are brought together. No keys: all rows are brought together."""
+
+    def __init__(self, rows: Output, keys: tuple[str, ...]) -> None:
+        self._rows = rows
+        self._keys = keys
+
+    def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
+        """Windows for each key. Rows later than ``lateness`` after their window's end are late: see ``with_late``."""
+        with located("window"):
+            refuse_changes(self._rows, instead="write the window before what makes the table")
+            if not isinstance(window, Tumbling | Hopping | Session):
+                raise GraphError(f"{window!r} is no window: use tumbling(...), hopping(...) or session(...)")
+            lateness_us = micros(lateness)
+            if lateness_us < 0 or (lateness_us and window.processing_time):
+                raise GraphError(f"lateness is {lateness!r}: it is at least 0, and 0 in processing time")
+            return WindowedStream(self._rows, self._keys, window, lateness_us)
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
+        """An updating result per key: a Table. Its rows have the keys and the named aggregates, or are of a class whose
+        fields these fill by name."""
+        with located("aggregate") as site:
+            refuse_changes(self._rows, instead="write .key_by(...).aggregate(...) on the table")
+            found = aggregation(self._rows.schema, self._keys, {}, into, aggregates)
+            return Table(aggregated(self._rows, self._keys, found, site), self._keys)
+
+    @overload
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    @overload
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+        """The first ``n`` rows of each key, as they are now, with their place (1, 2, ...) in the column ``rank``:
+        ``top(10, by=col("price").desc())``. Of rows that are equal in this order the one that came first is first, so
+        say all that matters: ``by=[col("price").desc(), "at"]``. With n = 1 it is the highest bid, or the last row of a
+        key; then there is no ``rank`` unless ``into`` has it."""
+        with located("top") as site:
+            refuse_changes(self._rows, instead="write .key_by(...).top(...) on the table")
+            schema = ranked(self._rows.schema, {}, n, into, rank)
+            found = first_rows(self._rows, self._keys, n, by, into, rank, site, schema)
+            return Table(found, (*self._keys, rank) if n > 1 else self._keys)
+
+    def process(self, process: type[Process[Any, S]], *, in_order: bool = False) -> Processed[S]:
+        """Runs a process function for each key: its state and timers are declared in the class. ``in_order`` gives it
+        rows and timers in event-time order."""
+        with located("process") as site:
+            if not self._keys:
+                raise GraphError("a process keeps its state by key: write key_by before it")
+            row, outputs = process_types(process)
+            check_row(row.schema(), self._rows.schema, row.__name__)
+            if in_order and self._rows.time is None:
+                raise GraphError("in_order=True needs event time: say which column it is at job.source(event_time=...)")
+            rows, time = timed(self._rows, site) if self._rows.time else (self._rows, None)
+            work = RunProcess(process, self._keys, row, outputs, in_order, time)
+            records: tuple[type[Record], ...] = (*outputs, DeadLetter)
+            schemas = tuple(record.schema() for record in records)
+            times = tuple(carried(self._rows.time, output.schema()) for output in outputs)
+            return Processed(rows.followed("process", work, schemas, site, records, times))
+
+
+class WindowedStream(Generic[R]):
+    """A stream cut into windows."""
+
+    def __init__(self, rows: Output, keys: tuple[str, ...], window: Window, lateness_us: int) -> None:
+        self._rows = rows
+        self._keys = keys
+        self._window = window
+        self._lateness_us = lateness_us
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Windowed[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Windowed[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Windowed[Any]:
+        """One row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates, or the
+        fields of a class that these fill by name."""
+        with located("aggregate") as site:
+            found = aggregation(self._rows.schema, self._keys, BOUNDS, into, aggregates)
+            output = aggregated_in_windows(self._rows, self._keys, self._window, self._lateness_us, found, site)
+            return Windowed(output, self._rows)
+
+    @overload
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Stream[S]: ...
+    @overload
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Stream[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Stream[Any]:
+        """The first ``n`` rows of each key in each window, when it closes, with ``window_start``, ``window_end`` and
+        their place in the column ``rank``; see ``KeyedStream.top``. For tumbling and hopping windows of event time."""
+        with located("top") as site:
+            if not isinstance(self._window, Tumbling | Hopping) or self._window.processing_time or self._lateness_us:
+                raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
+            found = first_of_windows(self._rows, self._keys, self._window, n, by, into, rank, site)
+            return Stream(found)
+
+
+class Windowed(Stream[R]):
+    """Results of windows. ``rows``: what the windows are made of."""
+
+    def __init__(self, output: Output, rows: Output) -> None:
+        super().__init__(output)
+        self._rows = rows
+
+    def with_late(self) -> tuple[Stream[R], Stream[Any]]:
+        """The results, and the rows that came too late for them, as they were; these are counted either way."""
+        with located("with_late") as site:
+            work = self._output.node.work
+            if not isinstance(work, AggregateWindows) or work.window.processing_time:
+                raise GraphError("in processing time no row is late")
+            results = self._output.changed(work=replace(work, late=True))
+            return Stream(results), Stream(results.sibling(1).only(self._rows, site))
+
+
+class Processed(Stream[R]):
+    """What a process function yields."""
+
+    def catch(self) -> tuple[Processed[R], Stream[DeadLetter]]:
+        """Rows and timers on which the process fails no longer stop the job: they are counted, and are the second
+        stream. Nothing of a failed call remains in the state and timers of its key, nor in the results."""
+        with located("catch"):
+            work = self._output.node.work
+            assert isinstance(work, RunProcess)
+            rows = self._output.changed(work=replace(work, catch=True))
+            return Processed(rows), Stream(rows.sibling(len(work.outputs)))
+
+    @overload
+    def split(self, first: type[A], second: type[B], /) -> tuple[Stream[A], Stream[B]]: ...
+    @overload
+    def split(self, first: type[A], second: type[B], third: type[C], /) -> tuple[Stream[A], Stream[B], Stream[C]]: ...
+    def split(self, *kinds: type[Any]) -> tuple[Stream[Any], ...]:
+        """One stream for each class of row, in the order asked for."""
+        with located("split"):
+            work = self._output.node.work
+            assert isinstance(work, RunProcess)
+            if set(kinds) != set(work.outputs) or len(kinds) != len(work.outputs):
+                asked, given = (listed(kind.__name__ for kind in found) for found in (kinds, work.outputs))
+                raise GraphError(f"{work.process.__name__} yields {given}, split asks for {asked}")
+            return tuple(Stream(self._output.sibling(work.outputs.index(kind))) for kind in kinds)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise GraphError("to take the results apart write .split(A, B)")
+
+
+class Table(Generic[R]):
+    """An updating result. It becomes a stream in one of two ways, goes to a sink that takes updates, or another table
+    is made of it. A later row replaces the earlier one of the same ``keys``."""
+
+    def __init__(self, output: Output, keys: tuple[str, ...], shrinks: bool = False) -> None:
+        self._output = output
+        self._used: str | None = None
+        self._schema = output.schema
+        self._shrinks = shrinks
+        self.keys = keys
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        return self._schema
+
+    def named(self, name: str) -> Self:
+        """Gives the operator its stable name."""
+        with located("named"):
+            self._output.draft.name(self._output.port.node, name)
+        return self
+
+    def parallelism(self, tasks: int) -> Self:
+        """Runs the operator in so many tasks, whatever the job's setting."""
+        with located("parallelism"):
+            self._output.draft.set_parallelism(self._output.port.node, tasks)
+        return self
+
+    @overload
+    def changes(self) -> Stream[R]: ...
+    @overload
+    def changes(self, kind: str) -> Stream[Any]: ...
+    def changes(self, kind: str | None = None) -> Stream[Any]:
+        """A row for each change of a result: it replaces the earlier one of the same keys.
+
+        ``kind``: a further column that says what happened: ``insert`` for a row of new keys, ``update`` for one that
+        replaces another, ``delete`` for one that is there no more, as it was last. Whoever applies these rows in their
+        order has the table. A table that loses rows, as a top-n does whose rows may move from group to group, needs it.
+        """
+        with located("changes"):
+            if kind is None and self._shrinks:
+                raise GraphError(
+                    "rows may leave this table, which a row that replaces another cannot tell; name a column that says "
+                    "what happened: .changes(kind='change')"
+                )
+            if kind is not None and kind in self.schema.names:
+                raise GraphError(f"there is a column {kind!r} already: give kind= another name")
+            return Stream(self._changes(kind))
+
+    def at_end(self) -> Stream[R]:
+        """The final results, when all input has ended."""
+        with located("at_end"):
+            return Stream(self._as("at_end", ".at_end()"))
+
+    def sink(self, definition: SinkDefinition) -> Written:
+        """Keeps the results current in a sink that takes updates."""
+        with located("sink"):
+            if not getattr(definition, "upserts", False):
+                raise GraphError(
+                    f"{type(definition).__name__} only appends, and a result without a window changes; say which rows "
+                    "you want: .changes() or .at_end()"
+                )
+            if self._shrinks and not getattr(definition, "deletes", False):
+                raise GraphError(
+                    f"rows may leave this table, and {type(definition).__name__} only replaces them; write the changes "
+                    "with what happened: .changes(kind='change')"
+                )
+            return Stream(self._changes(CHANGE_COLUMN if self._shrinks else None)).sink(definition)
+
+    def key_by(self, *columns: str) -> KeyedTable[R]:
+        """The rows by columns of the table, to be aggregated or ranked: when a row changes, so does what it counted
+        for, and when another value of these columns takes it to another group, it leaves its old one."""
+        with located("key_by"):
+            if not columns:
+                raise GraphError("it needs at least one column")
+            if unknown := [column for column in columns if column not in self.schema.names]:
+                raise GraphError(f"no column {unknown[0]!r} in this table; there are {listed(self.schema.names)}")
+            return KeyedTable(self, columns)
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
+        """One updating result over all rows of the table."""
+        with located("aggregate"):
+            return KeyedTable(self, ()).aggregate(into, **aggregates)
+
+    @overload
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    @overload
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+        """The first ``n`` of all rows of the table, as they are now, on one instance; see ``KeyedTable.top``."""
+        with located("top"):
+            return KeyedTable(self, ()).top(n, by, into, rank)
+
+    def _changes(self, kind: str | None) -> Output:
+        if kind is None:
+            return self._as("changes", ".changes()")
+        return self._as("changes", f".changes(kind={kind!r})", kind_schema(self.schema, kind), kind=kind)
+
+    def _deltas(self, moved_by: tuple[str, ...] | None) -> Output:
+        """What another table is made of. ``moved_by``: only a row that changes in these columns is taken back."""
+        label = "aggregated" if moved_by is None else f"ranked by {listed(moved_by) or 'nothing'}"
+        return self._as("deltas", label, weighted_schema(self.schema), moved_by=moved_by)
+
+    def _as(self, mode: TableMode, label: str, schema: pa.Schema | None = None, **changes: Any) -> Output:
+        if self._used not in (None, label):
+            used = f"used as {self._used}" if self._used.startswith(".") else self._used
+            raise GraphError(f"this table is {used} already; write it twice to have both")
+        self._used = label
+        work = self._output.node.work
+        assert isinstance(work, AggregateTable | TopTable)
+        self._output.changed(work=replace(work, mode=mode, **changes))
+        return self._output if schema is None else self._output.changed(schemas=(schema,), records=(None,))
+
+
+class KeyedTable(Generic[R]):
+    """A table by some of its columns."""
+
+    def __init__(self, table: Table[R], keys: tuple[str, ...]) -> None:
+        self._table = table
+        self._keys = keys
+
+    @overload
+    def aggregate(self, into: type[S], /, **aggregates: Any) -> Table[S]: ...
+    @overload
+    def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
+    def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
+        """An updating result per key, of the rows as they are now: counts, sums and means. A key that has no rows any
+        more has no result."""
+        with located("aggregate") as site:
+            for name, found in aggregates.items():
+                if isinstance(found, AggregateExpr) and found.function not in RETRACTABLE:
+                    raise GraphError(
+                        f"{name}={found}: rows of a table change, and {found.function} cannot take a value back; there "
+                        f"are {listed(RETRACTABLE)}"
+                    )
+            found = aggregation(self._table.schema, self._keys, {}, into, aggregates)
+            output = aggregated(self._table._deltas(None), self._keys, found, site, weighted=True)
+            return Table(output, self._keys, self._shrinks)
+
+    @overload
+    def top(self, n: int, by: SortOrders, into: type[S], rank: str = RANK) -> Table[S]: ...
+    @overload
+    def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
+    def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
+        """The first ``n`` rows of each key among the rows of the table as they are now, with their place (1, 2, ...) in
+        the column ``rank``: of running totals the highest, ``totals.key_by("category").top(3,
+        by=col("total").desc())``. A row that changes leaves its old place, and who was behind it moves up. Of rows that
+        are equal in this order the one with the lesser keys of the table is first. For ``n`` = 1 and ``into`` see
+        ``KeyedStream.top``."""
+        with located("top") as site:
+            table = self._table
+            if missing := [key for key in table.keys if key not in table.schema.names]:
+                raise GraphError(
+                    f"rows of this table are known by {missing[0]!r}, which is none of its columns: "
+                    f"{listed(table.schema.names)}"
+                )
+            schema = ranked(table.schema, {}, n, into, rank)
+            sort_order(table.schema, by)
+            deltas = table._deltas(self._keys)
+            found = first_rows(deltas, self._keys, n, by, into, rank, site, schema, table.keys)
+            return Table(found, (*self._keys, rank) if n > 1 else self._keys, self._shrinks)
+
+    @property
+    def _shrinks(self) -> bool:
+        """Whether a key may have fewer rows than before."""
+        return self._table._shrinks or not set(self._keys) <= set(self._table.keys)
