@@ -14,16 +14,16 @@ from typing import Any
 import click
 import msgspec
 
-from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.running import QueryRun
-from clonos_py.bench.tables import show
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant
 from clonos_py.causal.determinants import InputOrder as Arrivals
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.tables import show
 from clonos_py.connectors import BlackholeSink
 from clonos_py.model.segments import Segment
+from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.running import QueryRun
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.local.run import LocalPorts

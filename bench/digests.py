@@ -18,11 +18,12 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.nexmark.jobs import QUERIES, build, files_of
-from clonos_py.bench.nexmark.oracle import difference, expected, total_bids
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.connectors import read_results
 from clonos_py.dsl.job import Job
+from clonos_py.nexmark.jobs import QUERIES, build, files_of
+from clonos_py.nexmark.oracle import difference, expected, total_bids
+from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.nexmark.victims import SOURCE, victim
 from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
@@ -40,26 +41,6 @@ CHECKPOINT_INTERVAL = "1s"
 
 _STANDBYS_PER_PROCESS = 4
 """On Ray half of the time of a run is the start of its processes."""
-_SOURCE = "source-nexmark"
-_VICTIMS = {
-    **dict.fromkeys(("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22"), (f"{_SOURCE}[0]", f"{_SOURCE}[1]")),
-    "q3": ("join[0]", f"{_SOURCE}[1]"),
-    "q4": ("averages[0]", "join[1]"),
-    "q5": ("counts[0]", "hot[1]"),
-    "q6": ("averages[0]", "join[1]"),
-    "q7": ("highest[0]", "join[1]"),
-    "q8": ("sellers[0]", "join[1]"),
-    "q9": ("join[0]", "join[1]"),
-    "q11": (f"{_SOURCE}[0]", "sessions[1]"),
-    "q12": ("counts[0]", "counts[1]"),
-    "q15": ("report[0]", f"{_SOURCE}[1]"),
-    "q16": ("report[0]", "report[1]"),
-    "q17": ("report[0]", "report[1]"),
-    "q18": ("last[0]", "last[1]"),
-    "q19": ("top[0]", "top[1]"),
-    "q20": ("join[0]", "join[1]"),
-}
-"""Who dies at parallelism 1 and at parallelism 2."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +54,7 @@ class Case:
 
     @property
     def victim(self) -> str:
-        return _VICTIMS[self.query][self.parallelism - 1]
+        return victim(self.query, self.parallelism)
 
     def __str__(self) -> str:
         harm = "nobody killed" if not self.killed else "killed by seed" if self.runtime is Runtime.SIM else self.victim
@@ -145,7 +126,7 @@ def wrong_failures(case: Case, events: Sequence[Event]) -> str | None:
 def _read_twice(events: Sequence[Event]) -> int:
     """How many events were read again, by all source tasks together."""
     last = next(event for event in reversed(events) if isinstance(event, Progress))
-    return sum(vertex.rows_in for vertex in last.vertices if vertex.vertex == _SOURCE) - UNPACED.events
+    return sum(vertex.rows_in for vertex in last.vertices if vertex.vertex == SOURCE) - UNPACED.events
 
 
 def _simulate_kills(case: Case, folder: str) -> str | None:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import click
 import pyarrow as pa
 
-from clonos_py.bench.nexmark.generator import Generator
-from clonos_py.bench.nexmark.model import Model
-from clonos_py.bench.tables import show
 from clonos_py.cli.counts import Count
+from clonos_py.cli.tables import show
+from clonos_py.nexmark.generator import Generator
+from clonos_py.nexmark.model import Model
 
 _MODELS = {
     "official": Model(),

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import click
 
-from clonos_py.bench.nexmark.running import QueryRun, run_query
-from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.tables import show
+from clonos_py.nexmark.running import QueryRun, run_query
 from clonos_py.settings.definitions import Settings
 
 _RUNS: dict[str, dict[str, Any]] = {

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from clonos_py import Context, Job, Record
 from clonos_py.bench.paced import PacedSource
-from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.tables import show
 from clonos_py.connectors import FileSink
 from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
 from clonos_py.model.operators import OperatorContext, Output, Sink, Source

@@ -30,13 +30,13 @@ from clonos_py.bench import witnesses
 from clonos_py.bench.blackouts import Blackout, black_out
 from clonos_py.bench.clock_shim import ClockSteps, loaded
 from clonos_py.bench.fault_injector import Done, Fault, FaultInjector, drawn
-from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.oracle import difference, expected
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.standstills import Moment, caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
 from clonos_py.model.errors import ClonosError
+from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.oracle import difference, expected
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import Deployed, Event, Finished, Replayed, RolledBack, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job

@@ -7,32 +7,16 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.nexmark.jobs import QUERIES
-from clonos_py.bench.nexmark.report import WARM_UP_US
-from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
-from clonos_py.bench.tables import show
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.tables import show
+from clonos_py.nexmark.jobs import QUERIES
+from clonos_py.nexmark.running import SinkKind
+from clonos_py.nexmark.steady import measure
 from clonos_py.observe.console import bytes_text
 from clonos_py.settings.definitions import Settings
 
-_PROBE_EVENTS = 10_000_000
-_LONGER = 3
-_ENOUGH = 0.9
 _ALL = (*QUERIES, "row_function", "q0/digest", "rebalanced/digest")
 """A query into a blackhole, or into the sink after the slash: a digest has to touch every byte of the rows."""
-
-
-def measure(query: str, seconds: float, settings: Settings, sink: SinkKind = SinkKind.BLACKHOLE) -> dict[str, Any]:
-    """The report of a run with a steady state of about so many seconds. Shorter runs before it tell how many events
-    that takes: a very short one is seldom as fast."""
-    made = run_query(QueryRun(query, _PROBE_EVENTS, sink=sink), settings)
-    for _ in range(_LONGER):
-        found = made["throughput"]
-        if found["steady_seconds"] >= seconds * _ENOUGH:
-            break
-        events = max(int(found["steady_events_per_s"] * (seconds + WARM_UP_US / 1e6)), _PROBE_EVENTS)
-        made = run_query(QueryRun(query, events, sink=sink), settings)
-    return made
 
 
 def rows(queries: tuple[str, ...], seconds: float, settings: Settings) -> Iterator[tuple[str, ...]]:

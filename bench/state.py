@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import click
 
-from clonos_py.bench.nexmark.jobs import QUERIES, build
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.resident import resident_bytes
-from clonos_py.bench.tables import show
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.counts import Count
 from clonos_py.cli.options import resolved, setting_options
+from clonos_py.cli.tables import show
 from clonos_py.connectors import BlackholeSink
 from clonos_py.model.errors import SettingError
 from clonos_py.model.snapshots import Manifest
+from clonos_py.nexmark.jobs import QUERIES, build
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.console import bytes_text
 from clonos_py.observe.events import CheckpointCompleted, Event
 from clonos_py.settings.definitions import Settings

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.nexmark.description import described
 from clonos_py.bench.peers import environment, verifying
 from clonos_py.bench.peers.dataflows import Bytewax
 from clonos_py.bench.peers.datasets import Dataset
@@ -23,9 +22,10 @@ from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, sche
 from clonos_py.bench.peers.ours import Clonos
 from clonos_py.bench.peers.queries import QUERIES, check
 from clonos_py.bench.peers.rates import Comparison
-from clonos_py.bench.tables import show
 from clonos_py.cli.counts import Count
+from clonos_py.cli.tables import show
 from clonos_py.model.errors import SettingError
+from clonos_py.nexmark.description import described
 
 _SEED = 1
 _EVENTS, _SMALL = 100_000_000, 100_000

@@ -19,11 +19,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clonos_py.bench.nexmark.description import read_description, write_description
-from clonos_py.bench.nexmark.generator import KINDS, SCHEMAS
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Read
+from clonos_py.nexmark.description import read_description, write_description
+from clonos_py.nexmark.generator import KINDS, SCHEMAS
+from clonos_py.nexmark.source import NexmarkSource
 
 CYCLE_ROWS = {"person": 1, "auction": 3, "bid": 46}
 """Of every 50 events."""

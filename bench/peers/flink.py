@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from clonos_py.bench.nexmark.report import Sample
 from clonos_py.bench.peers import queries
 from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Terms
@@ -28,6 +27,7 @@ from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.flink_cluster import Cluster, cluster
 from clonos_py.bench.peers.rates import Rate, steady
 from clonos_py.model.errors import SettingError
+from clonos_py.nexmark.report import Sample
 
 LATE = "'0.001' SECOND"
 """A watermark says that nothing as early as itself will come: events of one millisecond stay together."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Engine, Terms
 from clonos_py.bench.peers.queries import kinds_read
 from clonos_py.bench.peers.rates import Comparison
+from clonos_py.nexmark.source import NexmarkSource
 
 _LONGER = 4
 """So many times as many events are there for queries that read no bids: they read a 12th of the rows."""

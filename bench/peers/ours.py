@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clonos_py.bench.nexmark.jobs import QUERIES, build, files_of
-from clonos_py.bench.nexmark.recorded import RecordedEvents
-from clonos_py.bench.nexmark.report import Recorder
 from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.rates import Rate, steady
 from clonos_py.cli.options import resolved
 from clonos_py.connectors import BlackholeSink
+from clonos_py.nexmark.jobs import QUERIES, build, files_of
+from clonos_py.nexmark.recorded import RecordedEvents
+from clonos_py.nexmark.report import Recorder
 
 _WRITING = ("q10",)
 """Queries whose point is what they write."""

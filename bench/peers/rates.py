@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from clonos_py.bench.nexmark.report import Sample
+from clonos_py.nexmark.report import Sample
 
 
 @dataclass(frozen=True)

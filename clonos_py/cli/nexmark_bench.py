@@ -19,9 +19,9 @@ from clonos_py.model.errors import SettingError
 from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
-    from clonos_py.bench.nexmark.cell_runs import Effort
-    from clonos_py.bench.nexmark.matrix import Cell
-    from clonos_py.bench.nexmark.sustained import Search, Trial
+    from clonos_py.nexmark.cell_runs import Effort
+    from clonos_py.nexmark.matrix import Cell
+    from clonos_py.nexmark.sustained import Search, Trial
 
 _PATH = click.Path(path_type=Path)
 _SHARED_SETTINGS = ("runtime", "address", "standbys", "checkpoint_interval", "linger", "spill", "seed", "kills")
@@ -37,7 +37,7 @@ FAILURES = click.Option(
 
 def _mst(query: str, **given: Any) -> int:
     """The body of ``mst``; 1 if no rate was sustained."""
-    from clonos_py.bench.nexmark.cell_runs import ThroughputSearch, pursue
+    from clonos_py.nexmark.cell_runs import ThroughputSearch, pursue
 
     settings = resolved({}, given)
     pursuit = ThroughputSearch(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
@@ -123,9 +123,9 @@ mst = click.Command(
 
 def _matrix(out: Path, **given: Any) -> int:
     """The body of ``matrix``; 1 if a run failed."""
-    from clonos_py.bench.nexmark.cell_runs import attempted
-    from clonos_py.bench.nexmark.matrix import HEADINGS, Results
-    from clonos_py.bench.tables import show
+    from clonos_py.cli.tables import show
+    from clonos_py.nexmark.cell_runs import attempted
+    from clonos_py.nexmark.matrix import HEADINGS, Results
 
     effort = _effort(given)
     possible, contradictions = _possible(given)
@@ -148,8 +148,8 @@ def _matrix(out: Path, **given: Any) -> int:
 
 
 def _effort(given: dict[str, Any]) -> Effort:
-    from clonos_py.bench.nexmark.cell_runs import Effort, Mode
-    from clonos_py.bench.nexmark.failure_plan import read_plan
+    from clonos_py.nexmark.cell_runs import Effort, Mode
+    from clonos_py.nexmark.failure_plan import read_plan
 
     if given["mst"] and (given["rate"] or given["events"]):
         raise SettingError("--mst chooses rates and events itself: leave --rate and --events away")
@@ -163,10 +163,10 @@ def _effort(given: dict[str, Any]) -> Effort:
 def _possible(given: dict[str, Any]) -> tuple[list[tuple[Cell, Settings]], dict[str, int]]:
     """The cells with their settings, and how many were left out for which contradiction between their settings. Raises
     SettingError for a value that is wrong by itself."""
-    from clonos_py.bench.nexmark.jobs import build
-    from clonos_py.bench.nexmark.matrix import cells
-    from clonos_py.bench.nexmark.running import QueryRun
     from clonos_py.connectors import BlackholeSink
+    from clonos_py.nexmark.jobs import build
+    from clonos_py.nexmark.matrix import cells
+    from clonos_py.nexmark.running import QueryRun
 
     dimensions = {"parallelism": "parallelisms", "sharing_depth": "depths", "guarantee": "guarantees"}
     for key, many in dimensions.items():

@@ -48,7 +48,7 @@ class Events(click.ParamType["int | Path"]):
 def events_options(**defaults: object) -> list[click.Option]:
     """Which events: those of the generator's options that are no part of a run's settings. ``defaults`` replaces
     some of the official values."""
-    from clonos_py.bench.nexmark.model import OFFICIAL, RATE_SHAPES
+    from clonos_py.nexmark.model import OFFICIAL, RATE_SHAPES
 
     rate = click.Option(
         ["--event-rate"], type=Count(), default=defaults.get("event_rate", 500_000), show_default=True,
@@ -72,6 +72,6 @@ def _model_option(name: str, default: object, shapes: tuple[str, ...]) -> click.
 
 def model_of(given: Mapping[str, Any]) -> Any:
     """The model that the options say. Raises SettingError."""
-    from clonos_py.bench.nexmark.model import Model
+    from clonos_py.nexmark.model import Model
 
     return Model(**{name: given[name] for name in _MODEL_HELP})

@@ -27,7 +27,7 @@ def _master() -> click.Option:
 
 
 def _source(events: int, partitions: int, given: dict[str, Any]) -> Any:
-    from clonos_py.bench.nexmark.source import NexmarkSource
+    from clonos_py.nexmark.source import NexmarkSource
 
     return NexmarkSource(
         events=events, event_rate=given["event_rate"], seed=given["seed"], partitions=partitions, model=model_of(given)
@@ -57,7 +57,7 @@ def _verify(query: str, events: int | Path, results: Path, master: str | None, *
 
 def _prove(queries: tuple[str, ...], seeds: list[str], parallelisms: list[str], events: int, **given: Any) -> int:
     """The body of ``prove``."""
-    from clonos_py.bench.nexmark.jobs import QUERIES
+    from clonos_py.nexmark.jobs import QUERIES
     from clonos_py.spark.proof import prove, trials
 
     source = replace(_source(events, _PARTITIONS, {**given, "seed": 1}), rate=given["rate"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clonos_py.bench.nexmark.description import write_description
-from clonos_py.bench.nexmark.generator import KINDS
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
-from clonos_py.spark.kafka import KafkaTopics, generate_into
+from clonos_py.nexmark.description import write_description
+from clonos_py.nexmark.generator import KINDS
+from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.spark.kafka import generate_into
+from clonos_py.spark.kafka_topics import KafkaTopics
 from clonos_py.spark.session import named_errors, session, shown
 
 _ROW_GROUP_BYTES = 32 << 20

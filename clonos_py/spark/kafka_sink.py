@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from clonos_py.model.errors import SparkError
-from clonos_py.spark.kafka import ANSWER_S
+from clonos_py.spark.kafka_topics import ANSWER_S
 
 _TRANSACTION_MS = 900_000
 """What brokers allow if not told otherwise."""

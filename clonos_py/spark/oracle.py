@@ -9,10 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clonos_py.bench.nexmark.description import described, read_description
-from clonos_py.bench.nexmark.generator import KINDS
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
+from clonos_py.nexmark.description import described, read_description
+from clonos_py.nexmark.generator import KINDS
+from clonos_py.nexmark.source import NexmarkSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

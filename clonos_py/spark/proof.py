@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from clonos_py.bench.digests import Case
-from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.errors import GraphError, SettingError, one_line
+from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
+from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.nexmark.victims import victim
 from clonos_py.settings.definitions import Runtime, Settings
 from clonos_py.settings.kinds import Kill
 from clonos_py.spark.generate import generate
@@ -31,7 +31,7 @@ class Trial:
 
     @property
     def victim(self) -> str:
-        return Case(self.query, self.parallelism, Runtime.RAY).victim
+        return victim(self.query, self.parallelism)
 
     def __str__(self) -> str:
         harm = f"{self.victim} killed" if self.killed else "nobody killed"

@@ -16,11 +16,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from clonos_py.bench.nexmark.description import described, source_of
-from clonos_py.bench.nexmark.generator import KINDS, SCHEMAS, Generator
-from clonos_py.bench.nexmark.source import NexmarkSource
-from clonos_py.bench.synthetic import WORKLOADS, Synthetic, synthetic_of
 from clonos_py.model.errors import SettingError
+from clonos_py.nexmark.description import described, source_of
+from clonos_py.nexmark.generator import KINDS, SCHEMAS, Generator
+from clonos_py.nexmark.source import NexmarkSource
+from clonos_py.spark.synthetic import WORKLOADS, Synthetic, synthetic_of
 
 _BATCH_ROWS = 50_000
 
@@ -63,7 +63,7 @@ class NexmarkReader(DataSourceReader):
 
 
 class SyntheticDataSource(DataSource):
-    """``workload`` names what there is; see ``clonos_py.bench.synthetic``."""
+    """``workload`` names what there is; see ``clonos_py.spark.synthetic``."""
 
     @classmethod
     def name(cls) -> str:

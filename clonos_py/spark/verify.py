@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SparkError
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.spark.oracle import answer, sql, view_files, view_generated
 from clonos_py.spark.session import named_errors, session, shown
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.oracle import expected
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.connectors import PrintSink
+from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.oracle import expected
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import CheckpointCompleted, Event, StandbyActivated
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster

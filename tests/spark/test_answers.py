@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from clonos_py.bench.nexmark import oracle
-from clonos_py.bench.nexmark.events import Auction, Bid, Person
-from clonos_py.bench.nexmark.jobs import QUERIES
-from clonos_py.bench.nexmark.model import Model
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.model.errors import SettingError
 from clonos_py.model.record import Record
+from clonos_py.nexmark import oracle
+from clonos_py.nexmark.events import Auction, Bid, Person
+from clonos_py.nexmark.jobs import QUERIES
+from clonos_py.nexmark.model import Model
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.spark.oracle import answer, view_generated
 
 if TYPE_CHECKING:

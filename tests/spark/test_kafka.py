@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from clonos_py.bench.nexmark.generator import KINDS
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.cli.main import invoke
+from clonos_py.nexmark.generator import KINDS
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.spark.sources import NexmarkReader
 from tests.spark.broker import Broker, broker
 

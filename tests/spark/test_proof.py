@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clonos_py.bench.nexmark import running
-from clonos_py.bench.nexmark.jobs import QUERIES
-from clonos_py.bench.nexmark.running import QueryRun
 from clonos_py.cli.main import invoke
+from clonos_py.nexmark import running
+from clonos_py.nexmark.jobs import QUERIES
+from clonos_py.nexmark.running import QueryRun
 from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:

@@ -17,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_FOLDERS = ("operators", "services", "bench")
+SHIPPED = ("operators", "services")
+"""Of these folders the ones that are part of the product."""
 BIN = Path(sys.executable).parent
 
 
@@ -57,6 +59,14 @@ def test_folders_at_the_top_cannot_be_imported_under_their_bare_name(folder: str
         ("clonos_py/causal/bad.py", "clonos_py.task", "Imports point one way"),
         ("clonos_py/job/bad.py", "clonos_py.runtime", "Imports point one way"),
         ("clonos_py/runtime/ray/bad.py", "clonos_py.cli", "Imports point one way"),
+        ("clonos_py/plan/bad.py", "clonos_py.dsl", "Imports point one way"),
+        ("clonos_py/expressions/bad.py", "clonos_py.plan", "Imports point one way"),
+        ("clonos_py/settings/bad.py", "clonos_py.plan", "Imports point one way"),
+        ("clonos_py/nexmark/bad.py", "clonos_py.cli", "Imports point one way"),
+        ("clonos_py/spark/bad.py", "clonos_py.cli", "Imports point one way"),
+        ("clonos_py/nexmark/bad.py", "clonos_py.spark", "Imports point one way"),
+        ("clonos_py/cli/bad.py", "clonos_py.bench", "Imports point one way"),
+        ("clonos_py/nexmark/bad.py", "clonos_py.bench", "Imports point one way"),
         ("operators/bad.py", "clonos_py.runtime", "Operators and services know"),
         ("services/bad.py", "clonos_py.connectors", "Operators and services know"),
         ("clonos_py/task/bad.py", "clonos_py.operators", "The protocol core knows"),
@@ -72,6 +82,14 @@ def test_an_import_against_the_direction_is_found(project: Path, module: str, im
     assert result.returncode == 1, result.stdout
     broken = [line for line in result.stdout.splitlines() if line.endswith("BROKEN")]
     assert any(line.startswith(contract) for line in broken), result.stdout
+
+
+def test_a_room_that_the_import_rules_do_not_name_is_found(project: Path) -> None:
+    (project / "clonos_py" / "attic").mkdir()
+    (project / "clonos_py" / "attic" / "__init__.py").touch()
+    result = lint_imports(project)
+    assert result.returncode == 1, result.stdout
+    assert "attic" in result.stdout
 
 
 def test_the_import_rules_hold_without_a_planted_violation(project: Path) -> None:
@@ -128,11 +146,13 @@ def held(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_holds_the_linked_folders_inside_the_package_only(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_product_inside_the_package_only(tmp_path: Path) -> None:
     names = held(built("wheel", ROOT, tmp_path))
     assert "clonos_py/spark/nexmark/q22.sql" in names
     tops = {name.split("/")[0] for name in names}
-    assert {f"clonos_py/{folder}/__init__.py" for folder in TOP_FOLDERS} <= names
+    assert {f"clonos_py/{folder}/__init__.py" for folder in SHIPPED} <= names
+    assert "clonos_py/nexmark/queries/q22.py" in names
+    assert not [name for name in names if name.startswith("clonos_py/bench")]
     assert len(tops) == 2
     assert {top.split("-")[0] for top in tops} == {"clonos_py"}
 
@@ -150,11 +170,13 @@ def test_a_wheel_made_from_the_sdist_is_the_same_and_runs(tmp_path: Path) -> Non
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
-    code = (
-        "import clonos_py.bench.nexmark.queries as found; print(found.__file__); from clonos_py.cli.main import main; "
-    )
+    code = "import clonos_py.nexmark.queries as found; print(found.__file__); from clonos_py.cli.main import main; "
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(installed)!r}); {code} main()"]
-    result = run(*command, "nexmark", "--help", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith(str(installed))
-    assert "Usage" in result.stdout
+    for arguments, shown in (
+        (("--help",), "Usage"),
+        (("run", "q10", "--events", "10k", "--runtime", "local"), "10,000 events"),
+    ):
+        result = run(*command, "nexmark", *arguments, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith(str(installed))
+        assert shown in result.stdout

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from clonos_py.bench import digests
 from clonos_py.bench.digests import PARALLELISMS, UNPACED, Case, Finding, cases, verdict, wrong_answers, wrong_failures
-from clonos_py.bench.nexmark.jobs import QUERIES, build
-from clonos_py.bench.nexmark.oracle import expected
 from clonos_py.connectors import BlackholeSink
 from clonos_py.model.ids import TaskId
+from clonos_py.nexmark.jobs import QUERIES, build
+from clonos_py.nexmark.oracle import expected
 from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed, VertexProgress
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import kills

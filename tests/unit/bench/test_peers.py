@@ -17,11 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clonos_py.bench.nexmark import oracle
-from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.recorded import RecordedEvents
-from clonos_py.bench.nexmark.report import Sample
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.peers import queries
 from clonos_py.bench.peers.command import about, command
 from clonos_py.bench.peers.dataflows import merged
@@ -35,6 +30,11 @@ from clonos_py.bench.peers.rates import Comparison, Rate, geometric_mean, median
 from clonos_py.bench.peers.verifying import flink_rows, verdict
 from clonos_py.connectors import MemorySink
 from clonos_py.model.errors import SettingError
+from clonos_py.nexmark import oracle
+from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.recorded import RecordedEvents
+from clonos_py.nexmark.report import Sample
+from clonos_py.nexmark.source import NexmarkSource
 
 SECOND_US = 1_000_000
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.source import NexmarkSource
 from clonos_py.bench.state import Growth, Sample, Sampler, halves
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.options import resolved
 from clonos_py.connectors import BlackholeSink
 from clonos_py.model.errors import SettingError
+from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.runtime.launch import run_job
 
 

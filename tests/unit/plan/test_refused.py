@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from clonos_py import GraphError, Job, SettingError, forever
-from clonos_py.bench.nexmark.jobs import build
-from clonos_py.bench.nexmark.source import NexmarkSource
+from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
 from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids

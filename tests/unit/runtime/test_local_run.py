@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clonos_py.bench.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.model.errors import CapacityError
+from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.observe.status import RunStatus
 from clonos_py.runtime.spill import FileShelf, Place
 from clonos_py.settings.resolution import resolve

@@ -1,0 +1,1 @@
+"""Nexmark: an auction site's events, its queries, and an independent computation of the answers."""

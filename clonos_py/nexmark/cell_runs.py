@@ -1,0 +1,102 @@
+"""Runs of one query for figures: as fast as it goes, at a fixed rate, or in search of the highest rate it sustains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Any
+
+from clonos_py.connectors import BlackholeSink
+from clonos_py.model.errors import ClonosError
+from clonos_py.nexmark.failure_plan import drawn
+from clonos_py.nexmark.jobs import build
+from clonos_py.nexmark.running import QueryRun, run_query
+from clonos_py.nexmark.steady import measure
+from clonos_py.nexmark.sustained import Search, Trial, judged, search
+from clonos_py.plan.physical import plan
+from clonos_py.settings.definitions import Settings
+from clonos_py.settings.kinds import KILLS
+
+_FIRST_SHARE = 0.8
+"""Of the throughput without a pace: where the search for the sustainable rate begins."""
+
+
+class Mode(Enum):
+    THROUGHPUT = "throughput"
+    RATE = "rate"
+    SUSTAINED = "mst"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What each run of a matrix does. Without ``rate`` it goes as fast as it can, for ``seconds`` of steady state or
+    over so many ``events``."""
+
+    mode: Mode
+    seconds: float = 20.0
+    events: int | None = None
+    rate: int | None = None
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ThroughputSearch:
+    """How the maximum sustainable throughput is searched for: trials of ``seconds``, in which the lag stays within
+    ``lag_ms``, until the maximum is known up to ``precision``; ``first`` is tried first."""
+
+    seconds: float = 20.0
+    precision: float = 0.05
+    lag_ms: float = 500.0
+    first: float | None = None
+
+
+def with_failures(orders: Sequence[str], query: str, settings: Settings) -> Settings:
+    """The settings with the kills of a failure plan added, tasks drawn from those that the query has."""
+    tasks = plan(build(query, QueryRun(query, 1_000).source(settings), BlackholeSink()), settings).tasks
+    return replace(settings, kills=(*settings.kills, *KILLS.parse(drawn(orders, tasks, settings.seed))))
+
+
+def at_rate(query: str, rate: float, seconds: float, settings: Settings) -> dict[str, Any]:
+    """The report of a run that offers so many events a second."""
+    return run_query(QueryRun(query, max(round(rate * seconds), 1), rate=rate), settings)
+
+
+def pursue(
+    query: str, pursuit: ThroughputSearch, settings: Settings, tell: Callable[[Search], None] = lambda found: None
+) -> tuple[Search, dict[str, Any]]:
+    """Searches for the maximum sustainable throughput. Gives what was found and the report of the highest rate that was
+    sustained (of the first one if none was)."""
+    reports: dict[float, dict[str, Any]] = {}
+
+    def attempt(rate: float) -> Trial:
+        reports[rate] = at_rate(query, rate, pursuit.seconds, settings)
+        return judged(rate, reports[rate], pursuit.lag_ms)
+
+    found = search(pursuit.first or _guess(query, settings), pursuit.precision, attempt, tell)
+    return found, reports[found.low or found.trials[0].rate]
+
+
+def _guess(query: str, settings: Settings) -> float:
+    return float(measure(query, 5, settings)["throughput"]["steady_events_per_s"]) * _FIRST_SHARE
+
+
+def attempted(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
+    """A cell's result: ``events_per_s`` and the report behind it, or the ``error`` that ended it."""
+    try:
+        return _result(query, effort, with_failures(effort.failures, query, settings))
+    except ClonosError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _result(query: str, effort: Effort, settings: Settings) -> dict[str, Any]:
+    if effort.mode is Mode.SUSTAINED:
+        found, made = pursue(query, ThroughputSearch(effort.seconds), settings)
+        return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials], "report": made}
+    if effort.mode is Mode.RATE and effort.rate is not None:
+        made = at_rate(query, effort.rate, effort.seconds, settings)
+    elif effort.events is not None:
+        made = run_query(QueryRun(query, effort.events), settings)
+    else:
+        made = measure(query, effort.seconds, settings)
+    return {"events_per_s": made["throughput"]["steady_events_per_s"], "report": made}

@@ -1,0 +1,60 @@
+"""The simplest jobs that move rows between tasks, or call Python for each. The official suite has none like them."""
+
+from __future__ import annotations
+
+from clonos_py import Instant, Record, Stream, col
+from clonos_py.nexmark.events import Bid
+from clonos_py.nexmark.queries.q0 import PlainBid
+from clonos_py.nexmark.queries.q1 import EuroBid, q1
+from clonos_py.nexmark.queries.q2 import Selected, q2
+from clonos_py.nexmark.streams import Streams
+
+_LENGTH = 5
+
+
+class Price(Record):
+    auction: int
+    bidder: int
+    price: int
+    date_time: Instant
+
+
+def rebalanced(events: Streams) -> Stream[PlainBid]:
+    """Query 0 with its rows handed from one task to another."""
+    return events.bid.select(PlainBid).rebalance()
+
+
+def rebalanced_q1(events: Streams) -> Stream[EuroBid]:
+    """The same of query 1."""
+    return q1(events).rebalance()
+
+
+def rebalanced_q2(events: Streams) -> Stream[Selected]:
+    """The same of query 2."""
+    return q2(events).rebalance()
+
+
+def chain(events: Streams) -> Stream[Price]:
+    """Five maps of narrow rows, a shuffle before each."""
+    stream = events.bid.select(Price)
+    for _ in range(_LENGTH):
+        stream = stream.rebalance().select(Price, price=col("price") + 1)
+    return stream
+
+
+def wide_chain(events: Streams) -> Stream[Bid]:
+    """The same with all columns of a bid."""
+    stream = events.bid
+    for _ in range(_LENGTH):
+        stream = stream.rebalance().select(Bid, price=col("price") + 1)
+    return stream
+
+
+def row_function(events: Streams) -> Stream[Price]:
+    """A Python function that is called with each bid, four columns in and out."""
+    return events.bid.map(in_euros)
+
+
+def in_euros(bid: Price) -> Price:
+    """Query 1 as one would write it for one bid."""
+    return Price(bid.auction, bid.bidder, bid.price * 908 // 1000, bid.date_time)

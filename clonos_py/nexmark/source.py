@@ -1,0 +1,161 @@
+"""The generator as a source of three ports: people, auctions, bids. Replayable from any offset, paced if asked.
+
+All columns of every event are made before any is left out: a query that needs two columns is not spared the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import xxhash
+
+from clonos_py.model.connectors import MultiSourceDefinition
+from clonos_py.model.errors import SettingError
+from clonos_py.model.record import Record
+from clonos_py.nexmark.events import Auction, Bid, Person
+from clonos_py.nexmark.generator import BASE_TIME_US, SCHEMAS, Events, Generator
+from clonos_py.nexmark.layout import Layout
+from clonos_py.nexmark.model import OFFICIAL, Model
+from clonos_py.nexmark.schedule import MOST_EVENTS, Pace
+from clonos_py.nexmark.stripe_reader import Stripe, StripeReader
+
+EVENT_TIME = "date_time"
+RECORDS: tuple[type[Record] | None, ...] = (Person, Auction, Bid)
+_GOLDEN = 0.618
+"""Multiples of it lie far from each other in [0, 1)."""
+_KEPT_EACH = 2
+
+Columns = tuple[tuple[str, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class NexmarkSource(MultiSourceDefinition):
+    """Events 0 to ``events`` of a generator.
+
+    ``rate``: events per second of processing time over all partitions, None for as fast as possible. The schedule
+    begins when the source is first asked for events; a task that was away catches up with it. Where the model's rate
+    has a shape, the pace has it, too, and ``rate`` is what it begins with.
+    """
+
+    events: int
+    rate: float | None = None
+    event_rate: int = 500_000
+    seed: int = 1
+    partitions: int = 8
+    base_time_us: int = BASE_TIME_US
+    model: Model = OFFICIAL
+    schemas: tuple[pa.Schema, ...] = field(default=SCHEMAS, init=False)
+    records: tuple[type[Record] | None, ...] = field(default=RECORDS, init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("events", "event_rate", "partitions", "rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise SettingError(f"{name} is {value}: a Nexmark source needs a number above 0")
+        if self.rate is not None and self.events > MOST_EVENTS:
+            raise SettingError(f"events is {self.events}: a paced Nexmark source has at most {MOST_EVENTS}")
+
+    @property
+    def origin(self) -> NexmarkSource:
+        """The source that makes these events: itself."""
+        return self
+
+    @property
+    def generator(self) -> Generator:
+        return Generator(self.seed, self.event_rate, self.base_time_us, self.model)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.events, self.partitions, self.model)
+
+    @property
+    def pace(self) -> Pace | None:
+        """Of each partition."""
+        if self.rate is None:
+            return None
+        return Pace(self.generator.tempo, self.layout.partitions, self.event_rate / self.rate)
+
+    @property
+    def out_of_order_us(self) -> int:
+        return self.generator.out_of_order_us
+
+    def create(self, columns: Columns, read_rows: int | None = None) -> StripeReader:
+        return StripeReader(GeneratedEvents(self.generator, self.layout, columns), self.layout, self.pace, read_rows)
+
+
+class GeneratedEvents:
+    """Makes blocks when they are read; where they are read bit by bit the next one some time before, each partition at
+    another place of its block: all partitions at once would hold up whoever waits for a few events."""
+
+    def __init__(self, generator: Generator, layout: Layout, columns: Columns) -> None:
+        self._generator = generator
+        self._layout = layout
+        self._columns = columns
+        self._kept = 0
+        self._blocks: OrderedDict[int, Events] = OrderedDict()
+
+    def open(self, partitions: int) -> None:
+        self._kept = partitions
+        self._block(0, last=True)  # fills the pools of text, so that the first read after a recovery need not
+
+    def seek(self) -> None:
+        self._blocks.clear()
+
+    def read(self, partition: int, start: int, stop: int) -> Stripe:
+        size = self._generator.model.block_events
+        block, first = divmod(self._layout.event(partition, start), size)
+        after = first + stop - start
+        events = self._generator.part(self._block(block, last=after == size), first, after)
+        if after % size > _GOLDEN * partition % 1 * size:
+            self._make_ahead(partition, start)
+        rows = tuple(_projected(rows, columns) for rows, columns in zip(events, self._columns, strict=True))
+        return Stripe(rows, _checksum(events))
+
+    def _block(self, number: int, last: bool) -> Events:
+        """A block, kept as long as reads are to come from it. Those of small streams are shared by all readers."""
+        if self._layout.stripe_events < self._generator.model.block_events:
+            return _shared_block(self._generator, number)
+        block = self._blocks.pop(number, None) or self._generator.block(number)
+        if not last:
+            self._keep(number, block)
+        return block
+
+    def _keep(self, number: int, block: Events) -> None:
+        self._blocks[number] = block
+        while len(self._blocks) > _KEPT_EACH * self._kept:
+            self._blocks.popitem(last=False)
+
+    def _make_ahead(self, partition: int, offset: int) -> None:
+        size = self._layout.stripe_events
+        after = (offset // size + 1) * size
+        if size < self._generator.model.block_events or after >= self._layout.size(partition):
+            return
+        number = self._layout.event(partition, after) // size
+        if number not in self._blocks:
+            self._keep(number, self._generator.block(number))
+
+
+@functools.lru_cache(maxsize=4)
+def _shared_block(generator: Generator, number: int) -> Events:
+    return generator.block(number)
+
+
+def _projected(rows: pa.RecordBatch, columns: tuple[str, ...] | None) -> pa.RecordBatch | None:
+    if not rows.num_rows:
+        return None
+    return rows if columns is None else rows.select(list(columns))
+
+
+def _checksum(events: Events) -> int:
+    """Of the bids' prices and the reserves, which differ for every event, seed and range; the cost of one pass."""
+    checksum = 0
+    for rows, column in ((events.bid, "price"), (events.auction, "reserve"), (events.person, "date_time")):
+        values = rows.column(column)
+        data = values.buffers()[1]
+        if data is not None:
+            checksum = xxhash.xxh3_64_intdigest(data.slice(values.offset * 8, len(values) * 8), seed=checksum)
+    return checksum

@@ -1,0 +1,29 @@
+"""Which task of a query to kill, to see whether its failure shows in the results: one with state where there is one."""
+
+from __future__ import annotations
+
+SOURCE = "source-nexmark"
+_VICTIMS = {
+    **dict.fromkeys(("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22"), (f"{SOURCE}[0]", f"{SOURCE}[1]")),
+    "q3": ("join[0]", f"{SOURCE}[1]"),
+    "q4": ("averages[0]", "join[1]"),
+    "q5": ("counts[0]", "hot[1]"),
+    "q6": ("averages[0]", "join[1]"),
+    "q7": ("highest[0]", "join[1]"),
+    "q8": ("sellers[0]", "join[1]"),
+    "q9": ("join[0]", "join[1]"),
+    "q11": (f"{SOURCE}[0]", "sessions[1]"),
+    "q12": ("counts[0]", "counts[1]"),
+    "q15": ("report[0]", f"{SOURCE}[1]"),
+    "q16": ("report[0]", "report[1]"),
+    "q17": ("report[0]", "report[1]"),
+    "q18": ("last[0]", "last[1]"),
+    "q19": ("top[0]", "top[1]"),
+    "q20": ("join[0]", "join[1]"),
+}
+"""At parallelism 1 and at parallelism 2."""
+
+
+def victim(query: str, parallelism: int) -> str:
+    """The task as one writes it, such as ``join[0]``; ``parallelism`` is 1 or 2."""
+    return _VICTIMS[query][parallelism - 1]

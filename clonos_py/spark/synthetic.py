@@ -1,0 +1,152 @@
+"""Workloads that are not Nexmark, row by row a function of its number: keyed rows, and CheckMate's cyclic query.
+
+``keyed``: as CEC's experiments need them, rows of many keys, a payload to give them weight.
+``reachability``: of every 20 commands 12 add a link between two nodes, 3 add a source, 4 delete a link, 1 deletes a
+source. What is deleted was added before, a hundred rounds of 20 earlier, and is deleted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.views import concat
+from clonos_py.model.errors import SettingError
+from clonos_py.model.record import Instant, Record
+from clonos_py.nexmark import strings
+from clonos_py.nexmark.words import Int64s, Uint32s, below, splitmix64, words
+
+BASE_TIME_US = 1_700_000_000_000_000
+BLOCK_ROWS = 50_000
+
+_HOT_CHANCES = 1 << 16
+_ROUND, _LINKS, _SOURCES, _LINKS_GONE = 20, 12, 3, 4
+_LAG_ROUNDS = 100
+_LINKS_PER_GONE = _LINKS // _LINKS_GONE
+
+
+class Keyed(Record):
+    """A row of a key."""
+
+    key: int
+    value: int
+    date_time: Instant
+    payload: str
+
+
+class Command(Record):
+    """Adds or deletes a link from ``node`` to ``target``, or (``target`` is null) a source."""
+
+    node: int
+    target: int | None
+    added: bool
+    date_time: Instant
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """``rows`` rows of a workload. ``keys``: so many keys, or nodes. ``skew``: the chance of key 0 instead of any;
+    ``payload_bytes``: the mean length of a payload; ``event_rate``: rows that share a second of event time."""
+
+    rows: int
+    workload: str = "keyed"
+    seed: int = 1
+    event_rate: int = 500_000
+    keys: int = 100_000
+    skew: float = 0.0
+    payload_bytes: int = 100
+    partitions: int = 8
+
+    def __post_init__(self) -> None:
+        if self.workload not in WORKLOADS:
+            raise SettingError(f"workload is {self.workload!r}: choose one of {', '.join(WORKLOADS)}")
+        for name in ("rows", "event_rate", "keys", "partitions"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} is {getattr(self, name)}: a workload needs at least 1")
+        if not 0 <= self.skew <= 1 or not 0 <= self.payload_bytes <= 10_000 or self.keys > 2**31:
+            raise SettingError("skew is from 0 to 1, payload_bytes at most 10000, keys at most 2**31")
+
+    def batch(self, start: int, stop: int) -> pa.RecordBatch:
+        """Rows [start, stop)."""
+        blocks = range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS))
+        batches = [self._block(block) for block in blocks]
+        return concat(batches).slice(start - blocks.start * BLOCK_ROWS, stop - start)
+
+    def _block(self, block: int) -> pa.RecordBatch:
+        numbers = np.arange(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS, dtype=np.int64)
+        workload = WORKLOADS[self.workload]
+        times = BASE_TIME_US + numbers * 1_000_000 // self.event_rate
+        columns = workload.columns(self, block, numbers, times)
+        arrays: list[pa.Array[Any]] = [pa.array(column) for column in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=workload.schema)
+
+    def key(self, block: int, field: int) -> int:
+        return splitmix64(splitmix64(splitmix64(self.seed) + block) + field)
+
+
+def _keyed(made: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple[Any, ...]:
+    random = [words(made.key(block, field), BLOCK_ROWS) for field in range(4)]
+    hot = (random[0] & np.uint32(_HOT_CHANCES - 1)) < round(made.skew * _HOT_CHANCES)
+    key = np.where(hot, 0, below(random[1], made.keys))
+    lengths = strings.lengths_about(random[3], made.payload_bytes)
+    return key, below(random[2], 1_000_000), times, strings.letters(made.key(block, 4), lengths)
+
+
+def _commands(made: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple[Any, ...]:
+    """Command n is fixed by what it adds; one that deletes has the nodes of the one that added them."""
+    rounds, place = np.divmod(numbers, _ROUND)
+    added = place < _LINKS + _SOURCES
+    is_link = (place < _LINKS) | (~added & (place < _ROUND - 1))
+    earlier = rounds - _LAG_ROUNDS
+    gone_link = (place - _LINKS - _SOURCES) * _LINKS_PER_GONE + _chosen(made, rounds, _LINKS_PER_GONE)
+    gone_source = _LINKS + _chosen(made, rounds, _SOURCES)
+    adding = np.where(added, numbers, earlier * _ROUND + np.where(is_link, gone_link, gone_source))
+    kept = added | (earlier >= 0)  # in the first rounds nothing can be deleted: links are added instead
+    adding = np.where(kept, adding, numbers)
+    link = is_link | ~kept
+    node, target = _node(made, adding, 0), _node(made, adding, 1)
+    return node, pa.array(target, mask=~link), pa.array(added | ~kept), times
+
+
+def _chosen(made: Synthetic, rounds: Int64s, of: int) -> Int64s:
+    return below(_scattered(rounds, made.key(0, 9)), of)
+
+
+def _node(made: Synthetic, numbers: Int64s, field: int) -> Int64s:
+    return below(_scattered(numbers, made.key(0, 10 + field)), made.keys)
+
+
+def _scattered(numbers: Int64s, key: int) -> Uint32s:
+    """A random word for each number, wherever in the stream it is asked for."""
+    mixed = numbers.astype(np.uint64) + np.uint64(key)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    scattered: Uint32s = (mixed >> np.uint64(32)).astype(np.uint32)
+    return scattered
+
+
+class Workload(NamedTuple):
+    """What its rows are, and how the columns of a block are made."""
+
+    schema: pa.Schema
+    columns: Callable[[Synthetic, int, Int64s, Int64s], tuple[Any, ...]]
+
+
+WORKLOADS = {"keyed": Workload(Keyed.schema(), _keyed), "reachability": Workload(Command.schema(), _commands)}
+
+
+def synthetic_of(options: Mapping[str, Any]) -> Synthetic:
+    """From options by name; numbers may be text. Raises SettingError."""
+    known = [field.name for field in fields(Synthetic)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise SettingError(f"there is no option {unknown[0]!r}: choose from {', '.join(known)}")
+    try:
+        return msgspec.convert(dict(options), Synthetic, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingError(f"an option of the workload is wrong: {error}") from error
