@@ -18,7 +18,8 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Hopping, JoinColumns, Tumbling
-from clonos_py.operators.joins import HistoryJoin, WindowJoin
+from clonos_py.operators.history_join import HistoryJoin
+from clonos_py.operators.window_join import WindowJoin
 from tests.unit.operators.scripted import Collected, ScriptedContext, advance, opened, schema, stored
 
 Row = tuple[int | None, int | None, str]

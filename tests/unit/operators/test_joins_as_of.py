@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from clonos_py.columns.views import Ints
 from clonos_py.operators import version_join
-from clonos_py.operators.joins import VersionJoin
 from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.version_join import VersionJoin
 from tests.unit.operators.scripted import advance, opened
 from tests.unit.operators.test_joins import COLUMNS, PAIR, Row, Step, batch, histories, pairs, run
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clonos_py.model.tables import FirstOf, SortKey
 from clonos_py.model.windows import JoinColumns
-from clonos_py.operators.joins import HistoryJoin
+from clonos_py.operators.history_join import HistoryJoin
 from tests.unit.operators.scripted import opened, schema
 from tests.unit.operators.test_joins import batch
 

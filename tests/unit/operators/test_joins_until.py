@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators import history_join
-from clonos_py.operators.joins import HistoryJoin
+from clonos_py.operators.history_join import HistoryJoin
 from tests.unit.operators.scripted import advance, opened, schema
 from tests.unit.operators.test_joins import COLUMNS, PAIR, Instances, pairs
 
