@@ -9,12 +9,6 @@ import pyarrow as pa
 from clonos_py.columns.ordering import stable_order
 
 
-def owners(groups: npt.NDArray[np.int32], key_groups: int, parallelism: int) -> npt.NDArray[np.int32]:
-    """The instance that owns each key group: contiguous ranges, as ``PhysicalPlan.groups`` cuts them."""
-    by_group = np.arange(key_groups, dtype=np.int64) * parallelism // key_groups
-    return by_group.astype(np.int32).take(groups)
-
-
 def split(batch: pa.RecordBatch, targets: npt.NDArray[np.int32], n: int) -> list[pa.RecordBatch | None]:
     """The rows for each of ``n`` targets in their order, None for a target that gets no row.
 

@@ -34,7 +34,6 @@ from clonos_py.nexmark.places import HOT, Places, places_of
 from clonos_py.nexmark.tempo import Tempo
 from clonos_py.nexmark.words import Int64s, Uint32s, below, splitmix64, words
 
-BLOCK_EVENTS = OFFICIAL.block_events
 BASE_TIME_US = 1_700_000_000_000_000
 """The time of event 0: a full 10 seconds, on which windows begin."""
 FIRST_ID = 1_000

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 _SUB_BUCKET_BITS = 6
-_SUB_BUCKETS = 1 << _SUB_BUCKET_BITS
 
 
 class LatencyHistogram:

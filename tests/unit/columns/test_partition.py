@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.partition import owners, split
+from clonos_py.columns.partition import split
 
 
 @given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n - 1), max_size=50))))
@@ -26,12 +26,3 @@ def test_a_batch_for_one_target_is_passed_on_without_a_copy() -> None:
     batch = pa.record_batch({"a": [1, 2, 3]})
     assert split(batch, np.array([1, 1, 1], np.int32), 2) == [None, batch]
     assert split(batch, np.array([1, 1, 1], np.int32), 2)[1] is batch
-
-
-@given(st.integers(1, 200), st.integers(1, 40))
-def test_owners_are_those_of_the_plan(key_groups: int, parallelism: int) -> None:
-    found = owners(np.arange(key_groups, dtype=np.int32), key_groups, parallelism)
-    for index in range(parallelism):
-        low = (index * key_groups + parallelism - 1) // parallelism
-        high = ((index + 1) * key_groups + parallelism - 1) // parallelism
-        assert np.flatnonzero(found == index).tolist() == list(range(low, high))

@@ -15,13 +15,14 @@ from clonos_py.nexmark.generator import (
     AUCTION,
     BASE_TIME_US,
     BID,
-    BLOCK_EVENTS,
     PERSON,
     Events,
     Generator,
 )
+from clonos_py.nexmark.model import OFFICIAL
 from clonos_py.nexmark.words import words
 
+BLOCK_EVENTS = OFFICIAL.block_events
 GENERATOR = Generator(seed=7)
 
 

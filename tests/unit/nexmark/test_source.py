@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from clonos_py.model.errors import SettingError, SourceError
 from clonos_py.model.operators import End, Read, Wait
-from clonos_py.nexmark.generator import AUCTION, BID, BLOCK_EVENTS, PERSON, Generator
+from clonos_py.nexmark.generator import AUCTION, BID, PERSON, Generator
+from clonos_py.nexmark.model import OFFICIAL
 from clonos_py.nexmark.schedule import Place
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.nexmark.stripe_reader import StripeReader
@@ -33,9 +34,9 @@ def test_every_event_is_read_once_whatever_the_parallelism(parallelism: int) -> 
 
 
 def test_large_streams_are_read_in_whole_blocks_in_turn() -> None:
-    reads = _drain(_reader(NexmarkSource(events=16 * BLOCK_EVENTS, partitions=4)))
+    reads = _drain(_reader(NexmarkSource(events=16 * OFFICIAL.block_events, partitions=4)))
     assert [read.partition for read in reads] == [0, 1, 2, 3] * 4
-    assert {read.events for read in reads} == {BLOCK_EVENTS}
+    assert {read.events for read in reads} == {OFFICIAL.block_events}
     first = [read.rows[2]["date_time"][0].as_py() for read in reads if read.rows[2] is not None]
     assert first == sorted(first)
 
