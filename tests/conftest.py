@@ -9,7 +9,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 
-class Scheduling(LoadScopeScheduling):
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Each test by itself, but those with Spark in one process, as they share a session that takes seconds to start."""
 
     def _split_scope(self, nodeid: str) -> str:
