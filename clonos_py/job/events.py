@@ -160,7 +160,6 @@ class ReportKind(Enum):
     ROLLED_BACK = "rolled back"
     RESTARTED_WITHOUT_LOG = "exactly-once lapsed"
     COORDINATOR_REPLACED = "coordinator replaced"
-    DRAINED = "drained"
     FINISHED = "finished"
 
 

@@ -11,25 +11,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import Attempt
-from clonos_py.task.events import Begin, Produced, Regenerate, RegenerateBelow, Regenerated
-
-if TYPE_CHECKING:
-    from clonos_py.task.machine import TaskMachine
+from clonos_py.task.events import Begin, Outcome, Produced, Regenerate, RegenerateBelow, Regenerated
 
 _NOBODY = Attempt(0, 0)
 _EVENTS_PER_STEP = 8
 """Of a log between two looks at what else the task has to do."""
 
 
+class Replayer(Protocol):
+    """A machine of the task that replays a log and does nothing else."""
+
+    @property
+    def replaying(self) -> bool: ...
+
+    def offer(self, item: Begin, /) -> None: ...
+
+    def step(self, now_us: int, /) -> Outcome: ...
+
+    def close(self) -> None: ...
+
+
 class _Run:
     """The frames of one channel, in the making."""
 
-    def __init__(self, wish: Regenerate, machine: TaskMachine) -> None:
+    def __init__(self, wish: Regenerate, machine: Replayer) -> None:
         self.wish = wish
         self.below = wish.below
         self.next_seq = wish.start
@@ -69,7 +79,7 @@ class _Run:
 class Regeneration:
     """The runs of one task, one for each output at most. They take turns."""
 
-    def __init__(self, another: Callable[[], TaskMachine]) -> None:
+    def __init__(self, another: Callable[[], Replayer]) -> None:
         """``another`` makes a second machine of the same task."""
         self._another = another
         self._runs: dict[int, _Run] = {}

@@ -14,12 +14,6 @@ import pytest
 Imports = Mapping[str, set[str]]
 """By module: what it imports."""
 
-KNOWN_CIRCLES = {
-    # Regeneration drives a second machine of the task, and names its type.
-    frozenset({"clonos_py.task.machine", "clonos_py.task.regeneration"}),
-}
-"""Circles between files that are still there. The set may only shrink: one that is gone is taken out of it."""
-
 
 def imports_of(package: str) -> Imports:
     graph = grimp.build_graph(package, cache_dir=None)
@@ -59,8 +53,8 @@ def _reached(module: str, imports: Imports) -> set[str]:
     return found
 
 
-def test_files_import_each_other_in_no_circle_but_the_known_ones() -> None:
-    assert circles(imports_of("clonos_py")) == KNOWN_CIRCLES
+def test_files_import_each_other_in_no_circle() -> None:
+    assert circles(imports_of("clonos_py")) == set()
 
 
 def test_rooms_import_each_other_in_no_circle() -> None:
