@@ -1,9 +1,8 @@
-"""What processes and the coordinator ask of storage, carried out, and what came of it: snapshots, manifests, retained
-frames."""
+"""Snapshots and manifests in checkpoint storage, and what came of reading, writing and deleting them, as events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
@@ -11,10 +10,7 @@ from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.state import Chunk
-from clonos_py.runtime.spill import FrameShelf, carry_out
-from clonos_py.task.instructions import LinkEvent, Load, Loaded, LoadFailed, Persist, Persisted, PersistFailed, Spilling
-
-DiskWork = Load | Persist | Spilling
+from clonos_py.task.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
 
 
 class Snapshots:
@@ -48,17 +44,6 @@ class Snapshots:
             return PersistFailed(wish.snapshot.checkpoint, str(problem))
         except Exception as problem:  # noqa: BLE001 - the coordinator waits for the snapshot
             return PersistFailed(wish.snapshot.checkpoint, f"the snapshot of {wish.snapshot.task}: {_named(problem)}")
-
-
-def work(wish: DiskWork, snapshots: Snapshots, shelf: FrameShelf) -> Iterator[LinkEvent]:
-    """Carries out what a process of a world wishes, and says what came of it."""
-    match wish:
-        case Load(restore, _):
-            yield snapshots.load(restore)
-        case Persist():
-            yield snapshots.persist(wish)
-        case _:
-            yield from carry_out(wish, shelf)
 
 
 def write_manifest(manifest: Manifest, store: SnapshotStore) -> ManifestWritten | ManifestFailed:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.disk import Snapshots
-from clonos_py.runtime.spill import FrameShelf
+from clonos_py.runtime.executors.spill import SpillExecutor
+from clonos_py.runtime.executors.storage import StorageExecutor
 from clonos_py.task.context import Ports
 from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
@@ -22,11 +22,11 @@ class LocalProcess:
         link: LinkMachine,
         machine: TaskMachine,
         ports: Ports,
-        shelf: FrameShelf,
-        snapshots: Snapshots,
+        storage: StorageExecutor,
+        spill: SpillExecutor,
     ) -> None:
         self.number, self.task, self.link, self.machine = number, task, link, machine
-        self.ports, self.shelf, self.snapshots = ports, shelf, snapshots
+        self.ports, self.storage, self.spill = ports, storage, spill
         self.alive = True
         self.step_token = 0
         self.connections: set[int] = set()

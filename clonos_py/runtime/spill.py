@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,17 +17,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from clonos_py.model.errors import CapacityError, SpillError
-from clonos_py.task.instructions import (
-    FramesNotRead,
-    FramesNotWritten,
-    FramesRead,
-    FramesWritten,
-    FreeFrames,
-    LinkEvent,
-    ReadFrames,
-    Spilling,
-    WriteFrames,
-)
 
 FILE_BYTES = 128 << 20
 
@@ -49,34 +37,6 @@ class FrameShelf(Protocol):
     def close(self) -> None:
         """Everything may go."""
         ...
-
-
-def carry_out(request: Spilling, shelf: FrameShelf) -> Iterator[LinkEvent]:
-    """Does what a link asks for, and says what came of it."""
-    match request:
-        case WriteFrames():
-            yield from _write(request, shelf)
-        case ReadFrames(output, places):
-            try:
-                yield FramesRead(output, [(seq, shelf.read(place)) for seq, place in places])
-            except SpillError as problem:
-                yield FramesNotRead(problem)
-        case FreeFrames(places):
-            for place in places:
-                shelf.free(place)
-
-
-def _write(request: WriteFrames, shelf: FrameShelf) -> Iterator[LinkEvent]:
-    """Of several frames those before the first that cannot be written are stored."""
-    places: list[tuple[int, Any]] = []
-    try:
-        for seq, body in request.bodies:
-            places.append((seq, shelf.write(body)))
-    except CapacityError as problem:
-        seqs = [seq for seq, _ in request.bodies[len(places) :]]
-        yield FramesNotWritten(request.output, seqs, str(problem))
-    if places:
-        yield FramesWritten(request.output, places)
 
 
 class _File:

@@ -22,8 +22,10 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME
-from clonos_py.runtime import disk, outputs
 from clonos_py.runtime.coordination import Coordination
+from clonos_py.runtime.executors.low_priority import AtOnce
+from clonos_py.runtime.executors.spill import SpillExecutor
+from clonos_py.runtime.executors.storage import StorageExecutor, StorageWork
 from clonos_py.runtime.processes import Connection, LocalProcess
 from clonos_py.runtime.spill import FrameShelf, MemoryShelf
 from clonos_py.services.asking import answered
@@ -119,7 +121,7 @@ class World(Coordination):
         for process in self.processes.values():
             if process.alive:
                 process.machine.close()
-                process.shelf.close()
+                process.spill.close()
         return self.ended
 
     def _next(self) -> None:
@@ -152,8 +154,9 @@ class World(Coordination):
         except ClonosError as problem:
             self.ended = EndJob(type(problem).__name__, str(problem), problem.traceback)
             return
-        shelf, snapshots = world.shelf(number), disk.Snapshots(self.store)
-        self.processes[number] = LocalProcess(number, task, link, machine, ports, shelf, snapshots)
+        storage = StorageExecutor(self.store, machine.sinks, self.scheduler.now_us, AtOnce())
+        spill = SpillExecutor(world.shelf(number))
+        self.processes[number] = LocalProcess(number, task, link, machine, ports, storage, spill)
         self._started(number)
 
     def kill(self, number: int) -> None:
@@ -168,7 +171,7 @@ class World(Coordination):
         if process is None:
             return False
         process.alive = False
-        process.shelf.close()
+        process.spill.close()
         for connection in sorted(process.connections):
             self._break(connection, process)
         return True
@@ -214,9 +217,9 @@ class World(Coordination):
             case io.Disconnect(connection):
                 self._break(connection, process)
             case io.Load() | io.Persist():
-                self.after("disk", (number, "disk"), lambda: self._use_disk(process, instruction))
+                self.after("disk", (number, "disk"), lambda: self._use_sinks(process, instruction))
             case io.WriteFrames() | io.ReadFrames() | io.FreeFrames():
-                self.after("disk", (number, "spill"), lambda: self._use_disk(process, instruction))
+                self.after("disk", (number, "spill"), lambda: self._spill(process, instruction))
             case io.Commit() | io.ClaimOutput() | io.WriteOutput() | io.SettleOutput():
                 self.after("disk", (number, "disk"), lambda: self._use_sinks(process, instruction))
             case io.Shutdown():
@@ -259,16 +262,16 @@ class World(Coordination):
 
     # ---- storage
 
-    def _use_disk(self, process: LocalProcess, wish: disk.DiskWork) -> None:
+    def _spill(self, process: LocalProcess, wish: io.Spilling) -> None:
         if process.alive:
-            for event in disk.work(wish, process.snapshots, process.shelf):
+            for event in process.spill.carry_out(wish):
                 self._link_event(process.number, event)
 
-    def _use_sinks(self, process: LocalProcess, wish: io.SinkWork) -> None:
+    def _use_sinks(self, process: LocalProcess, wish: StorageWork) -> None:
         if not process.alive:
             return
         try:
-            event = outputs.work(wish, process.machine.sinks)
+            (event,) = process.storage.carry_out(wish)
         except ClonosError as problem:
             self._fail(process, problem)
             return

@@ -26,7 +26,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.held_folders import LOCK_FILE, unheld
 from clonos_py.runtime.placement import Placement
-from clonos_py.runtime.ray.job_loop import Interrupt, JobLoop, JobPorts
+from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.task.pressure import LinkLimits
@@ -170,8 +170,8 @@ def _loop(
     def report(at_us: int, report: Report) -> None:
         reports.append(report)
 
-    ports = JobPorts(report, lambda at_us, task: None, lambda task, number, counts: None)
-    loop = JobLoop(machine, store, ports, kills=kills, roster=dict(threads.roster) or None)
+    listeners = JobListeners(report, lambda at_us, task: None, lambda task, number, counts: None)
+    loop = JobLoop(machine, store, listeners, kills=kills, roster=dict(threads.roster) or None)
     threads.serve(loop)
     return loop
 

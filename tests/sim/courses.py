@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
+from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -32,7 +33,7 @@ class TearingWorld(World):
             self.course.writing.setdefault(process.number, []).append(instruction)
         super()._obey(process, instruction)
 
-    def _use_sinks(self, process: LocalProcess, wish: io.SinkWork) -> None:
+    def _use_sinks(self, process: LocalProcess, wish: StorageWork) -> None:
         if process.alive and isinstance(wish, io.WriteOutput):
             self.course.writing[process.number].remove(wish)
         if self.course.at_sinks is None or self.course.at_sinks(self, process, wish):
@@ -58,7 +59,7 @@ class TearingWorld(World):
 
 
 Faults = Callable[["Course", TearingWorld], None]
-AtSinks = Callable[[TearingWorld, LocalProcess, io.SinkWork], bool]
+AtSinks = Callable[[TearingWorld, LocalProcess, StorageWork], bool]
 
 
 class Course:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.job.events import ReportKind
+from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.task import instructions as io
@@ -22,7 +23,7 @@ class DeathAtCommits:
         self._before, self._alone, self._left = before, alone, times
         self.done = self.of_the_end = 0
 
-    def __call__(self, world: TearingWorld, process: LocalProcess, wish: io.SinkWork) -> bool:
+    def __call__(self, world: TearingWorld, process: LocalProcess, wish: StorageWork) -> bool:
         course = world.course
         if not isinstance(wish, io.Commit) or not course.count(ReportKind.CHECKPOINT_COMPLETED):
             return True

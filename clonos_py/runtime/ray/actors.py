@@ -23,7 +23,7 @@ from clonos_py.model.messages import ToCoordinator
 from clonos_py.runtime.event_publisher import CoordinatorNews
 from clonos_py.runtime.ray.actor_registry import Member, ProcessRequest
 from clonos_py.runtime.ray.cluster import Cluster
-from clonos_py.runtime.ray.job_loop import Interrupt, JobLoop, JobPorts
+from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.names import taken_over
 from clonos_py.runtime.ray.ordering import InOrder
 from clonos_py.runtime.ray.platform import RayPlatform
@@ -105,10 +105,10 @@ class CoordinatorActor:
             machine = self._machine(store)
         except ClonosError as problem:
             return EndJob(type(problem).__name__, str(problem))
-        turn, ports = self._turn, JobPorts(self._report, self._crashed, self._count)
+        turn, listeners = self._turn, JobListeners(self._report, self._crashed, self._count)
         roster = {number: member.task for number, member in turn.members.items()} if turn.term else None
         kept, clock = self._order.checkpoints_kept, self._order.deployment.clock.here()
-        self._loop = JobLoop(machine, store, ports, kept, turn.kills, turn.deployed_us, roster, clock)
+        self._loop = JobLoop(machine, store, listeners, kept, turn.kills, turn.deployed_us, roster, clock)
         self._platform = RayPlatform(
             self._wish,
             self._dismiss,

@@ -1,4 +1,4 @@
-"""The channels of one process on its endpoint: the link's instructions to sockets, what sockets say to link events.
+"""The channels of one process on its endpoint: the connections of its link as sockets, what sockets say as link events.
 
 A connection that this process opened carries an input channel: frames come in, acknowledgements go out. One that it
 accepted carries an output channel, the other way round.
@@ -24,9 +24,7 @@ from clonos_py.task.instructions import (
     Arrived,
     Connect,
     Connected,
-    Disconnect,
     Hello,
-    Instruction,
     LinkEvent,
     Lost,
     SendAck,
@@ -54,7 +52,7 @@ class _Inbound:
 
 
 class Channels:
-    """``perform`` takes the link's instructions about connections, ``poll`` gives its events."""
+    """The ``Connections`` of a link's executor. ``poll`` gives link events."""
 
     def __init__(
         self, endpoint: Endpoint, plan: PhysicalPlan, task: TaskId, clock: Callable[[], float] = time.monotonic
@@ -80,38 +78,32 @@ class Channels:
     def close(self) -> None:
         self._endpoint.close()
 
-    def perform(self, instruction: Instruction) -> bool:
-        """Whether the instruction is about connections; if so it is carried out."""
-        match instruction:
-            case SendFrame(connection, header, body):
-                self._endpoint.send(connection, encode_header(header), (body,) if body is not None else ())
-            case SendAck(connection):
-                self._endpoint.send(connection, encode_ack(instruction))
-            case Connect():
-                self._connect(instruction)
-            case Disconnect(connection):
-                self._forget(connection)
-                self._endpoint.close_connection(connection)
-            case _:
-                return False
-        return True
+    def send_frame(self, wish: SendFrame) -> None:
+        body = wish.body
+        self._endpoint.send(wish.connection, encode_header(wish.header), (body,) if body is not None else ())
 
-    def _connect(self, instruction: Connect) -> None:
+    def send_ack(self, wish: SendAck) -> None:
+        self._endpoint.send(wish.connection, encode_ack(wish))
+
+    def disconnect(self, connection: int) -> None:
+        self._forget(connection)
+        self._endpoint.close_connection(connection)
+
+    def connect(self, wish: Connect) -> None:
         """An attempt for the same input that is still under way is void."""
         for connection, inbound in list(self._inbound.items()):
-            if inbound.input == instruction.input:
-                self._forget(connection)
-                self._endpoint.close_connection(connection)
-        self._retries = [retry for retry in self._retries if retry[2].input != instruction.input]
+            if inbound.input == wish.input:
+                self.disconnect(connection)
+        self._retries = [retry for retry in self._retries if retry[2].input != wish.input]
         heapq.heapify(self._retries)
-        remote = Address.parse(instruction.address).node != self._node
-        connection = self._endpoint.connect(instruction.address, encode_hello(instruction.hello))
+        remote = Address.parse(wish.address).node != self._node
+        connection = self._endpoint.connect(wish.address, encode_hello(wish.hello))
         self._inbound[connection] = _Inbound(
-            instruction.input,
-            instruction.hello,
-            self._edges[instruction.input],
+            wish.input,
+            wish.hello,
+            self._edges[wish.input],
             remote,
-            self._sampled[instruction.input],
+            self._sampled[wish.input],
         )
 
     def _forget(self, connection: int) -> None:

@@ -20,19 +20,23 @@ import numpy.ma  # noqa: F401 - Arrow loads it with the first array it makes of 
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.model.calls import Call
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import FunctionHangs, Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.clock import SteadyClock, time_of_day_us
-from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.executors.link import LinkExecutor, LinkPorts
+from clonos_py.runtime.executors.spill import SpillExecutor
+from clonos_py.runtime.executors.storage import StorageExecutor, StorageWork
+from clonos_py.runtime.executors.task import TaskExecutor, TaskPorts
 from clonos_py.runtime.hangs import HangWatch
 from clonos_py.runtime.held_folders import hold
 from clonos_py.runtime.ray.background import Background
 from clonos_py.runtime.ray.channels import Channels
-from clonos_py.runtime.ray.link_loop import LinkLoop, LinkPorts, Raised
-from clonos_py.runtime.ray.spill_loop import SpillLoop
-from clonos_py.runtime.ray.storage_loop import StorageLoop
+from clonos_py.runtime.ray.link_loop import LinkLoop, Raised
+from clonos_py.runtime.ray.reporting import Reporting
+from clonos_py.runtime.ray.request_loop import RequestLoop
 from clonos_py.runtime.ray.task_loop import TaskLoop
 from clonos_py.runtime.ray.wire_codec import WireCodec
 from clonos_py.runtime.spill import FileShelf
@@ -40,6 +44,8 @@ from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
+from clonos_py.task.events import ToTask
+from clonos_py.task.instructions import Spilling
 from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
 from clonos_py.task.pressure import LinkLimits
@@ -135,23 +141,30 @@ class ProcessRuntime:
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
         link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, deployment.retain)
-        link_ports = LinkPorts(tell, self._hand, self._store, self._spill_frames, self._shut_down)
-        self._link = LinkLoop(link, channels, link_ports, Counters(), clock.now_us)
+        reporting = Reporting(tell, lambda: link.counters, clock.now_us)
+        self._link = LinkLoop(
+            LinkExecutor(
+                link,
+                LinkPorts(
+                    channels,
+                    hand=self._hand,
+                    tell=reporting.tell,
+                    store=self._store,
+                    spill=self._spill_frames,
+                    observe=reporting.observe,
+                    shut_down=self._shut_down,
+                ),
+            ),
+            channels,
+        )
         self._callers = Callers(_http_client)
         self._background = Background(f"background of {task}")
-        self._task = TaskLoop(
-            self._machine,
-            self._link.put_step,
-            self._raised,
-            self._close_services,
-            self._callers.start,
-            self._background,
-            clock.now_us,
-        )
-        self._storage = StorageLoop(
-            deployment.open_store(), self._machine.sinks, self._link.put, self._raised, self._background
-        )
-        self._spill = SpillLoop(FileShelf(self._spilled), self._link.put, self._raised)
+        task_ports = TaskPorts(self._link.put_step, self._start_call, self._background, clock.now_us)
+        self._task = TaskLoop(TaskExecutor(self._machine, task_ports), self._raised, self._close_services, clock.now_us)
+        storage = StorageExecutor(deployment.open_store(), self._machine.sinks, clock.now_us, self._background)
+        self._storage = RequestLoop(storage.carry_out, self._link.put, self._raised)
+        spill = SpillExecutor(FileShelf(self._spilled))
+        self._spill = RequestLoop(spill.carry_out, self._link.put, self._raised, spill.close)
         loops: list[tuple[str, Callable[[], None]]] = [
             ("link", self._link.run),
             ("task", self._task.run),
@@ -205,14 +218,17 @@ class ProcessRuntime:
             thread.join(_JOIN_S_MAX)
         self._background.stop()
 
-    def _hand(self, item: Any) -> None:
+    def _hand(self, item: ToTask) -> None:
         self._task.put(item)
 
-    def _store(self, request: Any) -> None:
+    def _store(self, request: StorageWork) -> None:
         self._storage.put(request)
 
-    def _spill_frames(self, request: Any) -> None:
+    def _spill_frames(self, request: Spilling) -> None:
         self._spill.put(request)
+
+    def _start_call(self, call: Call) -> None:
+        self._callers.start(call, self._task.put)
 
     def _close_services(self) -> None:
         self._services.close()
@@ -222,6 +238,7 @@ class ProcessRuntime:
         self._link.put(Raised(problem))
 
     def _shut_down(self, reason: str) -> None:
+        self._link.stop()
         self._storage.stop()
         self._spill.stop()
         self._task.stop()

@@ -1,4 +1,4 @@
-"""A thread that serves requests of the link, one after the other, while link and task go on."""
+"""A thread that serves requests of the link, one after the other, while link and task go on: storage, or spilling."""
 
 from __future__ import annotations
 
@@ -11,12 +11,23 @@ from clonos_py.task.instructions import LinkEvent
 R = TypeVar("R")
 
 
+def _nothing() -> None:
+    pass
+
+
 class RequestLoop(Generic[R]):
     """``run`` is the thread; ``put`` and ``stop`` may be called by any thread."""
 
-    def __init__(self, answer: Callable[[LinkEvent], None], fail: Callable[[BaseException], None]) -> None:
-        """``answer`` takes results, ``fail`` what ended the thread."""
-        self._answer, self._fail = answer, fail
+    def __init__(
+        self,
+        carry_out: Callable[[R], Iterable[LinkEvent]],
+        answer: Callable[[LinkEvent], None],
+        fail: Callable[[BaseException], None],
+        close: Callable[[], None] = _nothing,
+    ) -> None:
+        """``carry_out`` does what a request asks, and ``answer`` takes what came of it. ``fail`` takes what ended the
+        thread; ``close`` is called by the thread when there will be no more requests."""
+        self._carry_out, self._answer, self._fail, self._close = carry_out, answer, fail, close
         self._inbox: SimpleQueue[R | None] = SimpleQueue()
 
     def put(self, request: R) -> None:
@@ -29,15 +40,8 @@ class RequestLoop(Generic[R]):
         """Until stopped, or until a request fails that nothing but the process's end can answer."""
         try:
             while (request := self._inbox.get()) is not None:
-                for event in self._serve(request):
+                for event in self._carry_out(request):
                     self._answer(event)
             self._close()
         except Exception as problem:  # noqa: BLE001 - whatever it is, the coordinator must know
             self._fail(problem)
-
-    def _serve(self, request: R) -> Iterable[LinkEvent]:
-        """Carries a request out and says what came of it."""
-        raise NotImplementedError
-
-    def _close(self) -> None:
-        """There will be no more requests."""

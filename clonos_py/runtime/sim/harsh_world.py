@@ -14,6 +14,7 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobInstruction, Report, ReportKind, WriteManifest
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.processes import Connection, LocalProcess
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.invariants import InvariantChecker
@@ -202,7 +203,7 @@ class HarshWorld(World):
             self._writing.setdefault(process.number, []).append(instruction)
         super()._obey(process, instruction)
 
-    def _use_sinks(self, process: LocalProcess, wish: io.SinkWork) -> None:
+    def _use_sinks(self, process: LocalProcess, wish: StorageWork) -> None:
         if process.alive and isinstance(wish, io.WriteOutput):
             self._writing[process.number].remove(wish)
         super()._use_sinks(process, wish)

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime.executors.task import TaskExecutor, TaskPorts
 from clonos_py.runtime.ray.background import NICENESS, Background
 from clonos_py.runtime.ray.task_loop import TaskLoop
 from clonos_py.task.events import MayProduce, Outcome, TakeState
@@ -68,7 +69,8 @@ def test_a_task_takes_in_in_the_background_only_the_state_that_nobody_waits_for(
     machine.offer.side_effect = lambda item: own.append(threading.current_thread().name == "the task")
     machine.step.return_value = Outcome([], MAX_TIME, [])
     problems: list[BaseException] = []
-    task = TaskLoop(machine, Mock(), problems.append, Mock(), Mock(), background, lambda: 0)
+    executor = TaskExecutor(machine, TaskPorts(Mock(), Mock(), background, lambda: 0))
+    task = TaskLoop(executor, problems.append, Mock(), lambda: 0)
     task.put(TakeState(1, {}, None, ahead=True))
     task.put(TakeState(2, {}, None))
     task.put(MayProduce(True))

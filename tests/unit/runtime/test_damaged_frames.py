@@ -44,7 +44,7 @@ class Receiver:
 
     def connect(self, number: int) -> int:
         """The connection of an input that is to be opened, or opened again."""
-        self.channels.perform(Connect(number, self._peers[number].address, HELLO))
+        self.channels.connect(Connect(number, self._peers[number].address, HELLO))
         opened = len(self.of(Connected))
         self._until(lambda: len(self.of(Connected)) > opened)
         return self.of(Connected)[-1].connection

@@ -25,7 +25,7 @@ from clonos_py.model.messages import (
     Trigger,
 )
 from clonos_py.model.snapshots import Manifest, TaskHandle
-from clonos_py.runtime.ray.job_loop import Interrupt, JobLoop, JobPorts
+from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain
 
 TASKS = (SOURCE, MIDDLE, SINK)
@@ -103,10 +103,10 @@ def loop_of(
     storage: Storage, policy: JobPolicy, kills: list[tuple[int, TaskId]], reports: list[Report], crashed: list[Any]
 ) -> tuple[JobLoop, Cast]:
     machine = JobMachine(chain(), policy, None, storage.open_generation())
-    ports = JobPorts(
+    listeners = JobListeners(
         lambda at, report: reports.append(report), lambda at, task: crashed.append(task), lambda t, n, c: None
     )
-    loop, cast = JobLoop(machine, storage, ports, kills=kills), Cast()
+    loop, cast = JobLoop(machine, storage, listeners, kills=kills), Cast()
     cast.loop = loop
     return loop, cast
 

@@ -8,7 +8,8 @@ import pytest
 
 from clonos_py.model.errors import CapacityError, SpillError
 from clonos_py.runtime import spill
-from clonos_py.runtime.spill import FileShelf, MemoryShelf, carry_out
+from clonos_py.runtime.executors.spill import SpillExecutor
+from clonos_py.runtime.spill import FileShelf, MemoryShelf
 from clonos_py.task.instructions import (
     FramesNotRead,
     FramesNotWritten,
@@ -59,7 +60,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_what_was_stored_before_is_not_harmed(small_disk: Path) -> None:
     shelf = FileShelf(small_disk / "frames")
     large = pa.record_batch({"n": pa.array(range(50_000))})
-    (bad, good) = carry_out(WriteFrames(3, [(seq, large) for seq in range(4)]), shelf)
+    (bad, good) = SpillExecutor(shelf).carry_out(WriteFrames(3, [(seq, large) for seq in range(4)]))
     assert isinstance(good, FramesWritten)
     assert isinstance(bad, FramesNotWritten)
     assert [seq for seq, _ in good.places] == [0, 1]
@@ -68,7 +69,7 @@ def test_a_full_disk_is_told_and_what_was_stored_before_is_not_harmed(small_disk
     assert [shelf.read(place) for _, place in good.places] == [large, large]
     for _, place in good.places:
         shelf.free(place)
-    (again,) = carry_out(WriteFrames(3, [(2, large), (3, large)]), shelf)
+    (again,) = SpillExecutor(shelf).carry_out(WriteFrames(3, [(2, large), (3, large)]))
     assert isinstance(again, FramesWritten), "its file has ended with its frames, so there is room again"
     shelf.close()
 
@@ -77,7 +78,7 @@ def test_what_cannot_be_read_back_is_told(tmp_path: Path) -> None:
     shelf = FileShelf(tmp_path)
     place = shelf.write(batch(0))
     os.ftruncate(place.file.descriptor, 10)
-    (event,) = carry_out(ReadFrames(0, [(0, place)]), shelf)
+    (event,) = SpillExecutor(shelf).carry_out(ReadFrames(0, [(0, place)]))
     assert isinstance(event, FramesNotRead)
     assert isinstance(event.problem, SpillError)
     shelf.close()
@@ -85,12 +86,14 @@ def test_what_cannot_be_read_back_is_told(tmp_path: Path) -> None:
 
 def test_requests_are_answered_with_the_numbers_of_their_frames() -> None:
     shelf = MemoryShelf(frames_max=2)
-    (written,) = carry_out(WriteFrames(1, [(7, "seven"), (8, "eight")]), shelf)
+    (written,) = SpillExecutor(shelf).carry_out(WriteFrames(1, [(7, "seven"), (8, "eight")]))
     assert isinstance(written, FramesWritten)
-    assert list(carry_out(ReadFrames(1, written.places), shelf)) == [FramesRead(1, [(7, "seven"), (8, "eight")])]
-    assert list(carry_out(WriteFrames(1, [(9, "nine")]), shelf)) == [
+    assert list(SpillExecutor(shelf).carry_out(ReadFrames(1, written.places))) == [
+        FramesRead(1, [(7, "seven"), (8, "eight")])
+    ]
+    assert list(SpillExecutor(shelf).carry_out(WriteFrames(1, [(9, "nine")]))) == [
         FramesNotWritten(1, [9], "the simulated disk is full")
     ]
-    assert list(carry_out(FreeFrames([place for _, place in written.places]), shelf)) == []
-    (written,) = carry_out(WriteFrames(1, [(9, "nine")]), shelf)
+    assert list(SpillExecutor(shelf).carry_out(FreeFrames([place for _, place in written.places]))) == []
+    (written,) = SpillExecutor(shelf).carry_out(WriteFrames(1, [(9, "nine")]))
     assert isinstance(written, FramesWritten)

@@ -1,0 +1,141 @@
+"""Executes the coordinator: events go to the job's machine, and each instruction becomes a call of a port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import (
+    DismissProcess,
+    EndJob,
+    JobEvent,
+    JobInstruction,
+    KillProcess,
+    ManifestWritten,
+    OpenGeneration,
+    Report,
+    Send,
+    StartProcess,
+    WriteManifest,
+)
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import ToCoordinator, ToProcess
+from clonos_py.model.snapshots import Manifest
+from clonos_py.runtime.disk import retire, write_manifest
+
+
+class Coordinator(Protocol):
+    """What of a JobMachine the executor calls."""
+
+    @property
+    def wake_us(self) -> int: ...
+
+    def start(self, now_us: int) -> list[JobInstruction]: ...
+
+    def take_over(self, roster: Mapping[int, TaskId], now_us: int) -> list[JobInstruction]: ...
+
+    def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]: ...
+
+    def tick(self, now_us: int) -> list[JobInstruction]: ...
+
+
+class JobPorts(Protocol):
+    """What a coordinator acts on: processes, checkpoint storage, and who is told."""
+
+    def now_us(self) -> int:
+        """The run's clock, which is never set."""
+        ...
+
+    def start(self, wish: StartProcess) -> None:
+        """Has a process come up. It says so with Started."""
+        ...
+
+    def send(self, number: int, message: ToProcess) -> None:
+        """In order for each process. Messages to a process that is gone are dropped."""
+        ...
+
+    def dismiss(self, number: int) -> None:
+        """Has a process stop; other processes of its host process stay."""
+        ...
+
+    def kill(self, number: int) -> None:
+        """Ends a process, and all others of its host process, whose deaths come back as events."""
+        ...
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Has ``complete`` done, in order and without waiting for it; what it gives comes back as events."""
+        ...
+
+    def open_generation(self, generation: int) -> None:
+        """Waits until storage refuses the manifests of earlier generations. Raises CheckpointError."""
+        ...
+
+    def report(self, report: Report) -> None: ...
+
+    def end(self, end: EndJob) -> None:
+        """The job is over."""
+        ...
+
+
+class JobExecutor:
+    """Owns a JobMachine. To be called by one thread at a time."""
+
+    def __init__(self, machine: Coordinator, ports: JobPorts) -> None:
+        self.machine, self._ports = machine, ports
+
+    @property
+    def wake_us(self) -> int:
+        """When ``tick`` is due at the latest."""
+        return self.machine.wake_us
+
+    def start(self) -> None:
+        """Begins the deployment."""
+        self.carry_out(self.machine.start(self._ports.now_us()))
+
+    def take_over(self, roster: Mapping[int, TaskId]) -> None:
+        """Goes on in the place of a lost coordinator. ``roster``: every process that may be alive, by number."""
+        self.carry_out(self.machine.take_over(roster, self._ports.now_us()))
+
+    def handle(self, event: ToCoordinator | JobEvent) -> None:
+        self.carry_out(self.machine.handle(event, self._ports.now_us()))
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.carry_out(self.machine.tick(self._ports.now_us()))
+
+    def carry_out(self, instructions: Sequence[JobInstruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case StartProcess():
+                    self._ports.start(instruction)
+                case Send(number, message):
+                    self._ports.send(number, message)
+                case DismissProcess(number):
+                    self._ports.dismiss(number)
+                case KillProcess(number):
+                    self._ports.kill(number)
+                case WriteManifest(manifest):
+                    self._ports.write_manifest(manifest)
+                case OpenGeneration(generation):
+                    self._open_generation(generation)
+                case Report():
+                    self._ports.report(instruction)
+                case EndJob():
+                    self._ports.end(instruction)
+
+    def _open_generation(self, generation: int) -> None:
+        """A coordinator that has been replaced without noticing ends here."""
+        try:
+            self._ports.open_generation(generation)
+        except CheckpointError as problem:
+            self._ports.end(EndJob(type(problem).__name__, str(problem)))
+
+
+def complete(manifest: Manifest, store: SnapshotStore, kept: int = 2) -> Iterator[JobEvent]:
+    """Writes a manifest, which completes its checkpoint; then deletes all checkpoints but the ``kept`` newest."""
+    event = write_manifest(manifest, store)
+    yield event
+    if isinstance(event, ManifestWritten):
+        yield retire(store, kept)

@@ -1,0 +1,57 @@
+"""Executes what a link asks of local disk: retained frames are written, read back and freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from clonos_py.model.errors import CapacityError, SpillError
+from clonos_py.runtime.spill import FrameShelf
+from clonos_py.task.instructions import (
+    FramesNotRead,
+    FramesNotWritten,
+    FramesRead,
+    FramesWritten,
+    FreeFrames,
+    LinkEvent,
+    ReadFrames,
+    Spilling,
+    WriteFrames,
+)
+
+
+class SpillExecutor:
+    """Owns the shelf of one process, which is used by one thread only."""
+
+    def __init__(self, shelf: FrameShelf) -> None:
+        self._shelf = shelf
+
+    def carry_out(self, work: Spilling) -> Iterator[LinkEvent]:
+        """Does one piece of work, in the order in which the link asked, and gives the link events that answer it."""
+        match work:
+            case WriteFrames():
+                yield from self._write(work)
+            case ReadFrames(output, places):
+                try:
+                    yield FramesRead(output, [(seq, self._shelf.read(place)) for seq, place in places])
+                except SpillError as problem:
+                    yield FramesNotRead(problem)
+            case FreeFrames(places):
+                for place in places:
+                    self._shelf.free(place)
+
+    def close(self) -> None:
+        """There will be no more work; what is stored may go."""
+        self._shelf.close()
+
+    def _write(self, work: WriteFrames) -> Iterator[LinkEvent]:
+        """Of several frames those before the first that cannot be written are stored."""
+        places: list[tuple[int, Any]] = []
+        try:
+            for seq, body in work.bodies:
+                places.append((seq, self._shelf.write(body)))
+        except CapacityError as problem:
+            seqs = [seq for seq, _ in work.bodies[len(places) :]]
+            yield FramesNotWritten(work.output, seqs, str(problem))
+        if places:
+            yield FramesWritten(work.output, places)

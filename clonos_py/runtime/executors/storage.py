@@ -1,0 +1,84 @@
+"""Executes what a link asks of checkpoint storage and of the sinks of its task: snapshots, commits, causal output.
+
+One executor serves one process. Its driver passes on one piece of work after the other, in the order in which the link
+asked, so that a durable snapshot covers only what is visible and durable by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.model.operators import CausalSink, Sink
+from clonos_py.runtime.disk import Snapshots
+from clonos_py.runtime.executors.low_priority import LowPriority
+from clonos_py.task.instructions import (
+    ClaimOutput,
+    Commit,
+    CommitDone,
+    LinkEvent,
+    Load,
+    OutputClaimed,
+    OutputWritten,
+    Persist,
+    Persisted,
+    SettleOutput,
+    SinkWork,
+    WriteOutput,
+)
+
+StorageWork = Load | Persist | SinkWork
+
+
+class StorageExecutor:
+    """``carry_out`` does one piece of work and returns the link event that answers it."""
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        sinks: Mapping[str, Sink],
+        now_us: Callable[[], int],
+        low_priority: LowPriority,
+    ) -> None:
+        """``sinks`` are those of the task. ``now_us``: a clock that is never set, for durations. ``low_priority`` loads
+        what nobody waits for."""
+        self.snapshots = Snapshots(store)
+        self._sinks, self._now_us, self._low_priority = sinks, now_us, low_priority
+
+    def carry_out(self, work: StorageWork) -> tuple[LinkEvent]:
+        """Raises SinkError. What goes wrong with a snapshot is an event."""
+        match work:
+            case Load(restore, ahead):
+                load = partial(self.snapshots.load, restore)
+                return (self._low_priority.do(load) if ahead else load(),)
+            case Persist():
+                return (self._persist(work),)
+            case Commit(checkpoint, committables):
+                self._commit(committables)
+                return (CommitDone(checkpoint),)
+            case ClaimOutput(number, name, attempt, checkpoint, shape):
+                return (OutputClaimed(number, self._causal(name).claim(attempt, checkpoint, shape)),)
+            case WriteOutput(number, name, epoch, log, pieces):
+                self._causal(name).append(epoch, log, pieces)
+                return (OutputWritten(number, len(pieces)),)
+            case SettleOutput(number, name):
+                self._causal(name).settle()
+                return (OutputWritten(number, 0),)
+
+    def _persist(self, wish: Persist) -> LinkEvent:
+        started_us = self._now_us()
+        event = self.snapshots.persist(wish)
+        took_ms = (self._now_us() - started_us) / 1_000
+        return replace(event, persist_ms=took_ms) if isinstance(event, Persisted) else event
+
+    def _commit(self, committables: Mapping[str, Sequence[bytes]]) -> None:
+        for name, named in committables.items():
+            for committable in named if name in self._sinks else ():
+                self._sinks[name].commit(committable)
+
+    def _causal(self, name: str) -> CausalSink:
+        sink = self._sinks[name]
+        assert isinstance(sink, CausalSink)
+        return sink

@@ -1,0 +1,142 @@
+"""The ports of the coordinator's executor where processes live on a platform and storage has a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import EndJob, JobEvent, Report, StartProcess
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Promote, ToProcess
+from clonos_py.model.snapshots import Manifest
+from clonos_py.runtime.clock import SteadyClock
+from clonos_py.runtime.executors.job import complete
+from clonos_py.runtime.ray.known_processes import KnownProcesses
+from clonos_py.runtime.ray.restarts import Restarts
+from clonos_py.runtime.ray.serial_executor import SerialExecutor
+
+_STORAGE_S_MAX = 60.0
+"""Storage that opens no generation within this time does not answer."""
+
+
+class Platform(Protocol):
+    """Starts and ends processes and carries messages to them, in order. Deaths are put into the loop as events."""
+
+    def start(self, number: int, task: TaskId, shares: bool) -> None:
+        """``shares``: it may be one with standbys of other tasks, for the operating system."""
+        ...
+
+    def send(self, number: int, message: ToProcess) -> None:
+        """Messages to a process that is gone are dropped."""
+        ...
+
+    def dismiss(self, number: int) -> None:
+        """Has a process stop; who shares its host process stays."""
+        ...
+
+    def kill(self, number: int) -> None:
+        """Ends a process for good; its death need not be told, but the deaths of those who shared its host process."""
+        ...
+
+    def crash(self, number: int) -> bool:
+        """A failure on order: SIGKILL, to be noticed like any other. False if the process is dead already."""
+        ...
+
+    def cpu_us(self, number: int) -> int | None:
+        """The processor time that a process has used; None where that cannot be seen."""
+        ...
+
+    def close(self, patience_s: float) -> None:
+        """Ends all processes that are left; those that were told to stop may take so long to do it."""
+        ...
+
+
+class PlatformPorts:
+    """A process that replaces a used standby is started when no recovery needs the processors (``restarts.py``)."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        known: KnownProcesses,
+        store: SnapshotStore,
+        checkpoints_kept: int,
+        clock: SteadyClock,
+        answer: Callable[[JobEvent], None],
+        report: Callable[[Report], None],
+    ) -> None:
+        """``answer`` takes what came of manifests, on the thread that writes them; ``report`` takes what happened."""
+        self._platform, self._known, self._store = platform, known, store
+        self._checkpoints_kept, self._clock = checkpoints_kept, clock
+        self._answer, self._report = answer, report
+        self._restarts = Restarts()
+        self._writer = SerialExecutor("manifests")
+        self.ended: EndJob | None = None
+
+    def now_us(self) -> int:
+        return self._clock.now_us()
+
+    # ---- processes
+
+    def start(self, wish: StartProcess) -> None:
+        self._known.tasks[wish.process] = wish.task
+        self._start(self._restarts.on_start(wish, self.now_us()))
+
+    def send(self, number: int, message: ToProcess) -> None:
+        if isinstance(message, Promote):
+            self._restarts.on_promoted(self._known.promoted(number))
+        self._platform.send(number, message)
+
+    def dismiss(self, number: int) -> None:
+        self._platform.dismiss(number)
+        self._known.forget(number)
+
+    def kill(self, number: int) -> None:
+        self._platform.kill(number)
+        self._known.forget(number)
+
+    @property
+    def due_us(self) -> int | None:
+        """When ``start_due`` is to be called; None while nothing waits to be started."""
+        return self._restarts.due_us
+
+    def start_due(self) -> None:
+        """Starts processes that have waited for so long that they are started whoever recovers."""
+        self._start(self._restarts.on_time(self.now_us()))
+
+    def _start(self, wishes: Sequence[StartProcess]) -> None:
+        for wish in wishes:
+            if wish.process in self._known.tasks:
+                self._platform.start(wish.process, wish.task, wish.shares)
+
+    # ---- checkpoint storage
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """On the writer's thread: heartbeats go on meanwhile."""
+        self._writer.submit(partial(self._complete, manifest))
+
+    def _complete(self, manifest: Manifest) -> None:
+        for event in complete(manifest, self._store, self._checkpoints_kept):
+            self._answer(event)
+
+    def open_generation(self, generation: int) -> None:
+        """Raises CheckpointError, also where storage does not answer."""
+        try:
+            self._writer.submit(partial(self._store.open_generation, generation - 1)).result(_STORAGE_S_MAX)
+        except TimeoutError as problem:
+            raise CheckpointError(f"checkpoint storage has not answered for {_STORAGE_S_MAX:g} s") from problem
+
+    def stop(self, wait_s: float) -> None:
+        """Writes no more manifests; waits so long for the one that is being written."""
+        self._writer.stop(wait_s)
+
+    # ---- what is told
+
+    def report(self, report: Report) -> None:
+        self._report(report)
+        self._start(self._restarts.on_report(report))
+
+    def end(self, end: EndJob) -> None:
+        self.ended = end

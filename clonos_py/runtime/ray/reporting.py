@@ -1,0 +1,36 @@
+"""What a process says to the coordinator: the messages of its link, and its counters with every heartbeat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from clonos_py.model.messages import Drained, Pong, ToCoordinator
+from clonos_py.runtime.counters import Counters
+from clonos_py.task.events import Observed
+
+
+class Reporting:
+    """``observe`` and ``tell`` are ports of the link's executor, for the link thread."""
+
+    def __init__(
+        self,
+        tell: Callable[[ToCoordinator], None],
+        link_counters: Callable[[], Mapping[str, int]],
+        now_us: Callable[[], int],
+    ) -> None:
+        """``tell`` sends to the coordinator. ``now_us``: the run's clock."""
+        self._tell, self._link_counters, self._now_us = tell, link_counters, now_us
+        self._counters = Counters()
+
+    def observe(self, observed: Observed) -> None:
+        self._counters.observe(observed, self._now_us())
+
+    def tell(self, message: ToCoordinator) -> None:
+        """Adds the counters to every answer to a ping, and sends them once more when there is nothing left to count."""
+        if isinstance(message, Pong | Drained):
+            number = message.number if isinstance(message, Pong) else 0
+            counters = {**self._link_counters(), **self._counters.report(), "cpu_us": time.process_time_ns() // 1_000}
+            self._tell(Pong(message.process, number, counters))
+        if not isinstance(message, Pong):
+            self._tell(message)
