@@ -7,7 +7,7 @@ receiver had got before over another path, ``of all`` the share of the logs in e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import msgspec
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant
 from clonos_py.causal.determinants import InputOrder as Arrivals
+from clonos_py.channel.frames import PassThrough
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
@@ -25,13 +26,14 @@ from clonos_py.model.segments import Segment
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.running import QueryRun
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.executors.link import Connections
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.local.run import LocalPorts
 from clonos_py.runtime.orders import limits, policy, raise_for
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.ray.wire_codec import encode_header
-from clonos_py.runtime.world import Settings as WorldSettings
-from clonos_py.runtime.world import World
+from clonos_py.runtime.world.layers import Layers
+from clonos_py.runtime.world.world import Settings as WorldSettings
+from clonos_py.runtime.world.world import World
 from clonos_py.settings.definitions import Settings
 from clonos_py.task.instructions import SendFrame
 
@@ -82,33 +84,38 @@ def plain_bytes(determinant: Determinant) -> int:
     return len(msgspec.msgpack.encode(determinant))
 
 
-class Counted(World):
-    """A world in which every frame is counted when it is sent."""
+class CountedConnections:
+    """The connections of a process, on which every frame is counted when it is sent."""
 
-    tally: Tally
+    def __init__(self, inner: Connections, count: Callable[[SendFrame], None]) -> None:
+        self._inner, self._count = inner, count
+        self.connect, self.disconnect, self.send_ack = inner.connect, inner.disconnect, inner.send_ack
 
-    def _send_frame(self, process: LocalProcess, wish: SendFrame) -> None:
-        connection = self._connections.get(wish.connection)
-        if connection is not None:
-            size = self._codec.size_bytes(wish.body) if wish.body is not None else 0
-            self.tally.count(connection.receiver.number, wish, size)
-        super()._send_frame(process, wish)
+    def send_frame(self, wish: SendFrame) -> None:
+        self._count(wish)
+        self._inner.send_frame(wish)
 
 
 def measure(query: str, events: int, settings: Settings) -> Tally:
     """One run of a query to its end."""
     planned = plan(build(query, QueryRun(query, events).source(settings), BlackholeSink()), settings)
-    clock, store = RealTime(), MemoryStore(planned.job)
-    world = Counted(
+    clock, store, tally, codec = RealTime(), MemoryStore(planned.job), Tally(), PassThrough()
+
+    def count(wish: SendFrame) -> None:
+        connection = world.network.connections.get(wish.connection)
+        if connection is not None:
+            tally.count(connection.receiver.number, wish, codec.size_bytes(wish.body) if wish.body is not None else 0)
+
+    world = World(
         planned,
         store,
         clock,
         lambda task: LocalPorts(store, str(task)),
         WorldSettings(policy(settings), limits(settings), settings.linger_us),
+        layers=Layers(connections=lambda process, inner: CountedConnections(inner, count)),
     )
-    world.tally = Tally()
     raise_for(world.run())
-    return world.tally
+    return tally
 
 
 def rows(queries: tuple[str, ...], events: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -3,68 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import CausalWitness, Ledger, WitnessJob, disagreements
-from clonos_py.runtime.world import Settings, World
-from clonos_py.task import instructions as io
+from clonos_py.runtime.world.layers import Layers
+from clonos_py.runtime.world.processes import LocalProcess, Storage
+from clonos_py.runtime.world.world import Settings, World
 from clonos_py.task.events import TaskState
+from clonos_py.task.instructions import LinkEvent, WriteOutput
 from clonos_py.task.pressure import LinkLimits
 
 CRASHED = "crashed"
 _RUNS_MAX = 10
 
 
-class TearingWorld(World):
-    """Processes die in the middle of what they write. ``course`` is asked before sinks do anything."""
-
-    course: Course
-    torn: ClassVar[int] = 0
-
-    def _obey(self, process: LocalProcess, instruction: io.Instruction) -> None:
-        if isinstance(instruction, io.WriteOutput):
-            self.course.writing.setdefault(process.number, []).append(instruction)
-        super()._obey(process, instruction)
-
-    def _use_sinks(self, process: LocalProcess, wish: StorageWork) -> None:
-        if process.alive and isinstance(wish, io.WriteOutput):
-            self.course.writing[process.number].remove(wish)
-        if self.course.at_sinks is None or self.course.at_sinks(self, process, wish):
-            super()._use_sinks(process, wish)
-
-    def _end_process(self, number: int) -> bool:
-        """Nothing of what waits is written, or its log alone, or some of its pieces, too."""
-        process, wishes = self.processes.get(number), self.course.writing.pop(number, [])
-        random_ = self.course.random
-        if process is not None and wishes and random_.random() < 0.8:
-            TearingWorld.torn += 1
-            sink = process.machine.sinks[wishes[0].name]
-            assert isinstance(sink, CausalWitness)
-            out = random_.randrange(len(wishes[0].pieces) + 1)
-            sink.append(wishes[0].epoch, wishes[0].log, wishes[0].pieces, torn_after=out)
-        return super()._end_process(number)
-
-    def crash(self) -> None:
-        """Everybody dies, the coordinator too; what is left is storage and output."""
-        for number in list(self.processes):
-            self._end_process(number)
-        self.ended = EndJob(CRASHED)
+Faults = Callable[["Course", World], None]
+AtSinks = Callable[["Course", World, LocalProcess, StorageWork], bool]
 
 
-Faults = Callable[["Course", TearingWorld], None]
-AtSinks = Callable[[TearingWorld, LocalProcess, StorageWork], bool]
+class AskedStorage:
+    """The storage of a process, whose course is asked before it does anything."""
+
+    def __init__(self, inner: Storage, may: Callable[[StorageWork], bool]) -> None:
+        self._inner, self._may = inner, may
+
+    def carry_out(self, work: StorageWork) -> Iterable[LinkEvent]:
+        return self._inner.carry_out(work) if self._may(work) else ()
 
 
 class Course:
-    """All runs of one job. ``faults`` is asked before every action; ``at_sinks`` says whether sinks do what they are
-    asked to, and may do something else before or instead."""
+    """All runs of one job. Processes die in the middle of what they write. ``faults`` is asked before every action;
+    ``at_sinks`` says whether sinks do what they are asked to, and may do something else before or instead."""
 
     def __init__(
         self, seed: int, job: WitnessJob, faults: Faults | None = None, at_sinks: AtSinks | None = None
@@ -72,10 +47,10 @@ class Course:
         self.random = random.Random(seed)
         self.ledger = Ledger()
         self.reports: list[Report] = []
-        self.writing: dict[int, list[io.WriteOutput]] = {}
-        self.at_sinks = at_sinks
         self.runs = 0
-        self._faults, self._job = faults, job
+        self.torn = 0
+        """Writes in the middle of which a process died, and of which something is there."""
+        self._faults, self._at_sinks, self._job = faults, at_sinks, job
         self._plan = job.plan(self.ledger)
         self._store = MemoryStore(self._plan.job)
         self._time = VirtualTime(self.random)
@@ -87,15 +62,15 @@ class Course:
         while ended.error == CRASHED:
             assert self.runs < _RUNS_MAX
             self.runs += 1
-            ended = self._world().run()
+            self._world = self._next_world()
+            ended = self._world.run()
         problems = [f"ended with {ended.error}: {ended.message}"] if ended.error else []
         return problems + disagreements(self.ledger, self._job.total)
 
-    def _world(self) -> TearingWorld:
+    def _next_world(self) -> World:
         ports = SimulatedPorts(self._time.now_us, self.random, self._store)
         policy = JobPolicy(checkpoint_interval_us=self.random.choice([10_000, 25_000]))
-        self.writing.clear()
-        world = TearingWorld(
+        return World(
             self._plan,
             self._store,
             self._time,
@@ -103,14 +78,33 @@ class Course:
             Settings(policy, LinkLimits(window=self._window), 2_000, events_max=200_000),
             lambda time_us, report: self.reports.append(report),
             hook=self._befall,
+            layers=Layers(storage=self._storage, ending=self._tear),
         )
-        world.course = self
-        return world
 
     def _befall(self, world: World) -> None:
-        assert isinstance(world, TearingWorld)
         if self._faults is not None and world.ended is None:
             self._faults(self, world)
+
+    def _storage(self, process: LocalProcess, inner: Storage) -> Storage:
+        if self._at_sinks is None:
+            return inner
+        return AskedStorage(inner, partial(self._at_sinks, self, self._world, process))
+
+    def _tear(self, number: int) -> None:
+        """Nothing of what waits is written, or its log alone, or some of its pieces, too."""
+        process = self._world.processes.get(number)
+        wishes = writes(process) if process is not None else []
+        if process is not None and wishes and self.random.random() < 0.8:
+            self.torn += 1
+            sink = process.machine.sinks[wishes[0].name]
+            assert isinstance(sink, CausalWitness)
+            out = self.random.randrange(len(wishes[0].pieces) + 1)
+            sink.append(wishes[0].epoch, wishes[0].log, wishes[0].pieces, torn_after=out)
+
+    @property
+    def any_writes(self) -> bool:
+        """Whether any process is in the middle of a write."""
+        return any(writes(process) for process in self._world.processes.values())
 
     @property
     def rows_shown(self) -> int:
@@ -119,6 +113,18 @@ class Course:
 
     def count(self, what: ReportKind) -> int:
         return sum(report.what is what for report in self.reports)
+
+
+def crash(world: World) -> None:
+    """Everybody dies, the coordinator too; what is left is storage and output."""
+    for number in list(world.processes):
+        world.end_process(number)
+    world.end(EndJob(CRASHED))
+
+
+def writes(process: LocalProcess) -> list[WriteOutput]:
+    """What a process has still to write of its causal sinks' output."""
+    return [work for work in process.unstored if isinstance(work, WriteOutput)]
 
 
 def running(world: World, *vertices: str) -> list[LocalProcess]:

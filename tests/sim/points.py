@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy, Report, ReportKind
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
-from clonos_py.runtime.world import Settings, World
-from clonos_py.task import instructions as io
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import Settings, World
 from clonos_py.task.events import TaskState
 from clonos_py.task.pressure import LinkLimits
 
@@ -85,26 +83,23 @@ def kill(world: World, process: LocalProcess) -> None:
 
 def forsake(world: World, process: LocalProcess) -> None:
     """It is taken for dead, and lives on."""
-    world.notice_death(process.number, "silent for the heartbeat timeout")
+    world.coordination.notice_death(process.number, "silent for the heartbeat timeout")
 
 
 def cut_off(world: World, process: LocalProcess) -> None:
     """All its connections break, with what is on the way; both ends hear of it."""
     for number in sorted(process.connections):
-        connection = world._connections.pop(number)
-        connection.closed = True
-        for end in (connection.receiver, connection.sender):
-            end.connections.discard(number)
-            world.after("network", (number, "cut", end.number), partial(world._link_event, end.number, io.Lost(number)))
+        connection = world.network.connections[number]
+        world.network.cut(number, (connection.receiver, connection.sender))
 
 
 def lose_coordinator(world: World, process: LocalProcess) -> None:
-    world.lose_coordinator()
+    world.coordination.lose()
 
 
 def kill_and_lose_coordinator(world: World, process: LocalProcess) -> None:
     world.kill(process.number)
-    world.lose_coordinator()
+    world.coordination.lose()
 
 
 @dataclass

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.job.events import ReportKind
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim import witness
 from clonos_py.runtime.sim.run import simulate
 from clonos_py.runtime.sim.witness import Enrich, WitnessJob
-from tests.sim.courses import Course, Faults, TearingWorld, running
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import World
+from tests.sim.courses import Course, Faults, crash, running, writes
 
 SEEDS = 25
 BOTH, LEFT, RIGHT = ("left", "right"), ("left",), ("right",)
@@ -23,11 +24,11 @@ JOB = WitnessJob(total=60, causal=BOTH)
 class Kills:
     """Kills those who are chosen, some times, at moments that a seed decides; never before anything is visible."""
 
-    def __init__(self, choose: Callable[[Course, TearingWorld], Sequence[LocalProcess]], times: int = 3) -> None:
+    def __init__(self, choose: Callable[[Course, World], Sequence[LocalProcess]], times: int = 3) -> None:
         self._choose, self._left, self._not_before = choose, times, 0
-        self.done = 0
+        self.done = self.torn = 0
 
-    def __call__(self, course: Course, world: TearingWorld) -> None:
+    def __call__(self, course: Course, world: World) -> None:
         if not self._left or world.actions_done < self._not_before or not course.rows_shown:
             return
         if victims := self._choose(course, world):
@@ -36,21 +37,22 @@ class Kills:
             for victim in victims:
                 self.done += 1
                 world.kill(victim.number)
+            self.torn = course.torn
 
 
-def writing(course: Course, world: TearingWorld) -> list[LocalProcess]:
+def writing(course: Course, world: World) -> list[LocalProcess]:
     """A sink in the middle of a write."""
-    found = [p for p in running(world, "left", "rank") if course.writing.get(p.number)]
+    found = [p for p in running(world, "left", "rank") if writes(p)]
     return [course.random.choice(found)] if found else []
 
 
-def writing_and_upstream(course: Course, world: TearingWorld) -> list[LocalProcess]:
+def writing_and_upstream(course: Course, world: World) -> list[LocalProcess]:
     """A sink in the middle of a write, and one or all of those upstream of it."""
     sinks, upstream = writing(course, world), running(world, "enrich", "numbers")
     return sinks + (upstream if course.random.random() < 0.5 else upstream[:1]) if sinks else []
 
 
-def everybody(course: Course, world: TearingWorld) -> list[LocalProcess]:
+def everybody(course: Course, world: World) -> list[LocalProcess]:
     return list(world.processes.values()) if course.random.random() < 0.02 else []
 
 
@@ -60,10 +62,10 @@ class Crashes:
     def __init__(self, times: int = 3) -> None:
         self._left = times
 
-    def __call__(self, course: Course, world: TearingWorld) -> None:
+    def __call__(self, course: Course, world: World) -> None:
         if self._left and course.rows_shown and course.random.random() < 0.004:
             self._left -= 1
-            world.crash()
+            crash(world)
 
 
 class CrashesAfterCheckpoints:
@@ -72,11 +74,11 @@ class CrashesAfterCheckpoints:
     def __init__(self, times: int = 3) -> None:
         self._left, self._completed = times, 0
 
-    def __call__(self, course: Course, world: TearingWorld) -> None:
+    def __call__(self, course: Course, world: World) -> None:
         completed = course.count(ReportKind.CHECKPOINT_COMPLETED)
-        if self._left and completed > self._completed and course.writing:
+        if self._left and completed > self._completed and course.any_writes:
             self._left -= 1
-            world.crash()
+            crash(world)
         self._completed = completed
 
 
@@ -86,12 +88,12 @@ class Rollbacks:
     def __init__(self, times: int = 2) -> None:
         self._left, self._kills = times, Kills(writing, 2)
 
-    def __call__(self, course: Course, world: TearingWorld) -> None:
+    def __call__(self, course: Course, world: World) -> None:
         self._kills(course, world)
         if self._left and running(world) and course.rows_shown and course.random.random() < 0.004:
             self._left -= 1
             world.job._roll_back("the test wants it")
-            world._coordinate(world.job._context.take())
+            world.coordination._executor.carry_out(world.job._context.take())
 
 
 def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:
@@ -126,7 +128,7 @@ def test_rows_that_are_visible_at_once_agree_whatever_dies(causal: tuple[str, ..
 def test_rows_are_visible_before_any_checkpoint_is_complete() -> None:
     published: list[int] = []
 
-    def look(course: Course, world: TearingWorld) -> None:
+    def look(course: Course, world: World) -> None:
         if not course.count(ReportKind.CHECKPOINT_COMPLETED):
             published.append(course.rows_shown)
 
@@ -136,9 +138,8 @@ def test_rows_are_visible_before_any_checkpoint_is_complete() -> None:
 
 @pytest.mark.parametrize("choose", [writing, writing_and_upstream, everybody])
 def test_a_sink_that_dies_in_the_middle_of_a_write_is_repeated(
-    choose: Callable[[Course, TearingWorld], list[LocalProcess]],
+    choose: Callable[[Course, World], list[LocalProcess]],
 ) -> None:
-    TearingWorld.torn = 0
     made: list[Kills] = []
 
     def kills() -> Faults:
@@ -147,7 +148,7 @@ def test_a_sink_that_dies_in_the_middle_of_a_write_is_repeated(
 
     assert problems(kills) == []
     assert sum(kill.done for kill in made) > SEEDS
-    assert TearingWorld.torn > SEEDS // 4
+    assert sum(kill.torn for kill in made) > SEEDS // 4
 
 
 @pytest.mark.parametrize("crashes", [Crashes, CrashesAfterCheckpoints])
@@ -165,11 +166,11 @@ class Zombies:
     def __init__(self, times: int = 2) -> None:
         self._left = times
 
-    def __call__(self, course: Course, world: TearingWorld) -> None:
+    def __call__(self, course: Course, world: World) -> None:
         found = writing(course, world) if self._left and course.random.random() < 0.2 else []
         if found:
             self._left -= 1
-            world.notice_death(found[0].number, "taken for dead")
+            world.coordination.notice_death(found[0].number, "taken for dead")
 
 
 def test_a_zombie_writes_nothing_once_it_is_replaced() -> None:

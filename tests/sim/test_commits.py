@@ -7,10 +7,11 @@ import pytest
 
 from clonos_py.job.events import ReportKind
 from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.witness import WitnessJob
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import World
 from clonos_py.task import instructions as io
-from tests.sim.courses import Course, TearingWorld
+from tests.sim.courses import Course, crash
 
 SEEDS = 15
 KINDS = {"transactional": (), "causal": ("left", "right"), "both": ("left",)}
@@ -23,8 +24,7 @@ class DeathAtCommits:
         self._before, self._alone, self._left = before, alone, times
         self.done = self.of_the_end = 0
 
-    def __call__(self, world: TearingWorld, process: LocalProcess, wish: StorageWork) -> bool:
-        course = world.course
+    def __call__(self, course: Course, world: World, process: LocalProcess, wish: StorageWork) -> bool:
         if not isinstance(wish, io.Commit) or not course.count(ReportKind.CHECKPOINT_COMPLETED):
             return True
         if not process.alive or not self._left or course.random.random() > 0.3:
@@ -39,7 +39,7 @@ class DeathAtCommits:
         if self._alone:
             world.kill(process.number)
         else:
-            world.crash()
+            crash(world)
         return False
 
 

@@ -18,7 +18,7 @@ from clonos_py.runtime.sim.run import SimulatedPorts, simulate
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
 from clonos_py.runtime.spill import MemoryShelf
-from clonos_py.runtime.world import Settings, World
+from clonos_py.runtime.world.world import Settings, World
 from clonos_py.task import landmarks
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.pressure import LinkLimits

@@ -9,11 +9,11 @@ import pytest
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import ReportKind
 from clonos_py.job.fleet import TaskProcess
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.generator import generate
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.runtime.sim.witness import WitnessJob
-from clonos_py.runtime.world import World
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import World
 from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 from tests.sim.test_failure_points import harm_first_then_again, told
@@ -33,7 +33,7 @@ def harmed(point: Point, harm: Harm, times: int, job: WitnessJob = WitnessJob())
 
 
 def sharing_a_host(world: World, process: LocalProcess) -> bool:
-    return points.standing_by(world, process) and len(world._in_host_process_of(process.number)) > 1
+    return points.standing_by(world, process) and len(world.coordination.in_host_process_of(process.number)) > 1
 
 
 def calm(world: World, process: LocalProcess) -> bool:

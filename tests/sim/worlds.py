@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.model.ids import TaskId
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob
-from clonos_py.runtime.world import Settings, World
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import Settings, World
 from clonos_py.task.context import Ports
 from clonos_py.task.events import TaskState
 from clonos_py.task.pressure import LinkLimits

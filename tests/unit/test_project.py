@@ -112,7 +112,10 @@ SIDE_EFFECTS = (
     "import os\n\nvalue = os.urandom",
     "import operators",
 )
-PURE_ROOMS = ("clonos_py/task", "clonos_py/causal", "clonos_py/runtime/sim", "clonos_py/dsl", "operators", "services")
+PURE_ROOMS = (
+    *("clonos_py/task", "clonos_py/causal", "clonos_py/dsl", "operators", "services"),
+    *(f"clonos_py/runtime/{room}" for room in ("executors", "world", "sim")),
+)
 EDGE_ROOMS = ("clonos_py/runtime", "clonos_py/runtime/ray", "clonos_py/runtime/local", "clonos_py/connectors", "bench")
 
 

@@ -36,8 +36,8 @@ from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.user_code import code_digest
-from clonos_py.runtime.world import Settings as WorldSettings
-from clonos_py.runtime.world import World
+from clonos_py.runtime.world.world import Settings as WorldSettings
+from clonos_py.runtime.world.world import World
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
 from clonos_py.task.events import Observed

@@ -17,10 +17,10 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.histories import Ledger
 from clonos_py.runtime.sim.steps import CountTimers
 from clonos_py.runtime.sim.violation import check
+from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.task import instructions as io
 from clonos_py.task.events import TaskProgress, TaskState, Took
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from clonos_py.model.ids import Attempt
-from clonos_py.runtime.processes import LocalProcess
-from clonos_py.runtime.world import World
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import World
 from clonos_py.task.events import TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)

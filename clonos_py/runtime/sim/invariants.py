@@ -29,10 +29,10 @@ from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.violation import check
+from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.task import instructions as io
 from clonos_py.task.events import Produced, TakeState, TaskProgress, TaskState, Took
 

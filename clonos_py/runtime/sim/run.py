@@ -17,7 +17,7 @@ from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
-from clonos_py.runtime.world import Settings, World
+from clonos_py.runtime.world.world import Settings, World
 from clonos_py.task.context import Ports
 from clonos_py.task.events import Observed
 from clonos_py.task.pressure import LinkLimits

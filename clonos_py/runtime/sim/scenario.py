@@ -20,7 +20,7 @@ from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.runtime.sim.violation import Violation
-from clonos_py.runtime.world import Settings
+from clonos_py.runtime.world.world import Settings
 from clonos_py.task.pressure import LinkLimits
 
 ACTIONS_MAX = 300_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from clonos_py.job.events import JobInstruction, KillProcess, Report
-from clonos_py.runtime.processes import LocalProcess
 from clonos_py.runtime.sim.violation import check
+from clonos_py.runtime.world.processes import LocalProcess
 
 _SILENT = "silent for the heartbeat timeout"
 _UNREACHABLE = "no data connection"

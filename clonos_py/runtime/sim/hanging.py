@@ -1,0 +1,102 @@
+"""Processes and coordinators that hang: what arrives for them waits, and is taken when they go on.
+
+To end a process that hangs is in vain, as on a host that cannot be reached: it becomes a zombie, which ends some time
+after it has gone on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from clonos_py.runtime.executors.link import LinkInput
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.task.events import ToTask
+
+_ZOMBIE_LIVES_US = 20_000
+
+
+class HangingDispatcher:
+    """A layer before a world's dispatcher."""
+
+    def __init__(self, inner: Dispatcher) -> None:
+        self._inner = inner
+        self._hung: dict[int, list[Callable[[], None]]] = {}
+        """By process that hangs: what it has to do once it goes on."""
+        self._zombies: set[int] = set()
+        self._standstill: list[Callable[[], None]] | None = None
+        """What the coordinator has to do once it goes on; None: it does not hang."""
+
+    # ---- processes
+
+    def hangs(self, number: int) -> bool:
+        return number in self._hung
+
+    def hang(self, numbers: Iterable[int], duration_us: int, actions: Actions, kill: Callable[[int], None]) -> None:
+        """They hang for so long; ``kill`` ends those that are zombies by then."""
+        for number in numbers:
+            self._hung[number] = []
+            actions.at(actions.now_us + duration_us, partial(self._go_on, number, actions, kill))
+
+    def _go_on(self, number: int, actions: Actions, kill: Callable[[int], None]) -> None:
+        """What has waited happens now, in its order."""
+        for action in self._hung.pop(number, ()):
+            actions.at(actions.now_us, action)
+        if number in self._zombies:
+            actions.at(actions.now_us + _ZOMBIE_LIVES_US, partial(kill, number))
+
+    def becomes_zombie(self, number: int) -> None:
+        """A process that hangs is to end."""
+        self._zombies.add(number)
+
+    def ended(self, number: int) -> None:
+        self._hung.pop(number, None)
+
+    def link(self, number: int, event: LinkInput) -> None:
+        if number in self._hung:
+            self._hung[number].append(partial(self.link, number, event))
+        else:
+            self._inner.link(number, event)
+
+    def offer(self, process: LocalProcess, item: ToTask) -> None:
+        if process.number in self._hung:
+            self._hung[process.number].append(partial(self.offer, process, item))
+        else:
+            self._inner.offer(process, item)
+
+    def step(self, process: LocalProcess, token: int) -> None:
+        if process.number in self._hung:
+            self._hung[process.number].append(partial(self.step, process, token))
+        else:
+            self._inner.step(process, token)
+
+    # ---- the coordinator
+
+    def stand_still(self, duration_us: int, actions: Actions) -> None:
+        """The coordinator does nothing for so long, as if it was stopped, or its machine suspended."""
+        if self._standstill is None:
+            self._standstill = []
+            actions.at(actions.now_us + duration_us, self._coordinator_goes_on)
+
+    def _coordinator_goes_on(self) -> None:
+        """What has waited happens now, in its order."""
+        waiting, self._standstill = self._standstill or [], None
+        for action in waiting:
+            action()
+
+    def coordinator_lost(self) -> None:
+        """With what it had still to do."""
+        if self._standstill is not None:
+            self._standstill.clear()
+
+    def coordinator_begins(self) -> None:
+        """Another one, which does not hang."""
+        self._standstill = None
+
+    def coordinator(self, action: Callable[[], None]) -> None:
+        if self._standstill is not None:
+            self._standstill.append(action)
+        else:
+            self._inner.coordinator(action)

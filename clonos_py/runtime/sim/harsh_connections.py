@@ -1,0 +1,59 @@
+"""Connections of a simulated network in which processes can be cut off from each other; frames are watched."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from clonos_py.runtime.executors.link import Connections
+from clonos_py.runtime.sim.invariants import InvariantChecker
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.network import Network
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.task.instructions import Connect, SendFrame
+
+
+class CutOff:
+    """The pairs of processes that cannot reach each other now."""
+
+    def __init__(self) -> None:
+        self._pairs: set[frozenset[int]] = set()
+
+    def add(self, one: int, other: int) -> None:
+        self._pairs.add(frozenset((one, other)))
+
+    def discard(self, one: int, other: int) -> None:
+        self._pairs.discard(frozenset((one, other)))
+
+    def __call__(self, one: int, other: int) -> bool:
+        return frozenset((one, other)) in self._pairs
+
+
+class HarshConnections:
+    """A layer before the connections of one process."""
+
+    def __init__(
+        self,
+        process: LocalProcess,
+        inner: Connections,
+        network: Network,
+        actions: Actions,
+        cut_off: CutOff,
+        watch: InvariantChecker,
+    ) -> None:
+        self._process, self._inner, self._network, self._actions = process, inner, network, actions
+        self._cut_off, self._watch = cut_off, watch
+        self.disconnect, self.send_ack = inner.disconnect, inner.send_ack
+
+    def connect(self, wish: Connect) -> None:
+        self._actions.after("network", (self._process.number, "connect", wish.input), partial(self._establish, wish))
+
+    def _establish(self, wish: Connect) -> None:
+        """Whether the two are cut off from each other is decided when the subscription arrives."""
+        if self._cut_off(self._process.number, int(wish.address)):
+            self._network.refuse(self._process, wish, "cut off")
+        else:
+            self._network.establish(self._process, wish)
+
+    def send_frame(self, wish: SendFrame) -> None:
+        self._watch.sent(self._process, wish)
+        self._inner.send_frame(wish)

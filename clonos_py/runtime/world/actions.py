@@ -1,0 +1,85 @@
+"""What is to happen in a world, in the order of its time: delays, and queues that keep an order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
+
+
+class Scheduler(Protocol):
+    """Time, and the delays that actions take."""
+
+    def now_us(self) -> int: ...
+
+    def wait_until(self, time_us: int) -> None:
+        """Returns when ``time_us`` has come: virtual time jumps, real time sleeps."""
+        ...
+
+    def delay_us(self, kind: str) -> int:
+        """How long an action of this kind takes: network, queue, control, disk, start, step, detect, call."""
+        ...
+
+    def arrived(self) -> Sequence[Callable[[], None]]:
+        """What has come from outside of the world since the last look; waiting ends when something comes."""
+        ...
+
+
+class Actions:
+    """Performs actions one by one. Each queue is FIFO, as sockets and queues are; across queues the delays decide."""
+
+    def __init__(self, scheduler: Scheduler, before: Callable[[], None], done_max: int | None) -> None:
+        """``before`` is called before every action. A world that does more than ``done_max`` actions hangs, which is a
+        defect."""
+        self._scheduler, self._before, self._done_max = scheduler, before, done_max
+        self._actions: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self._latest: dict[Hashable, int] = {}
+        self.done = 0
+        self.now_us = scheduler.now_us()
+
+    def new_number(self) -> int:
+        """One that no action and no connection has."""
+        self._count += 1
+        return self._count
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._actions, (time_us, self._count, action))
+
+    def after(self, kind: str, queue: Hashable, action: Callable[[], None]) -> None:
+        """Schedules ``action`` after a delay of ``kind``, behind everything already in ``queue``."""
+        time_us = self.now_us + self._scheduler.delay_us(kind)
+        latest_us = self._latest.get(queue, 0)
+        if time_us < latest_us:
+            time_us = latest_us
+        self._latest[queue] = time_us
+        self._count += 1
+        heapq.heappush(self._actions, (time_us, self._count, action))
+
+    def after_delay(self, kind: str, action: Callable[[], None]) -> None:
+        """Schedules ``action`` after a delay of ``kind``, in no queue."""
+        self.at(self.now_us + self._scheduler.delay_us(kind), action)
+
+    def hold_back(self, queue: Hashable, until_us: int) -> None:
+        """What will be put into ``queue`` does not happen before ``until_us``."""
+        self._latest[queue] = max(self._latest.get(queue, 0), until_us)
+
+    def perform_next(self) -> None:
+        """Performs what has arrived from outside, and the next action if its time comes before something arrives."""
+        for arrived in self._scheduler.arrived():
+            arrived()
+        if not self._actions:
+            raise AssertionError("nothing is left to happen and the job has not ended")
+        due_us = self._actions[0][0]
+        if due_us > self.now_us:
+            self._scheduler.wait_until(due_us)
+        self.now_us = max(self.now_us, self._scheduler.now_us())
+        if due_us > self.now_us:
+            return
+        action = heapq.heappop(self._actions)[2]
+        self.done += 1
+        if self._done_max is not None and self.done > self._done_max:
+            raise AssertionError(f"the job has not ended after {self._done_max} actions")
+        self._before()
+        action()

@@ -1,0 +1,235 @@
+"""The coordinator of a world: the ports of its executor, and its processes. It can be lost, and replaced.
+
+What a lost coordinator had sent arrives as long as it has no successor; what it was told is lost. Processes that it has
+asked for come up all the same. A manifest that it was writing may still be written: if that is too late, storage
+refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable
+from functools import partial
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, Report, StartProcess
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Present, Promote, Started, Stop, ToCoordinator, ToProcess
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import Manifest
+from clonos_py.model.times import MAX_TIME
+from clonos_py.runtime.executors.job import JobExecutor
+from clonos_py.runtime.placement import Placement, Seat
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.layers import Layers
+
+
+class Coordination:
+    """One coordinator after the other, and what each knows of processes. ``JobPorts`` of their executors."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        store: SnapshotStore,
+        policy: JobPolicy,
+        code_digest: str,
+        standbys_per_process: int,
+        listener: Callable[[int, Report], None],
+        actions: Actions,
+        dispatcher: Dispatcher,
+        layers: Layers,
+        processes: Container[int],
+        start_process: Callable[[int, TaskId], None],
+        end_process: Callable[[int], object],
+        end: Callable[[EndJob], None],
+    ) -> None:
+        """``processes``: the numbers of those that are up. ``end`` takes how the job ends."""
+        self._plan, self._store, self._policy, self._code_digest = plan, store, policy, code_digest
+        self._listener, self._actions, self._dispatcher, self._layers = listener, actions, dispatcher, layers
+        self._processes, self._start_process, self._end_process = processes, start_process, end_process
+        self._fence = layers.fence or end_process
+        self._end = end
+        self._standbys_per_process = standbys_per_process
+        self._placement = Placement(standbys_per_process)
+        self._host_processes: dict[int, int] = {}
+        self._gone_host_processes: set[int] = set()
+        self._term = 0
+        self.lost = False
+        self._roster: dict[int, TaskId] = {}
+        self._starting: set[int] = set()
+        self._tick_at = MAX_TIME
+        self._begin()
+
+    def _begin(self) -> None:
+        """The generation is opened first: what is the last checkpoint then stays the last."""
+        generation = self._store.open_generation()
+        self.job = JobMachine(self._plan, self._policy, self._store.latest(), generation, self._code_digest)
+        self._executor = JobExecutor(self._layers.coordinator(self.job), self)
+
+    # ---- loss
+
+    def lose(self) -> None:
+        """The coordinator dies now, as by SIGKILL. Another takes its place after a while."""
+        if not self.lost:
+            self.lost = True
+            self._actions.after("start", "coordinator", self._replace)
+
+    def _replace(self) -> None:
+        self.lost, self._tick_at = False, MAX_TIME
+        self._term += 1
+        self._begin()
+        self._placement = Placement(self._standbys_per_process)
+        for number, task in self._roster.items():
+            self._placement.put(number, task, Seat("", self._host_processes[number]))
+        self._executor.take_over(dict(self._roster))
+        self._plan_tick()
+        for number in sorted(self._roster):
+            if number in self._starting:
+                self.tell(number, Present(number))
+            elif number in self._processes:
+                self.tell(number, self._up(number))
+            else:
+                self.notice_death(number, "it is gone")
+
+    # ---- events for the coordinator
+
+    def tell(self, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
+        """A message or event is on its way to the coordinator."""
+        self._tell_after("control", (queue, "to coordinator"), event)
+
+    def notice_death(self, number: int, reason: str) -> None:
+        """The platform will notice that a process has ended, or takes it for dead."""
+        self._tell_after("detect", ("detect", number), ProcessDied(number, reason))
+
+    def started(self, number: int) -> None:
+        """A process has come up."""
+        self._starting.discard(number)
+        self.tell(number, self._up(number))
+
+    def _up(self, number: int) -> Started:
+        return Started(number, str(number), self._host_processes[number] if self._standbys_per_process > 1 else 0)
+
+    def _tell_after(self, kind: str, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
+        """For the coordinator that there is now, if it is still there then."""
+        take = partial(self._take, self._term, event)
+        self._actions.after(kind, queue, partial(self._dispatcher.coordinator, take))
+
+    def _take(self, term: int, event: ToCoordinator | JobEvent) -> None:
+        if term == self._term and not self.lost:
+            if isinstance(event, ProcessDied):
+                self._placement.remove(event.process, self._actions.now_us / 1e6)
+            self._handle(event)
+
+    # ---- time
+
+    def start_job(self) -> None:
+        """Begins the deployment."""
+        self._executor.start()
+        self._plan_tick()
+
+    def _handle(self, event: ToCoordinator | JobEvent) -> None:
+        self._executor.handle(event)
+        self._plan_tick()
+
+    def _plan_tick(self) -> None:
+        wake_us = self._executor.wake_us
+        if wake_us != self._tick_at:
+            self._tick_at = wake_us
+            tick = partial(self._tick, wake_us, self._term)
+            self._actions.at(wake_us, partial(self._dispatcher.coordinator, tick))
+
+    def _tick(self, at_us: int, term: int) -> None:
+        if at_us == self._tick_at and term == self._term and not self.lost:
+            self._tick_at = MAX_TIME
+            self._executor.tick()
+            self._plan_tick()
+
+    def now_us(self) -> int:
+        return self._actions.now_us
+
+    # ---- processes
+
+    def start(self, wish: StartProcess) -> None:
+        number, task = wish.process, wish.task
+        self._roster[number] = task
+        self._starting.add(number)
+        self._host_processes[number] = self._placement.place(number, task, ("",), wish.shares).host_process
+        self._actions.after("start", ("start", number), partial(self._start_wanted, number, task))
+
+    def _start_wanted(self, number: int, task: TaskId) -> None:
+        """Comes up, unless it was killed before, or where it was to be all have died."""
+        if number in self._roster and self._host_processes[number] not in self._gone_host_processes:
+            self._start_process(number, task)
+        elif number in self._starting:
+            self._starting.discard(number)
+            self.notice_death(number, "its process died")
+
+    def send(self, number: int, message: ToProcess) -> None:
+        if isinstance(message, Promote):
+            self._placement.promoted(number)
+        self._actions.after(
+            "control", (number, "from coordinator"), partial(self._deliver, self._term, number, message)
+        )
+
+    def _deliver(self, term: int, number: int, message: ToProcess) -> None:
+        if term == self._term:
+            self._dispatcher.link(number, message)
+
+    def dismiss(self, number: int) -> None:
+        self._placement.leave(number)
+        self.send(number, Stop("its process has become another task's"))
+
+    def kill(self, number: int) -> None:
+        self.forget(number)
+        self._placement.leave(number)
+        self._starting.discard(number)
+        self._fence(number)
+        self.end_host_process(number, "its process was ended", self._fence)
+
+    def forget(self, number: int) -> None:
+        """A process is none of the job's any more."""
+        self._roster.pop(number, None)
+
+    def in_host_process_of(self, number: int) -> list[int]:
+        """All processes that are one for the operating system, up or still starting."""
+        host_process = self._host_processes[number]
+        return [
+            n
+            for n in sorted(self._host_processes)
+            if self._host_processes[n] == host_process and (n in self._processes or n in self._starting)
+        ]
+
+    def end_host_process(self, number: int, reason: str, end: Callable[[int], object]) -> None:
+        """Ends all others in the process's host process; the platform will notice."""
+        others = [other for other in self.in_host_process_of(number) if other != number]
+        self._gone_host_processes.add(self._host_processes[number])
+        for other in others:
+            self._starting.discard(other)
+            end(other)
+            self.notice_death(other, reason)
+
+    # ---- checkpoint storage
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        self._actions.after("disk", "manifest", partial(self._write, manifest))
+
+    def _write(self, manifest: Manifest) -> None:
+        for event in self._layers.complete(manifest, self._store):
+            self._dispatcher.coordinator(partial(self._stored, manifest, event))
+
+    def _stored(self, manifest: Manifest, event: JobEvent) -> None:
+        """What has become of a manifest, for the coordinator that wished for it."""
+        if not self.lost and manifest.generation == self.job.generation:
+            self._handle(event)
+
+    def open_generation(self, generation: int) -> None:
+        self._store.open_generation(generation - 1)
+
+    # ---- what is told
+
+    def report(self, report: Report) -> None:
+        self._listener(self._actions.now_us, report)
+
+    def end(self, end: EndJob) -> None:
+        self._end(end)

@@ -1,0 +1,53 @@
+"""What the simulator puts between the executors of a world and the world: one layer before each kind of port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import JobEvent
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.snapshots import Manifest
+from clonos_py.runtime.executors.job import Coordinator, complete
+from clonos_py.runtime.executors.link import Connections
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.processes import LocalProcess, Storage
+
+
+def _no_dispatcher(inner: Dispatcher, processes: Mapping[int, LocalProcess]) -> Dispatcher:
+    return inner
+
+
+def _no_connections(process: LocalProcess, inner: Connections) -> Connections:
+    return inner
+
+
+def _no_storage(process: LocalProcess, inner: Storage) -> Storage:
+    return inner
+
+
+def _no_coordinator(machine: JobMachine) -> Coordinator:
+    return machine
+
+
+def _nothing(number: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Each is given what is below and returns what the world is to use in its place. By default that is the same."""
+
+    dispatcher: Callable[[Dispatcher, Mapping[int, LocalProcess]], Dispatcher] = _no_dispatcher
+    """Is given all processes of the world besides."""
+    connections: Callable[[LocalProcess, Connections], Connections] = _no_connections
+    storage: Callable[[LocalProcess, Storage], Storage] = _no_storage
+    coordinator: Callable[[JobMachine], Coordinator] = _no_coordinator
+    """Called for each coordinator, when it begins."""
+    complete: Callable[[Manifest, SnapshotStore], Iterable[JobEvent]] = complete
+    """What checkpoint storage does with a manifest."""
+    fence: Callable[[int], None] | None = None
+    """Ends a process for the coordinator; None: the world does."""
+    ending: Callable[[int], None] = _nothing
+    """Is told of every process that ends, before it does."""

@@ -1,0 +1,109 @@
+"""The connections of a world. What was sent arrives in order; what breaks is noticed after what was sent before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from clonos_py.channel.frames import Frame
+from clonos_py.runtime.executors.link import LinkInput
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.processes import Connection, LocalProcess
+from clonos_py.task.instructions import (
+    Acknowledged,
+    Arrived,
+    Connect,
+    Connected,
+    LinkEvent,
+    Lost,
+    SendAck,
+    SendFrame,
+    Subscribed,
+)
+
+
+class Network:
+    """All connections, by number. Addresses of processes are their numbers."""
+
+    def __init__(self, processes: Mapping[int, LocalProcess], actions: Actions, dispatcher: Dispatcher) -> None:
+        self._processes, self._actions, self._dispatcher = processes, actions, dispatcher
+        self.connections: dict[int, Connection] = {}
+
+    def establish(self, process: LocalProcess, wish: Connect) -> None:
+        """Now: ``process`` is connected with the one that it wishes, or is refused."""
+        if not process.alive:
+            return
+        sender = self._processes.get(int(wish.address))
+        if sender is None:
+            self.refuse(process, wish, "refused")
+            return
+        connection = self._actions.new_number()
+        self.connections[connection] = Connection(process, sender)
+        process.connections.add(connection)
+        sender.connections.add(connection)
+        self._dispatcher.link(process.number, Connected(wish.input, connection, wish.hello))
+        self.transmit(process, connection, Subscribed(connection, wish.hello))
+
+    def refuse(self, process: LocalProcess, wish: Connect, reason: str) -> None:
+        """It will find that out after a while."""
+        lost = Lost(-1, wish.input, wish.hello, reason)
+        self._later("start", (process.number, "connect", wish.input), process.number, lost)
+
+    def transmit(self, process: LocalProcess, connection: int, event: LinkEvent) -> None:
+        """``process`` sends: the other end will take ``event``."""
+        link = self.connections.get(connection)
+        if link is None:
+            return
+        other = link.other(process)
+
+        def deliver() -> None:
+            if not link.closed or not (process.alive or link.lossy):
+                self._dispatcher.link(other.number, event)
+
+        self._actions.after("network", (connection, process.number), deliver)
+
+    def close(self, connection: int, by: LocalProcess) -> None:
+        """One end has closed: the other finds that out, after what was sent before."""
+        link = self.connections.pop(connection, None)
+        if link is None:
+            return
+        link.closed = True
+        other = link.other(by)
+        other.connections.discard(connection)
+        by.connections.discard(connection)
+        self._later("network", (connection, by.number), other.number, Lost(connection))
+
+    def cut(self, connection: int, ends: Iterable[LocalProcess]) -> None:
+        """Both ends lose the connection, and what was on its way."""
+        link = self.connections.pop(connection)
+        link.closed = link.lossy = True
+        for end in ends:
+            end.connections.discard(connection)
+            self._later("network", (connection, "cut", end.number), end.number, Lost(connection))
+
+    def _later(self, kind: str, queue: tuple[int | str, ...], number: int, event: LinkInput) -> None:
+        self._actions.after(kind, queue, partial(self._dispatcher.link, number, event))
+
+
+class LocalConnections:
+    """The ``Connections`` of a link's executor: those of one process."""
+
+    def __init__(self, network: Network, actions: Actions, process: LocalProcess) -> None:
+        self._network, self._actions, self._process = network, actions, process
+
+    def connect(self, wish: Connect) -> None:
+        establish = partial(self._network.establish, self._process, wish)
+        self._actions.after("network", (self._process.number, "connect", wish.input), establish)
+
+    def disconnect(self, connection: int) -> None:
+        self._network.close(connection, self._process)
+
+    def send_frame(self, wish: SendFrame) -> None:
+        h = wish.header
+        frame = Frame(h.seq, h.kind, h.epoch, h.watermark, h.idle, h.checkpoint, wish.body, h.marker_us)
+        self._network.transmit(self._process, wish.connection, Arrived(wish.connection, h, frame))
+
+    def send_ack(self, wish: SendAck) -> None:
+        acknowledged = Acknowledged(wish.connection, wish.next_seq, wish.held, wish.rows_wanted)
+        self._network.transmit(self._process, wish.connection, acknowledged)

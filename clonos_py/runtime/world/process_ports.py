@@ -1,0 +1,108 @@
+"""The ports of the executors of one process of a world: what an executor asks for becomes an action, after a delay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+
+from clonos_py.model.calls import Answered, Call
+from clonos_py.model.errors import ClonosError
+from clonos_py.model.messages import ToCoordinator
+from clonos_py.runtime.executors.link import Connections, LinkPorts
+from clonos_py.runtime.executors.low_priority import AtOnce
+from clonos_py.runtime.executors.storage import StorageWork
+from clonos_py.runtime.executors.task import TaskPorts
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.services.asking import answered
+from clonos_py.task.events import FromTask, Observed, ToTask
+from clonos_py.task.instructions import Spilling
+
+
+class ProcessPorts:
+    """``of_link`` and ``of_task`` give the ports."""
+
+    def __init__(
+        self,
+        process: LocalProcess,
+        actions: Actions,
+        dispatcher: Dispatcher,
+        tell: Callable[[Hashable, ToCoordinator], None],
+        observe: Callable[[Observed], None],
+        end_process: Callable[[int], object],
+        call: Callable[[Call, Callable[[Answered], None]], None] | None,
+    ) -> None:
+        """``tell`` sends to the coordinator, in the queue of its first argument. ``call``: see ``Settings``."""
+        self._process, self._actions, self._dispatcher = process, actions, dispatcher
+        self._tell, self._observe, self._end_process, self._call_outside = tell, observe, end_process, call
+        number = process.number
+        self._to_task, self._from_task = (number, "to task"), (number, "from task")
+        self._storage, self._spilling = (number, "disk"), (number, "spill")
+
+    # ---- the link's
+
+    def of_link(self, connections: Connections) -> LinkPorts:
+        return LinkPorts(
+            connections,
+            hand=self._hand,
+            tell=partial(self._tell, self._process.number),
+            store=self._store,
+            spill=self._spill,
+            observe=self._observe,
+            shut_down=self._shut_down,
+        )
+
+    def _hand(self, item: ToTask) -> None:
+        self._actions.after("queue", self._to_task, partial(self._dispatcher.offer, self._process, item))
+
+    def _store(self, work: StorageWork) -> None:
+        self._process.unstored.append(work)
+        self._actions.after("disk", self._storage, self._carry_out_next)
+
+    def _carry_out_next(self) -> None:
+        process = self._process
+        if not process.alive:
+            return
+        try:
+            for event in process.storage.carry_out(process.unstored.popleft()):
+                self._dispatcher.link(process.number, event)
+        except ClonosError as problem:
+            process.fail(problem)
+
+    def _spill(self, work: Spilling) -> None:
+        self._actions.after("disk", self._spilling, partial(self._carry_out_spilling, work))
+
+    def _carry_out_spilling(self, work: Spilling) -> None:
+        if self._process.alive:
+            for event in self._process.spill.carry_out(work):
+                self._dispatcher.link(self._process.number, event)
+
+    def _shut_down(self, reason: str) -> None:
+        self._end_process(self._process.number)
+
+    # ---- the task's
+
+    def of_task(self) -> TaskPorts:
+        return TaskPorts(self._produce, self._call, AtOnce(), self._now_us)
+
+    def _now_us(self) -> int:
+        return self._actions.now_us
+
+    def _produce(self, events: Sequence[FromTask]) -> None:
+        """What is observed takes no way."""
+        for event in events:
+            if isinstance(event, Observed):
+                self._process.link_executor.handle(event)
+            else:
+                link = partial(self._dispatcher.link, self._process.number, event)
+                self._actions.after("queue", self._from_task, link)
+
+    def _call(self, call: Call) -> None:
+        if self._call_outside is not None:
+            self._call_outside(call, partial(self._dispatcher.offer, self._process))
+        else:
+            self._actions.after_delay("call", partial(self._answer, call))
+
+    def _answer(self, call: Call) -> None:
+        self._dispatcher.offer(self._process, answered(self._process.ports.service, call))

@@ -1,0 +1,63 @@
+"""What a world is made of: processes, and the connections between them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from clonos_py.model.errors import ClonosError
+from clonos_py.runtime.executors.link import LinkExecutor
+from clonos_py.runtime.executors.spill import SpillExecutor
+from clonos_py.runtime.executors.storage import StorageWork
+from clonos_py.runtime.executors.task import TaskExecutor
+from clonos_py.task.context import Ports
+from clonos_py.task.instructions import LinkEvent
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.machine import TaskMachine
+
+
+class Storage(Protocol):
+    """A StorageExecutor, or a layer before it."""
+
+    def carry_out(self, work: StorageWork) -> Iterable[LinkEvent]: ...
+
+
+class LocalProcess:
+    """A process of the world: its machines and their executors, what its operators may ask, and its connections."""
+
+    link_executor: LinkExecutor
+    task_executor: TaskExecutor
+    storage: Storage
+
+    def __init__(
+        self, number: int, link: LinkMachine, machine: TaskMachine, ports: Ports, spill: SpillExecutor
+    ) -> None:
+        """``ports``: what operators of the task may ask. The world adds the executors whose ports lead to it."""
+        self.number, self.task = number, link.task_id
+        self.link, self.machine, self.ports, self.spill = link, machine, ports, spill
+        self.alive = True
+        self.step_token = 0
+        self.connections: set[int] = set()
+        self.unstored: deque[StorageWork] = deque()
+        """What storage has been asked for and has not done, in order."""
+
+    def fail(self, problem: ClonosError) -> None:
+        """The task or storage raised."""
+        if self.alive:
+            self.link_executor.fail(problem)
+
+
+@dataclass
+class Connection:
+    """From a subscriber (the receiver of frames) to the process that serves it."""
+
+    receiver: LocalProcess
+    sender: LocalProcess
+    closed: bool = False
+    lossy: bool = False
+    """Whether what was on its way when it closed is lost, too."""
+
+    def other(self, process: LocalProcess) -> LocalProcess:
+        return self.sender if process is self.receiver else self.receiver

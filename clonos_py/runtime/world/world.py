@@ -1,0 +1,182 @@
+"""A world: one job, its coordinator and its processes, from the deployment to the end of the job.
+
+Nothing is shared between processes but what travels in messages, and a killed process does nothing more, whatever was
+scheduled for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from clonos_py.channel.frames import PassThrough
+from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.job.events import EndJob, JobPolicy, Report
+from clonos_py.job.machine import JobMachine
+from clonos_py.model.calls import Answered, Call
+from clonos_py.model.errors import ClonosError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.runtime.executors.link import LinkExecutor
+from clonos_py.runtime.executors.low_priority import AtOnce
+from clonos_py.runtime.executors.spill import SpillExecutor
+from clonos_py.runtime.executors.storage import StorageExecutor
+from clonos_py.runtime.executors.task import TaskExecutor
+from clonos_py.runtime.spill import FrameShelf, MemoryShelf
+from clonos_py.runtime.world.actions import Actions, Scheduler
+from clonos_py.runtime.world.coordination import Coordination
+from clonos_py.runtime.world.dispatcher import DirectDispatcher
+from clonos_py.runtime.world.layers import Layers
+from clonos_py.runtime.world.network import LocalConnections, Network
+from clonos_py.runtime.world.process_ports import ProcessPorts
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.task.context import Ports
+from clonos_py.task.events import Observed
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.machine import TaskMachine
+from clonos_py.task.pressure import LinkLimits
+
+Observer = Callable[[int, TaskId, Observed], None]
+
+
+@dataclass
+class Settings:
+    """What a world needs to know besides the plan."""
+
+    policy: JobPolicy = field(default_factory=JobPolicy)
+    limits: LinkLimits = field(default_factory=LinkLimits)
+    linger_us: int = 10_000
+    code_digest: str = ""
+    events_max: int | None = None
+    """Give up after so many actions: a job that hangs is a defect."""
+    shelf: Callable[[int], FrameShelf] = lambda number: MemoryShelf()
+    """Where a process, by its number, puts retained frames that are not to stay in memory."""
+    standbys_per_process: int = 1
+    """As many standbys may be one for the operating system, until one of them is needed."""
+    call: Callable[[Call, Callable[[Answered], None]], None] | None = None
+    """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
+
+
+class World:
+    """Runs one job to its end. ``hook`` is called before every action: fault injection, progress, interruption."""
+
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        store: SnapshotStore,
+        scheduler: Scheduler,
+        ports: Callable[[TaskId], Ports],
+        settings: Settings,
+        listener: Callable[[int, Report], None] = lambda time_us, report: None,
+        observer: Observer = lambda time_us, task, observed: None,
+        hook: Callable[[World], None] = lambda world: None,
+        layers: Layers = Layers(),  # noqa: B008 - frozen
+    ) -> None:
+        self.plan, self.store, self.scheduler = plan, store, scheduler
+        self._ports, self._settings, self._observer, self._layers = ports, settings, observer, layers
+        self._codec = PassThrough()
+        self.processes: dict[int, LocalProcess] = {}
+        self.actions = Actions(scheduler, partial(hook, self), settings.events_max)
+        direct = DirectDispatcher(self.processes, self.actions)
+        self.dispatcher = direct.outer = layers.dispatcher(direct, self.processes)
+        self.network = Network(self.processes, self.actions, self.dispatcher)
+        self.ended: EndJob | None = None
+        self.coordination = Coordination(
+            plan,
+            store,
+            settings.policy,
+            settings.code_digest,
+            settings.standbys_per_process,
+            listener,
+            self.actions,
+            self.dispatcher,
+            layers,
+            self.processes,
+            self._start,
+            self.end_process,
+            self.end,
+        )
+
+    @property
+    def now_us(self) -> int:
+        return self.actions.now_us
+
+    @property
+    def actions_done(self) -> int:
+        return self.actions.done
+
+    @property
+    def job(self) -> JobMachine:
+        """That of the coordinator that there is now."""
+        return self.coordination.job
+
+    def run(self) -> EndJob:
+        """Runs the job to its end and says how it ended."""
+        self.coordination.start_job()
+        while self.ended is None:
+            self.actions.perform_next()
+        for process in self.processes.values():
+            process.task_executor.close()
+            process.spill.close()
+        return self.ended
+
+    def end(self, end: EndJob) -> None:
+        """The job is over."""
+        self.ended = end
+
+    # ---- processes
+
+    def _start(self, number: int, task: TaskId) -> None:
+        try:
+            process = self._assembled(number, task)
+        except ClonosError as problem:
+            self.end(EndJob(type(problem).__name__, str(problem), problem.traceback))
+            return
+        self.processes[number] = process
+        self.coordination.started(number)
+
+    def _assembled(self, number: int, task: TaskId) -> LocalProcess:
+        """Raises ClonosError where an operator cannot be opened."""
+        settings, layers = self._settings, self._layers
+        link = LinkMachine(self.plan, task, number, self._codec, settings.limits, settings.policy.replay)
+        outside = self._ports(task)
+        machine = TaskMachine(self.plan, task, outside, settings.linger_us, settings.limits)
+        process = LocalProcess(number, link, machine, outside, SpillExecutor(settings.shelf(number)))
+        ports = ProcessPorts(
+            process,
+            self.actions,
+            self.dispatcher,
+            self.coordination.tell,
+            partial(self._observe, task),
+            self.end_process,
+            settings.call,
+        )
+        connections = LocalConnections(self.network, self.actions, process)
+        storage = StorageExecutor(self.store, machine.sinks, self.scheduler.now_us, AtOnce())
+        process.storage = layers.storage(process, storage)
+        process.link_executor = LinkExecutor(link, ports.of_link(layers.connections(process, connections)), ClonosError)
+        process.task_executor = TaskExecutor(machine, ports.of_task())
+        return process
+
+    def _observe(self, task: TaskId, observed: Observed) -> None:
+        self._observer(self.scheduler.now_us(), task, observed)
+
+    def kill(self, number: int) -> None:
+        """The process dies now, as by SIGKILL, and all others in its host process with it: connections break, and the
+        platform notices after a while."""
+        if self.end_process(number):
+            self.coordination.notice_death(number, "killed")
+            self.coordination.end_host_process(number, "killed", self.end_process)
+
+    def end_process(self, number: int) -> bool:
+        """Ends a process at once, without a word to the coordinator. False if there is none of this number."""
+        self._layers.ending(number)
+        process = self.processes.pop(number, None)
+        if process is None:
+            return False
+        process.alive = False
+        process.spill.close()
+        for connection in sorted(process.connections):
+            self.network.close(connection, process)
+        return True
