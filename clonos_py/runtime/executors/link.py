@@ -75,14 +75,14 @@ class LinkExecutor:
         Others are raised."""
         self.machine = machine
         self._ports, self._failures = ports, failures
-        self._connections, self._hand = ports.connections, ports.hand
+        self._connections, self._hand, self._observe = ports.connections, ports.hand, ports.observe
 
     def handle(self, event: LinkInput) -> None:
         """Passes one event to the machine and carries its instructions out. A link that has failed only answers pings
         and status requests, and stops."""
         machine = self.machine
         if isinstance(event, Observed):
-            self._ports.observe(machine.observed(event))
+            self._observe(machine.observed(event))
         elif machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping | RollCall):
             try:
                 self._carry_out(machine.handle(event))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from clonos_py.runtime.clock import SteadyClock
@@ -21,13 +22,13 @@ class RealTime:
     def now_us(self) -> int:
         return self._clock.now_us()
 
-    def wait_until(self, time_us: int) -> None:
-        wait_s = (time_us - self.now_us()) / 1e6
-        if wait_s > 0 and not self._arrived:
-            try:
-                self._arrived.append(self._posted.get(timeout=min(wait_s, _WAIT_S_MAX)))
-            except Empty:
-                return
+    def wait_until(self, time_us: int) -> int:
+        now_us = self.now_us()
+        if now_us >= time_us or self._arrived:
+            return now_us
+        with suppress(Empty):
+            self._arrived.append(self._posted.get(timeout=min((time_us - now_us) / 1e6, _WAIT_S_MAX)))
+        return self.now_us()
 
     def delay_us(self, kind: str) -> int:
         return 0

@@ -10,7 +10,7 @@ Promises, each a ``Violation`` where it is broken:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.machine import JobMachine
@@ -19,7 +19,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.runtime.sim.histories import Ledger
 from clonos_py.runtime.sim.steps import CountTimers
-from clonos_py.runtime.sim.violation import check
+from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.task import instructions as io
 from clonos_py.task.events import TaskProgress, TaskState, Took
@@ -30,7 +30,7 @@ _PINGS_MAX = 8 * 5 + 1
 """Pings are forgotten after eight heartbeat timeouts, of at most five heartbeats each."""
 _LATE_US = 20_000
 """So late a task of a generated run may be, unless its steps are slow."""
-_LOOK_EVERY = 16
+LOOK_EVERY = 16
 """So many actions lie between two looks at who waits for what."""
 
 
@@ -57,7 +57,6 @@ class Bounds:
         self._waits: dict[tuple[int, tuple[str, tuple[int, int]]], int] = {}
         """By process and what waits there: since when, as far as was seen."""
         self._linger_us = linger_us
-        self._actions = 0
 
     def restarted(self) -> None:
         """All processes are new."""
@@ -79,11 +78,11 @@ class Bounds:
                     self._opened_at[key] = header.seq
                     return
                 waiting = header.seq + 1 - self._opened_at[key]
-                check(
-                    waiting <= self._window,
-                    f"{process.task} was sent {waiting} frames on {channel.channel} that it has not taken, the window "
-                    f"is {self._window}",
-                )
+                if waiting > self._window:
+                    raise Violation(
+                        f"{process.task} was sent {waiting} frames on {channel.channel} that it has not taken, the "
+                        f"window is {self._window}"
+                    )
             case Took(index, next_seq):
                 key = process.number, index
                 self._opened_at[key] = max(next_seq, self._opened_at.get(key, 0))
@@ -148,24 +147,20 @@ class Bounds:
 
     # ---- what waits
 
-    def look(self, prompt: Callable[[], list[LocalProcess]], now_us: int) -> None:
-        """Before every action. Now and then: nothing has waited for too long in the processes that ``prompt`` gives."""
-        self._actions += 1
-        if self._actions % _LOOK_EVERY:
-            return
+    def look(self, prompt: Iterable[LocalProcess], now_us: int) -> None:
+        """Every ``LOOK_EVERY`` actions: nothing has waited for too long in the processes ``prompt``."""
         before, self._waits = self._waits, {}
-        for process in prompt():
+        for process in prompt:
             for what in self._waiting(process):
                 key = process.number, what
                 since_us = self._waits[key] = before.get(key, now_us)
                 limit_us = self._linger_us if what[0] == "rows" else CountTimers.PAUSE_US
-                check(
-                    now_us - since_us <= limit_us + _LATE_US,
-                    f"{process.task} has {what[0]} that have waited for {(now_us - since_us) / 1e3:g} ms",
-                )
+                waited_us = now_us - since_us
+                if waited_us > limit_us + _LATE_US:
+                    raise Violation(f"{process.task} has {what[0]} that have waited for {waited_us / 1e3:g} ms")
 
     def _waiting(self, process: LocalProcess) -> list[tuple[str, tuple[int, int]]]:
         machine = process.machine
-        if machine.state is not TaskState.RUNNING or process.link.state is not TaskState.RUNNING:
+        if process.link.state is not TaskState.RUNNING or machine.state is not TaskState.RUNNING:
             return []
         return [("timers", timer) for timer in machine.timers] + [("rows", frame) for frame in machine.uncut]

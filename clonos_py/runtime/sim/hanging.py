@@ -6,7 +6,7 @@ after it has gone on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, KeysView
 from functools import partial
 
 from clonos_py.runtime.executors.link import LinkInput
@@ -31,8 +31,9 @@ class HangingDispatcher:
 
     # ---- processes
 
-    def hangs(self, number: int) -> bool:
-        return number in self._hung
+    def hung(self) -> KeysView[int]:
+        """The processes that hang."""
+        return self._hung.keys()
 
     def hang(self, numbers: Iterable[int], duration_us: int, actions: Actions, kill: Callable[[int], None]) -> None:
         """They hang for so long; ``kill`` ends those that are zombies by then."""

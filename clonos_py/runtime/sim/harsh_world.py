@@ -16,7 +16,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.executors.job import complete
 from clonos_py.runtime.executors.link import Connections
-from clonos_py.runtime.sim.bounds import Bounds
+from clonos_py.runtime.sim.bounds import LOOK_EVERY, Bounds
 from clonos_py.runtime.sim.hanging import HangingDispatcher
 from clonos_py.runtime.sim.harsh_connections import CutOff, HarshConnections
 from clonos_py.runtime.sim.invariants import InvariantChecker
@@ -81,15 +81,18 @@ class HarshWorld:
         return self.world.run()
 
     def _before(self, world: World) -> None:
-        self._watch.tick(world.now_us)
-        self._bounds.look(self._prompt, world.now_us)
+        actions = world.actions
+        self._watch.tick(actions.now_us)
+        if actions.done % LOOK_EVERY == 0:
+            self._bounds.look(self._prompt(), actions.now_us)
         self._hook(self)
 
     def _prompt(self) -> list[LocalProcess]:
         """Processes that do in time what they have to: that are not hung, while steps do not take long."""
         if self._time.slowness.get("step", 1.0) > _SLOW_STEPS:
             return []
-        return [process for number, process in self.world.processes.items() if not self._hanging.hangs(number)]
+        hung = self._hanging.hung()
+        return [process for number, process in self.processes.items() if number not in hung]
 
     # ---- what befalls everything
 
@@ -100,7 +103,7 @@ class HarshWorld:
     # ---- what befalls processes
 
     def is_frozen(self, number: int) -> bool:
-        return self._hanging.hangs(number)
+        return number in self._hanging.hung()
 
     def freeze(self, number: int, duration_us: int) -> None:
         """With everybody who shares its host process."""
@@ -114,7 +117,7 @@ class HarshWorld:
         return self._hanging
 
     def _fence(self, number: int) -> None:
-        if self._hanging.hangs(number):
+        if number in self._hanging.hung():
             self.world.coordination.forget(number)
             self._hanging.becomes_zombie(number)
         else:

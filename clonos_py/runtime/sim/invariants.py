@@ -31,7 +31,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
-from clonos_py.runtime.sim.violation import check
+from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.task import instructions as io
 from clonos_py.task.events import Produced, TakeState, TaskProgress, TaskState, Took
@@ -175,17 +175,16 @@ class InvariantChecker:
             return
         known, task = self._of(process), process.task
         for segment in header.delta:
-            sent = self._plan.tasks[segment.task]
-            check(segment.task in self._may_hold[task], f"{task} is sent the log of {sent}, which it may not depend on")
+            if segment.task not in self._may_hold[task]:
+                sent = self._plan.tasks[segment.task]
+                raise Violation(f"{task} is sent the log of {sent}, which it may not depend on")
         if header.kind is FrameKind.LOG_ONLY:
             self._opened(known, process, channel.index, header.seq)
             return
         expected = known.next_seq[channel.index]
         forgotten = expected is None and self._owner.get(task) != process.number
-        check(
-            header.seq == expected or forgotten or not self._causal,
-            f"{task} received frame {header.seq} on {channel.channel}, {expected} is next",
-        )
+        if header.seq != expected and not forgotten and self._causal:
+            raise Violation(f"{task} received frame {header.seq} on {channel.channel}, {expected} is next")
         known.next_seq[channel.index] = header.seq + 1
         extent = self._on_the_way.pop((event.connection, header.seq), {})
         known.waiting[channel.index].append((header.seq, extent))
@@ -212,11 +211,11 @@ class InvariantChecker:
         for number, offset in extent.items():
             if number in must and offset > self._stable[number]:
                 held = store.end(number) or 0
-                check(
-                    held >= offset,
-                    f"{process.task} depends on the log of {self._plan.tasks[number]} up to {offset} and holds it only "
-                    f"up to {held}",
-                )
+                if held < offset:
+                    raise Violation(
+                        f"{process.task} depends on the log of {self._plan.tasks[number]} up to {offset} and holds it "
+                        f"only up to {held}"
+                    )
 
     def _took(self, known: Knowledge, index: int, next_seq: int) -> None:
         waiting = known.waiting[index]

@@ -32,8 +32,10 @@ class VirtualTime:
     def now_us(self) -> int:
         return self._now_us
 
-    def wait_until(self, time_us: int) -> None:
-        self._now_us = time_us
+    def wait_until(self, time_us: int) -> int:
+        if time_us > self._now_us:
+            self._now_us = time_us
+        return self._now_us
 
     def arrived(self) -> Sequence[Callable[[], None]]:
         return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
@@ -12,8 +13,8 @@ class Scheduler(Protocol):
 
     def now_us(self) -> int: ...
 
-    def wait_until(self, time_us: int) -> None:
-        """Returns when ``time_us`` has come: virtual time jumps, real time sleeps."""
+    def wait_until(self, time_us: int) -> int:
+        """Returns the time when ``time_us`` has come, or something arrives: virtual time jumps, real time sleeps."""
         ...
 
     def delay_us(self, kind: str) -> int:
@@ -35,6 +36,7 @@ class Actions:
         self._actions: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self._latest: dict[Hashable, int] = {}
+        self._stopped = False
         self.done = 0
         self.now_us = scheduler.now_us()
 
@@ -65,21 +67,28 @@ class Actions:
         """What will be put into ``queue`` does not happen before ``until_us``."""
         self._latest[queue] = max(self._latest.get(queue, 0), until_us)
 
-    def perform_next(self) -> None:
-        """Performs what has arrived from outside, and the next action if its time comes before something arrives."""
-        for arrived in self._scheduler.arrived():
-            arrived()
-        if not self._actions:
-            raise AssertionError("nothing is left to happen and the job has not ended")
-        due_us = self._actions[0][0]
-        if due_us > self.now_us:
-            self._scheduler.wait_until(due_us)
-        self.now_us = max(self.now_us, self._scheduler.now_us())
-        if due_us > self.now_us:
-            return
-        action = heapq.heappop(self._actions)[2]
-        self.done += 1
-        if self._done_max is not None and self.done > self._done_max:
-            raise AssertionError(f"the job has not ended after {self._done_max} actions")
-        self._before()
-        action()
+    def run(self) -> None:
+        """Performs what is scheduled, and what arrives from outside, until ``stop``."""
+        actions, scheduler, before = self._actions, self._scheduler, self._before
+        done_max = sys.maxsize if self._done_max is None else self._done_max
+        while not self._stopped:
+            for arrived in scheduler.arrived():
+                arrived()
+            if not actions:
+                raise AssertionError("nothing is left to happen and the job has not ended")
+            due_us = actions[0][0]
+            now_us = scheduler.wait_until(due_us)
+            if now_us > self.now_us:
+                self.now_us = now_us
+            if due_us > self.now_us:
+                continue
+            action = heapq.heappop(actions)[2]
+            self.done += 1
+            if self.done > done_max:
+                raise AssertionError(f"the job has not ended after {done_max} actions")
+            before()
+            action()
+
+    def stop(self) -> None:
+        """After the action that is being performed nothing more happens."""
+        self._stopped = True

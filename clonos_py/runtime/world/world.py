@@ -114,8 +114,8 @@ class World:
     def run(self) -> EndJob:
         """Runs the job to its end and says how it ended."""
         self.coordination.start_job()
-        while self.ended is None:
-            self.actions.perform_next()
+        self.actions.run()
+        assert self.ended is not None
         for process in self.processes.values():
             process.task_executor.close()
             process.spill.close()
@@ -124,6 +124,7 @@ class World:
     def end(self, end: EndJob) -> None:
         """The job is over."""
         self.ended = end
+        self.actions.stop()
 
     # ---- processes
 
