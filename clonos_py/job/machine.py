@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import ClassVar
 
 from clonos_py.job.checkpoint_course import CheckpointCourse
@@ -41,6 +40,7 @@ from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
+from clonos_py.job.states import JOB_STATES, JobCause, JobState
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
 from clonos_py.model import errors, messages
@@ -49,15 +49,8 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
+from clonos_py.model.states import LastEvents
 from clonos_py.model.times import MAX_TIME
-
-
-class JobState(Enum):
-    TAKING_OVER = "taking over"
-    STARTING = "starting"
-    RUNNING = "running"
-    RECOVERING = "recovering"
-    ENDED = "ended"
 
 
 class JobMachine:
@@ -72,7 +65,8 @@ class JobMachine:
         code_digest: str = "",
     ) -> None:
         """Raises UnclaimedStateError for a ``manifest`` with state that the plan has no place for."""
-        self.state = JobState.STARTING
+        self.state = JOB_STATES.initial
+        self._last = LastEvents()
         self._plan, self._policy = plan, policy
         self._checkpoints = Checkpoints(plan, claimed(manifest, plan, policy.claims), code_digest, policy.lineage)
         self._context = CoordinatorContext(plan, policy, self._checkpoints, generation)
@@ -113,7 +107,7 @@ class JobMachine:
         """Goes on in the place of a coordinator that was lost. ``roster``: every process that may be alive, by number;
         the driver tells of those that are not."""
         self._context.begin(now_us)
-        self.state = JobState.TAKING_OVER
+        self._enter(JobCause.COORDINATOR_LOST)
         self._takeover.call(roster)
         self._settle()
         return self._context.take()
@@ -121,6 +115,9 @@ class JobMachine:
     def handle(self, event: ToCoordinator | JobEvent, now_us: int) -> list[JobInstruction]:
         """One message or event in, instructions out."""
         self._context.attend(now_us, self.wake_us)
+        if type(event) not in self._HANDLERS:
+            raise ProtocolError(f"the coordinator knows no event {event!r}; last events: {self._last}")
+        self._last.add(type(event))
         if self.state is JobState.TAKING_OVER:
             self._hear_roll_call(event)
         else:
@@ -175,8 +172,11 @@ class JobMachine:
             "lost_connections": self._unreachable.sought,
         }
 
+    def _enter(self, cause: JobCause) -> None:
+        self.state = JOB_STATES.after(self.state, cause, "the job", self._last)
+
     def _end(self, error: str | None = None, message: str = "", traceback: str = "") -> None:
-        self.state = JobState.ENDED
+        self._enter(JobCause.ENDED)
         for process in self._fleet.processes.values():
             self._context.send(process, messages.Stop(message or "the job has finished"))
         if error is None:
@@ -207,7 +207,7 @@ class JobMachine:
         self._heartbeat.start()
         self._drained = self._takeover.settle(self._rounds)
         self._context.report(ReportKind.COORDINATOR_REPLACED, generation=self._context.generation)
-        self.state = JobState.STARTING if self._rounds.deploying else JobState.RECOVERING
+        self._enter(JobCause.NOT_DEPLOYED if self._rounds.deploying else JobCause.DEPLOYED)
         if self._rounds.over:
             self._go_on()
         else:
@@ -219,7 +219,6 @@ class JobMachine:
     # ---- deployment and rounds
 
     def _deploy(self) -> None:
-        self.state = JobState.STARTING
         self._heartbeat.start()
         self._rounds.deploy()
 
@@ -266,7 +265,7 @@ class JobMachine:
         self._committed.discard(process.task)
         self._rounds.fail(process, event.reason)
         if self.state is JobState.RUNNING:
-            self.state = JobState.RECOVERING
+            self._enter(JobCause.TASK_FAILED)
         if not self._course.settling:
             self._course.abort("a task failed")
         self._advance(self._rounds.advance)
@@ -285,7 +284,7 @@ class JobMachine:
             self._go_on()
 
     def _go_on(self) -> None:
-        self.state = JobState.RUNNING
+        self._enter(JobCause.ROUND_OVER)
         self._course.schedule()
         if self._course.wanted:
             self._trigger(final=False)
@@ -314,6 +313,7 @@ class JobMachine:
         self._drained, self._committed, self._final = set(), set(), None
         self._context.generation += 1
         self._context.out.append(OpenGeneration(self._context.generation))
+        self._enter(JobCause.ROLLED_BACK)
         self._deploy()
 
     # ---- checkpoints

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 import msgspec
 
@@ -15,35 +14,7 @@ from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
-
-
-class TaskState(Enum):
-    """The life of a process that can be a task.
-
-    STANDBY -> CONNECTING -> FETCHING_DETERMINANTS -> REPLAYING -> RUNNING -> FINISHED; any of them -> FAILED.
-    A task that never failed takes the same way, with nothing to replay.
-    """
-
-    STANDBY = "standby"
-    CONNECTING = "connecting"
-    FETCHING_DETERMINANTS = "fetching determinants"
-    REPLAYING = "replaying"
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-
-
-TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
-    TaskState.STANDBY: frozenset({TaskState.CONNECTING}),
-    TaskState.CONNECTING: frozenset({TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING}),
-    TaskState.FETCHING_DETERMINANTS: frozenset({TaskState.CONNECTING, TaskState.REPLAYING}),
-    TaskState.REPLAYING: frozenset({TaskState.RUNNING}),
-    TaskState.RUNNING: frozenset({TaskState.FINISHED}),
-    TaskState.FINISHED: frozenset(),
-    TaskState.FAILED: frozenset(),
-}
-BEFORE_BEGIN = (TaskState.STANDBY, TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
-"""The states in which a process may still be given another state to start from."""
+from clonos_py.task.states import TaskState
 
 
 class InputProgress(msgspec.Struct, array_like=True):

@@ -20,22 +20,24 @@ import msgspec
 
 from clonos_py.channel.frames import FrameCodec, FrameKind
 from clonos_py.model import messages as control
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.states import LastEvents
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
 from clonos_py.task.catching_up import CatchingUp
 from clonos_py.task.causal_outputs import CausalOutputs
 from clonos_py.task.connections import Connections
 from clonos_py.task.epochs import Epochs
-from clonos_py.task.events import BEFORE_BEGIN, TRANSITIONS, TaskProgress, TaskState
+from clonos_py.task.events import TaskProgress
 from clonos_py.task.held_logs import HeldLogs, shared_logs
 from clonos_py.task.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.task.pressure import LinkLimits, Pressure
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
 from clonos_py.task.sending import OutputChannel
+from clonos_py.task.states import BEFORE_BEGIN, LINK_STATES, TaskCause, TaskState
 from clonos_py.task.status import TaskStatus
 
 
@@ -51,7 +53,8 @@ class LinkMachine:
         limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
         retain: bool = True,
     ) -> None:
-        self.task_id, self.process, self.state = task_id, process, TaskState.STANDBY
+        self.task_id, self.process, self.state = task_id, process, LINK_STATES.initial
+        self._last = LastEvents()
         self.attempt: Attempt | None = None
         self._logs = plan.sharing_depth != 0
         self.inputs = [InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])]
@@ -99,8 +102,10 @@ class LinkMachine:
         """One event in, instructions out. Raises ProtocolError and the like; the process has then failed, and what its
         task had still to say is void."""
         handler = self._HANDLERS.get(type(event))
-        void = self.state is TaskState.FAILED and isinstance(event, task.FromTask)
-        if handler is not None and not void:
+        if handler is None:
+            raise ProtocolError(f"the link of {self.task_id} knows no event {event!r}; last events: {self._last}")
+        self._last.add(type(event))
+        if not (self.state is TaskState.FAILED and isinstance(event, task.FromTask)):
             handler(self, event)
         instructions = self._out[:]
         self._out.clear()
@@ -108,14 +113,13 @@ class LinkMachine:
 
     def fail(self, problem: BaseException) -> list[io.Instruction]:
         """The task or the link raised: tell the coordinator, which decides."""
-        self.state = TaskState.FAILED
+        if self.state is not TaskState.FAILED:
+            self._enter(TaskCause.ERROR)
         self._status.failure = control.failed(self.process, self.task_id, problem)
         return [io.Tell(self._status.failure)]
 
-    def _enter(self, state: TaskState) -> None:
-        if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"{self.task_id} cannot go from {self.state.value} to {state.value}")
-        self.state = state
+    def _enter(self, cause: TaskCause) -> None:
+        self.state = LINK_STATES.after(self.state, cause, f"the link of {self.task_id}", self._last)
 
     # ---- state to start from
 
@@ -128,7 +132,7 @@ class LinkMachine:
             return
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
         self._held_logs.succeed(message.attempt)
-        self._enter(TaskState.CONNECTING)
+        self._enter(TaskCause.PROMOTED)
         self._causal_outputs.claim(message.attempt, message.restore.checkpoint)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
@@ -205,7 +209,7 @@ class LinkMachine:
         for expectation in self._replay.expected:
             by_channel[expectation.channel].expect(expectation)
         self._catching_up.begin(self.attempt)
-        self._enter(TaskState.REPLAYING)
+        self._enter(TaskCause.BEGUN)
         self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering)))
         if not self._outflow.may_produce:
             self._out.append(io.Hand(task.MayProduce(False)))
@@ -272,7 +276,7 @@ class LinkMachine:
 
     def _check_opened(self) -> None:
         if self.state is TaskState.CONNECTING and all(c.opened for c in self.inputs):
-            self._enter(TaskState.FETCHING_DETERMINANTS)
+            self._enter(TaskCause.INPUTS_OPENED)
 
     def _on_acknowledged(self, event: io.Acknowledged) -> None:
         for output in self.outputs:
@@ -365,11 +369,11 @@ class LinkMachine:
 
     def _on_entered(self, event: task.Entered) -> None:
         if event.state is TaskState.RUNNING:
-            self._enter(TaskState.RUNNING)
+            self._enter(TaskCause.LOG_USED_UP)
             self._held_logs.replayed()
             self._catching_up.tell_running(self._round, event.rows_replayed)
         elif event.state is TaskState.FINISHED:
-            self._enter(TaskState.FINISHED)
+            self._enter(TaskCause.INPUT_ENDED)
             self._out.append(io.Tell(control.Drained(self.process)))
 
     def observed(self, event: task.Observed) -> task.Observed:

@@ -43,6 +43,7 @@ from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.states import LastEvents
 from clonos_py.model.times import MAX_TIME
 from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.context import Ports, TaskContext
@@ -61,7 +62,6 @@ from clonos_py.task.events import (
     RowsWanted,
     TakeState,
     TaskProgress,
-    TaskState,
     Took,
     ToTask,
     TriggerCall,
@@ -75,6 +75,7 @@ from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.snapshotting import Snapshotting
+from clonos_py.task.states import TASK_STATES, TaskCause, TaskState
 from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
 
@@ -89,7 +90,8 @@ class TaskMachine:
         linger_us: int = 10_000,
         limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
     ) -> None:
-        self.task, self.state = task, TaskState.STANDBY
+        self.task, self.state = task, TASK_STATES.initial
+        self._last = LastEvents()
         self._events: list[FromTask] = []
         vertex = plan.by_name[task.vertex]
         self._gaps = plan.gaps
@@ -125,6 +127,7 @@ class TaskMachine:
 
     def offer(self, item: ToTask) -> None:
         """Raises ProtocolError when the item cannot be right in this state."""
+        self._last.add(type(item))
         match item:
             case Deliver(index, frame):
                 self._inputs.offer(index, frame)
@@ -148,6 +151,8 @@ class TaskMachine:
                 self._take_state(item)
             case Begin():
                 self._begin(item)
+            case _:
+                raise ProtocolError(f"{self.task} knows no event {item!r}; last events: {self._last}")
 
     def _take_state(self, item: TakeState) -> None:
         self._snapshotting.restore(item)
@@ -166,7 +171,7 @@ class TaskMachine:
             self._events.append(went_on)
         for checkpoint in item.aborted:
             self._control.offer(AbortCall(checkpoint))
-        self._enter(TaskState.REPLAYING)
+        self._enter(TaskCause.BEGUN)
         self._settle()
 
     @property
@@ -174,9 +179,9 @@ class TaskMachine:
         """Whether the next event is one of the log."""
         return self._gate.replaying
 
-    def _enter(self, state: TaskState) -> None:
-        self.state = state
-        self._events.append(Entered(state, self._metrics.rows_replayed))
+    def _enter(self, cause: TaskCause) -> None:
+        self.state = TASK_STATES.after(self.state, cause, self.task, self._last)
+        self._events.append(Entered(self.state, self._metrics.rows_replayed))
 
     # ---- one event
 
@@ -204,9 +209,9 @@ class TaskMachine:
     def _settle(self) -> None:
         """The replay's end, and the end of all input, change the state."""
         if self.state is TaskState.REPLAYING and not self._gate.replaying:
-            self._enter(TaskState.RUNNING)
+            self._enter(TaskCause.LOG_USED_UP)
         if self.state is TaskState.RUNNING and self._ended:
-            self._enter(TaskState.FINISHED)
+            self._enter(TaskCause.INPUT_ENDED)
 
     def _hand_over(self) -> None:
         """Determinants wait for frames that depend on them, so that they make few and long segments."""
@@ -304,6 +309,7 @@ class TaskMachine:
     # ---- what events do, live and replayed alike
 
     def _perform(self, determinant: Determinant) -> None:
+        self._last.add(type(determinant))
         self._other_events += 1
         self._shared.frame = (-1, self._other_events)
         match determinant:

@@ -15,9 +15,9 @@ from clonos_py.runtime.sim.witness import CausalWitness, Ledger, WitnessJob, dis
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, Storage
 from clonos_py.runtime.world.world import Settings, World
-from clonos_py.task.events import TaskState
 from clonos_py.task.instructions import LinkEvent, WriteOutput
 from clonos_py.task.pressure import LinkLimits
+from clonos_py.task.states import TaskState
 
 CRASHED = "crashed"
 _RUNS_MAX = 10

@@ -13,8 +13,8 @@ from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import Settings, World
-from clonos_py.task.events import TaskState
 from clonos_py.task.pressure import LinkLimits
+from clonos_py.task.states import TaskState
 
 Point = Callable[[World, LocalProcess], bool]
 """Whether a process is where it is to be hit."""

@@ -15,8 +15,8 @@ from clonos_py.runtime.sim.witness import Ledger, WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import Settings, World
 from clonos_py.task.context import Ports
-from clonos_py.task.events import TaskState
 from clonos_py.task.pressure import LinkLimits
+from clonos_py.task.states import TaskState
 
 INTERVAL_US = 25_000
 N, E, L, R = (TaskId(name, 0) for name in ("numbers", "enrich", "left", "rank"))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from clonos_py.model.messages import Ping, RollCall, Stop, ToCoordinator, ToProcess
 from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.task.events import FromTask, Observed, TaskState, ToTask
+from clonos_py.task.events import FromTask, Observed, ToTask
 from clonos_py.task.instructions import (
     ClaimOutput,
     Commit,
@@ -31,6 +31,7 @@ from clonos_py.task.instructions import (
     WriteOutput,
 )
 from clonos_py.task.link import LinkMachine
+from clonos_py.task.states import TaskState
 
 LinkInput = ToProcess | LinkEvent | FromTask
 

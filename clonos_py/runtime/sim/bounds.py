@@ -22,7 +22,8 @@ from clonos_py.runtime.sim.steps import CountTimers
 from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.task import instructions as io
-from clonos_py.task.events import TaskProgress, TaskState, Took
+from clonos_py.task.events import TaskProgress, Took
+from clonos_py.task.states import TaskState
 
 Partition = tuple[int, int]
 """The number of a source, and that of a partition of it."""

@@ -16,7 +16,7 @@ from clonos_py.runtime.sim.harsh_world import HarshWorld
 from clonos_py.runtime.sim.schedule import TYPICAL_US, VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.events import BEFORE_BEGIN, TaskState
+from clonos_py.task.states import BEFORE_BEGIN, TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 _STEPS_US = (20_000, 3_600_000_000)

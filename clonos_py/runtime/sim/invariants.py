@@ -34,7 +34,8 @@ from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold
 from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.task import instructions as io
-from clonos_py.task.events import Produced, TakeState, TaskProgress, TaskState, Took
+from clonos_py.task.events import Produced, TakeState, TaskProgress, Took
+from clonos_py.task.states import TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 STUCK_US = 10_000_000

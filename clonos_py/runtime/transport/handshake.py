@@ -32,11 +32,12 @@ class HandshakeState(Enum):
     DONE = "done"
 
 
-_EXPECTS = {
-    HandshakeState.AWAITS_CHALLENGE: Kind.CHALLENGE,
-    HandshakeState.AWAITS_PROOF: Kind.PROOF,
-    HandshakeState.AWAITS_WELCOME: Kind.WELCOME,
+TRANSITIONS = {
+    HandshakeState.AWAITS_CHALLENGE: (Kind.CHALLENGE, HandshakeState.AWAITS_WELCOME),
+    HandshakeState.AWAITS_PROOF: (Kind.PROOF, HandshakeState.DONE),
+    HandshakeState.AWAITS_WELCOME: (Kind.WELCOME, HandshakeState.DONE),
 }
+"""By state: the only frame that may come, and the state after it."""
 
 Reply = tuple[Kind, bytes]
 
@@ -59,23 +60,27 @@ class Handshake:
 
     def on_frame(self, frame: Frame) -> Reply | None:
         """Takes the peer's next frame. Raises CodecError where it proves nothing."""
-        if frame.kind is not _EXPECTS[self.state]:
-            raise CodecError(f"got a {frame.kind.name} frame where {_EXPECTS[self.state].name} was due")
+        due, after = TRANSITIONS[self.state]
+        if frame.kind is not due:
+            raise CodecError(f"got a {frame.kind.name} frame where {due.name} was due")
+        reply = self._answer(frame.header)
+        self.state = after
+        return reply
+
+    def _answer(self, said: bytes) -> Reply | None:
         match self.state:
             case HandshakeState.AWAITS_CHALLENGE:
-                return self._prove(frame.header)
+                return self._prove(said)
             case HandshakeState.AWAITS_PROOF:
-                return self._welcome(frame.header)
+                return self._welcome(said)
             case _:
-                self._check(frame.header, b"acceptor", self._peer_nonce + self._nonce)
-                self.state = HandshakeState.DONE
+                self._check(said, b"acceptor", self._peer_nonce + self._nonce)
                 return None
 
     def _prove(self, challenge: bytes) -> Reply:
         if len(challenge) != NONCE_BYTES:
             raise CodecError(f"a challenge of {len(challenge)} bytes instead of {NONCE_BYTES}")
         self._peer_nonce = challenge
-        self.state = HandshakeState.AWAITS_WELCOME
         mac = self._mac(b"connector", challenge + self._nonce + self.hello)
         return Kind.PROOF, self._nonce + mac + self.hello
 
@@ -83,7 +88,6 @@ class Handshake:
         nonce, hello = proof[:NONCE_BYTES], proof[NONCE_BYTES + _MAC_BYTES :]
         self._check(proof[NONCE_BYTES : NONCE_BYTES + _MAC_BYTES], b"connector", self._nonce + nonce + hello)
         self.hello = hello
-        self.state = HandshakeState.DONE
         return Kind.WELCOME, self._mac(b"acceptor", self._nonce + nonce)
 
     def _mac(self, role: bytes, said: bytes) -> bytes:

@@ -14,7 +14,8 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.events import TaskState, ToTask
+from clonos_py.task.events import ToTask
+from clonos_py.task.states import TaskState
 
 
 class Dispatcher(Protocol):

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from clonos_py.job.events import JobInstruction, JobPolicy, Report, ReportKind, Send, StartProcess
-from clonos_py.job.machine import JobMachine, JobState
+from clonos_py.job.machine import JobMachine
+from clonos_py.job.states import JobState
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     Committed,

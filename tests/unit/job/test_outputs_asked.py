@@ -9,8 +9,8 @@ from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import Abort, InputOrder, Trigger
 from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.events import OpenGeneration, ProcessDied
-from clonos_py.job.machine import JobState
 from clonos_py.job.recovery import latest_named
+from clonos_py.job.states import JobState
 from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
 from clonos_py.model.messages import Trigger as TriggerMessage
 from clonos_py.model.plan import PhysicalPlan

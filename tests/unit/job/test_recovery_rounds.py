@@ -15,7 +15,7 @@ from clonos_py.job.events import (
     ReportKind,
     StartProcess,
 )
-from clonos_py.job.machine import JobState
+from clonos_py.job.states import JobState
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import (
     Failed,

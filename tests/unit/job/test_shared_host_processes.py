@@ -15,7 +15,7 @@ from clonos_py.job.events import (
     ReportKind,
     StartProcess,
 )
-from clonos_py.job.machine import JobState
+from clonos_py.job.states import JobState
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Prepare, Prepared, Present, Promote, Replay, Sever, Started
 from clonos_py.model.plan import PhysicalPlan

@@ -17,7 +17,7 @@ from clonos_py.job.events import (
     StartProcess,
     WriteManifest,
 )
-from clonos_py.job.machine import JobState
+from clonos_py.job.states import JobState
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     AbortCheckpoint,

@@ -23,7 +23,7 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.world.world import Settings, World
-from clonos_py.task.events import TaskState
+from clonos_py.task.states import TaskState
 
 SOURCE = NexmarkSource(events=4_000, event_rate=100)
 

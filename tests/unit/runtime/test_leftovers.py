@@ -221,7 +221,7 @@ def test_a_run_names_the_checkpoints_of_the_one_that_was_killed_before(temp: Pat
 
     with command(100_000) as killed:
         deadline = time.monotonic() + 60
-        while not list((temp / "t").rglob("*.manifest")):
+        while not (list((temp / "t").rglob("*.manifest")) and list((temp / "out").glob("*.jsonl"))):
             assert killed.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)

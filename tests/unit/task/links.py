@@ -13,9 +13,9 @@ from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.segments import Segment
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
-from clonos_py.task.events import TaskState
 from clonos_py.task.link import LinkMachine
 from clonos_py.task.pressure import LinkLimits
+from clonos_py.task.states import TaskState
 from tests.unit.task.plans import MIDDLE, UP, data, three
 
 K = TypeVar("K")

@@ -24,6 +24,7 @@ from clonos_py.task import instructions as io
 from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
 from clonos_py.task.pressure import LinkLimits
+from clonos_py.task.states import TaskState
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Outside, barrier, data, keys, rows, three
 
 K = TypeVar("K")
@@ -76,7 +77,7 @@ def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # 
     link.handle(io.Arrived(FROM_MIDDLE, header, data(0)))
     link.handle(io.OutputClaimed(0, held))
     link.handle(control.Replay(1, [], [], []))
-    link.handle(task.Entered(task.TaskState.RUNNING))
+    link.handle(task.Entered(TaskState.RUNNING))
     return link
 
 

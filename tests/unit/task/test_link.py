@@ -13,9 +13,9 @@ from clonos_py.model.segments import Reach
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
-from clonos_py.task.events import TaskState
 from clonos_py.task.link import LinkMachine
 from clonos_py.task.pressure import LinkLimits
+from clonos_py.task.states import TaskState
 from tests.unit.task.links import (
     FIRST,
     FROM_UP,

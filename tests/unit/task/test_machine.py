@@ -33,11 +33,11 @@ from clonos_py.task.events import (
     Renumber,
     Snapped,
     TakeState,
-    TaskState,
     Took,
     TriggerCall,
 )
 from clonos_py.task.machine import TaskMachine
+from clonos_py.task.states import TaskState
 from tests.unit.task.given import Given
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Counting, Outside, barrier, data, end, keys, three
 

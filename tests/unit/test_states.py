@@ -1,0 +1,103 @@
+"""Every machine's states change through its table only, the docs show the tables, and the simulator takes every way."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import clonos_py
+from clonos_py.job.events import JobEvent
+from clonos_py.job.machine import JobMachine
+from clonos_py.job.states import JOB_STATES, JobCause, JobState
+from clonos_py.model import states
+from clonos_py.model.errors import ProtocolError
+from clonos_py.model.messages import ToCoordinator, ToProcess
+from clonos_py.model.states import LastEvents, StateTable
+from clonos_py.runtime.sim.generator import Range
+from clonos_py.runtime.sim.scenario import run_seed
+from clonos_py.task.events import FromTask, Observed
+from clonos_py.task.instructions import LinkEvent
+from clonos_py.task.link import LinkMachine
+from clonos_py.task.states import LINK_STATES, TASK_STATES, TaskCause, TaskState
+
+TABLES: dict[str, StateTable[Any, Any]] = {"link": LINK_STATES, "task": TASK_STATES, "job": JOB_STATES}
+AFTER_A_REPLAY_THAT_DIVERGES = {
+    (state, JobCause.ROLLED_BACK, JobState.STARTING) for state in (JobState.STARTING, JobState.RUNNING)
+}
+"""Simulated operators are deterministic; orphans are found while the job recovers."""
+SEEDS_MAX = 400
+PACKAGE = Path(clonos_py.__file__).parent
+DOCS = PACKAGE.parent / "docs"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_docs_show_the_table(name: str) -> None:
+    assert f"```mermaid\n{TABLES[name].diagram()}\n```" in (DOCS / "design" / "processes.md").read_text()
+
+
+def test_what_must_not_happen_raises_with_the_last_events() -> None:
+    last = LastEvents(kept=2)
+    for event in (1, "two", 3.0):
+        last.add(type(event))
+    message = "^the link is replaying, and 'promoted' cannot happen then; last events: str, float$"
+    with pytest.raises(ProtocolError, match=message):
+        LINK_STATES.after(TaskState.REPLAYING, TaskCause.PROMOTED, "the link", last)
+    with pytest.raises(ProtocolError, match="last events: none"):
+        LINK_STATES.after(TaskState.FAILED, TaskCause.ERROR, "the link", LastEvents())
+    assert JOB_STATES.after(JobState.RUNNING, JobCause.ENDED, "the job", last) is JobState.ENDED
+
+
+def test_every_kind_of_event_is_known() -> None:
+    known = {kind for union in (ToProcess, LinkEvent, FromTask) for kind in get_args(union)}
+    assert set(LinkMachine._HANDLERS) == known - {Observed}, "of that, the link says only what counts"
+    assert set(JobMachine._HANDLERS) == {*get_args(ToCoordinator), *get_args(JobEvent)}
+
+
+def _assigned(path: Path) -> list[str]:
+    """What the attribute ``state`` of a machine is set to, as it is written."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+                pairs = zip(names, values, strict=len(names) == len(values))
+                found += [ast.unparse(v) for n, v in pairs if isinstance(n, ast.Attribute) and n.attr == "state"]
+    return found
+
+
+@pytest.mark.parametrize("path", ["task/link.py", "task/machine.py", "job/machine.py"])
+def test_a_machine_takes_its_state_from_its_table(path: str) -> None:
+    assert sorted(value.split("(")[0].split("_STATES.")[1] for value in _assigned(PACKAGE / path)) == [
+        "after",
+        "initial",
+    ]
+
+
+def test_nobody_else_sets_a_state() -> None:
+    setting = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if _assigned(path)}
+    assert setting == {"task/link.py", "task/machine.py", "job/machine.py", "runtime/transport/handshake.py"}
+
+
+def test_the_simulator_takes_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: set[tuple[object, object, object]] = set()
+
+    class Watched(states.StateTable[Any, Any]):
+        def after(self, state: Any, cause: Any, who: object, last: LastEvents) -> Any:
+            to = super().after(state, cause, who, last)
+            taken.add((state, cause, to))
+            return to
+
+    for table in TABLES.values():
+        monkeypatch.setattr(table, "__class__", Watched)
+    ways = {way for table in TABLES.values() for way in table.literal} - AFTER_A_REPLAY_THAT_DIVERGES
+    anywhere = {cause for table in TABLES.values() for cause in table.anywhere}
+    for seed in range(SEEDS_MAX):
+        run_seed(seed, Range(("kill", "coordinator"), sharing_depth=1, tasks_max=10))
+        run_seed(seed, Range(("crash",), tasks_max=10))
+        if ways <= taken and anywhere <= {cause for _, cause, _ in taken}:
+            return
+    pytest.fail(f"never taken: {ways - taken}")
