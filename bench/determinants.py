@@ -26,14 +26,13 @@ from clonos_py.model.segments import Segment
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.running import QueryRun
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.executors.link import Connections
+from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.local.run import LocalPorts
 from clonos_py.runtime.orders import limits, policy, raise_for
 from clonos_py.runtime.ray.wire_codec import encode_header
 from clonos_py.runtime.world.layers import Layers
-from clonos_py.runtime.world.world import Settings as WorldSettings
-from clonos_py.runtime.world.world import World
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.settings.definitions import Settings
 from clonos_py.task.instructions import SendFrame
 
@@ -42,7 +41,7 @@ _DEPTHS = ("1", "2", "full")
 
 
 @dataclass
-class Tally:
+class DeterminantTally:
     """Of everything that was sent between tasks."""
 
     frames: int = 0
@@ -87,7 +86,7 @@ def plain_bytes(determinant: Determinant) -> int:
 class CountedConnections:
     """The connections of a process, on which every frame is counted when it is sent."""
 
-    def __init__(self, inner: Connections, count: Callable[[SendFrame], None]) -> None:
+    def __init__(self, inner: DataConnections, count: Callable[[SendFrame], None]) -> None:
         self._inner, self._count = inner, count
         self.connect, self.disconnect, self.send_ack = inner.connect, inner.disconnect, inner.send_ack
 
@@ -96,10 +95,10 @@ class CountedConnections:
         self._inner.send_frame(wish)
 
 
-def measure(query: str, events: int, settings: Settings) -> Tally:
+def measure(query: str, events: int, settings: Settings) -> DeterminantTally:
     """One run of a query to its end."""
     planned = plan(build(query, QueryRun(query, events).source(settings), BlackholeSink()), settings)
-    clock, store, tally, codec = RealTime(), MemoryStore(planned.job), Tally(), PassThrough()
+    clock, store, tally, codec = RealTime(), MemoryStore(planned.job), DeterminantTally(), PassThrough()
 
     def count(wish: SendFrame) -> None:
         connection = world.network.connections.get(wish.connection)

@@ -44,7 +44,7 @@ _STANDBYS_PER_PROCESS = 4
 
 
 @dataclass(frozen=True)
-class Case:
+class DigestCase:
     """One run of a query. In the simulator the seed decides who is killed."""
 
     query: str
@@ -62,7 +62,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Finding:
+class DigestFinding:
     """What a run left: ``digest`` of its sorted rows (none where chance has a part in them), and what is wrong."""
 
     rows: int
@@ -70,7 +70,7 @@ class Finding:
     wrong: str | None
 
 
-def find(case: Case) -> Finding:
+def find(case: DigestCase) -> DigestFinding:
     """Runs a case. Raises what the run raises."""
     with tempfile.TemporaryDirectory(prefix="clonos-digests-") as folder:
         harm = _run(case, folder)
@@ -78,7 +78,7 @@ def find(case: Case) -> Finding:
     answers = wrong_answers(case.query, [tuple(row.values()) for row in rows])
     text = "\n".join(sorted(map(repr, rows)))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Finding(len(rows), None if case.query == "q12" else digest, answers or harm)
+    return DigestFinding(len(rows), None if case.query == "q12" else digest, answers or harm)
 
 
 def wrong_answers(query: str, rows: Sequence[tuple[Any, ...]]) -> str | None:
@@ -88,7 +88,7 @@ def wrong_answers(query: str, rows: Sequence[tuple[Any, ...]]) -> str | None:
     return None if found == bids else f"{found} bids were counted, there are {bids}"
 
 
-def _run(case: Case, folder: str) -> str | None:
+def _run(case: DigestCase, folder: str) -> str | None:
     """Runs into a folder; what was wrong with the failures, if anything."""
     if case.killed and case.runtime is Runtime.SIM:
         return _simulate_kills(case, folder)
@@ -106,12 +106,12 @@ def _run(case: Case, folder: str) -> str | None:
     return wrong_failures(case, events)
 
 
-def _job(case: Case, folder: str) -> Job:
+def _job(case: DigestCase, folder: str) -> Job:
     paced = case.killed and case.runtime is not Runtime.SIM
     return build(case.query, PACED if paced else UNPACED, files_of(case.query, folder))
 
 
-def wrong_failures(case: Case, events: Sequence[Event]) -> str | None:
+def wrong_failures(case: DigestCase, events: Sequence[Event]) -> str | None:
     failed = [event for event in events if isinstance(event, TaskFailed)]
     if any(isinstance(event, RolledBack) for event in events):
         return "the job rolled back"
@@ -129,7 +129,7 @@ def _read_twice(events: Sequence[Event]) -> int:
     return sum(vertex.rows_in for vertex in last.vertices if vertex.vertex == SOURCE) - UNPACED.events
 
 
-def _simulate_kills(case: Case, folder: str) -> str | None:
+def _simulate_kills(case: DigestCase, folder: str) -> str | None:
     """Two kills, at moments within the length that the run has without them."""
     with tempfile.TemporaryDirectory(prefix="clonos-digests-") as calm_folder:
         calm = simulate_plan(plan(_job(case, calm_folder), parallelism=case.parallelism), seed=1, kills=0)
@@ -140,14 +140,14 @@ def _simulate_kills(case: Case, folder: str) -> str | None:
     return "; ".join(outcome.problems) or (None if outcome.kills else "nobody could be killed")
 
 
-def cases(queries: Sequence[str], runtimes: Sequence[Runtime]) -> Iterator[Case]:
+def cases(queries: Sequence[str], runtimes: Sequence[Runtime]) -> Iterator[DigestCase]:
     """Query by query, all that there is to compare."""
     for query in queries:
         for runtime, parallelism, killed in itertools.product(runtimes, PARALLELISMS, (False, True)):
-            yield Case(query, parallelism, runtime, killed)
+            yield DigestCase(query, parallelism, runtime, killed)
 
 
-def verdict(finding: Finding, first: Finding) -> str:
+def verdict(finding: DigestFinding, first: DigestFinding) -> str:
     """In words, compared with the first run of the same query."""
     if finding.wrong is None and finding.digest != first.digest:
         return f"DIFFERENT from the first run, {first.digest}"
@@ -157,7 +157,7 @@ def verdict(finding: Finding, first: Finding) -> str:
 def run(queries: tuple[str, ...], runtimes: tuple[str, ...]) -> None:
     """Runs and prints a line for each; exits with 1 if any is not as it must be."""
     wanted = [Runtime(name) for name in runtimes or [runtime.value for runtime in Runtime]]
-    firsts: dict[str, Finding] = {}
+    firsts: dict[str, DigestFinding] = {}
     verdicts = []
     with ExitStack() as stack:
         if Runtime.RAY in wanted:

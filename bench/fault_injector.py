@@ -27,7 +27,7 @@ _ANSWER_S = 20.0
 """A coordinator that has been replaced may never answer."""
 
 
-class Fault(Enum):
+class InjectedFault(Enum):
     """What is done to a running job."""
 
     TASK = "task killed"
@@ -44,21 +44,26 @@ class Fault(Enum):
 
 
 _DRAWN = {
-    Fault.TASK: 6,
-    Fault.STANDBY: 2,
-    Fault.NEIGHBOURS: 3,
-    Fault.AGAIN: 3,
-    Fault.DURING: 3,
-    Fault.SLEEP: 2,
-    Fault.COORDINATOR: 1,
-    Fault.COORDINATOR_AND_TASK: 1,
-    Fault.STANDSTILL: 2,
-    Fault.CLOCK: 2,
+    InjectedFault.TASK: 6,
+    InjectedFault.STANDBY: 2,
+    InjectedFault.NEIGHBOURS: 3,
+    InjectedFault.AGAIN: 3,
+    InjectedFault.DURING: 3,
+    InjectedFault.SLEEP: 2,
+    InjectedFault.COORDINATOR: 1,
+    InjectedFault.COORDINATOR_AND_TASK: 1,
+    InjectedFault.STANDSTILL: 2,
+    InjectedFault.CLOCK: 2,
 }
 _STANDSTILL_S = (1.0, 6.0)
 _CLOCK_STEP_S = 3_600.0
 """At most, forwards or back."""
-_TO_TASKS = frozenset(_DRAWN) - {Fault.STANDBY, Fault.COORDINATOR, Fault.STANDSTILL, Fault.CLOCK}
+_TO_TASKS = frozenset(_DRAWN) - {
+    InjectedFault.STANDBY,
+    InjectedFault.COORDINATOR,
+    InjectedFault.STANDSTILL,
+    InjectedFault.CLOCK,
+}
 _START_S_MAX = 10.0
 """So long a fault waits for the process that it is for."""
 _MOMENT_S = 0.06
@@ -69,7 +74,7 @@ _MOMENT_S = 0.06
 class Done:
     """What was done, and how many SIGKILLs that took."""
 
-    faults: Counter[Fault] = field(default_factory=Counter)
+    faults: Counter[InjectedFault] = field(default_factory=Counter)
     kills: int = 0
 
 
@@ -88,43 +93,43 @@ class FaultInjector:
     """Which tasks may have failed since."""
     standstills: list[Standstill] = field(default_factory=list)
 
-    def do(self, fault: Fault, victims: Sequence[str]) -> None:
+    def do(self, fault: InjectedFault, victims: Sequence[str]) -> None:
         """``victims``: tasks, the first of which is meant; who is to die besides comes next."""
         first, second = victims[0], victims[1]
         if fault in _TO_TASKS:
             self.harmed += [Moment(time.monotonic(), task) for task in victims]
         with suppress(import_ray().exceptions.RayActorError, TimeoutError, ValueError, LookupError, ProcessLookupError):
             match fault:
-                case Fault.TASK:
+                case InjectedFault.TASK:
                     self._kill(first)
-                case Fault.STANDBY:
+                case InjectedFault.STANDBY:
                     self._kill_pids(self._awaited(first, active=False))
-                case Fault.NEIGHBOURS:
+                case InjectedFault.NEIGHBOURS:
                     self._kill(first, second)
-                case Fault.AGAIN:
+                case InjectedFault.AGAIN:
                     gone = self._pids((first,))
                     self._kill_pids(gone)
                     self._kill_pids(self._awaited(first, active=True, gone=gone))
-                case Fault.DURING:
+                case InjectedFault.DURING:
                     self._kill(first)
                     time.sleep(_MOMENT_S)
                     self._kill(second)
-                case Fault.SLEEP:
+                case InjectedFault.SLEEP:
                     self._stop(first)
-                case Fault.COORDINATOR:
+                case InjectedFault.COORDINATOR:
                     self._kill_coordinator()
-                case Fault.COORDINATOR_AND_TASK:
+                case InjectedFault.COORDINATOR_AND_TASK:
                     pids = self._pids((first,))
                     self._kill_coordinator()
                     self._kill_pids(pids)
-                case Fault.STANDSTILL:
+                case InjectedFault.STANDSTILL:
                     self._stand_still()
-                case Fault.CLOCK:
+                case InjectedFault.CLOCK:
                     if self.clocks is None:
                         return
                     (pid,) = self._pids((first,))
                     self.clocks.step(pid, self.random.uniform(-_CLOCK_STEP_S, _CLOCK_STEP_S))
-                case Fault.NODE:
+                case InjectedFault.NODE:
                     self.harmed.append(Moment(time.monotonic(), ""))
                     assert self.lose_node is not None
                     self.lose_node()
@@ -191,8 +196,8 @@ def _wake(pid: int) -> None:
 
 
 def drawn(
-    tasks: Sequence[str], random_: random.Random, without: Collection[Fault] = ()
-) -> Iterator[tuple[Fault, list[str]]]:
+    tasks: Sequence[str], random_: random.Random, without: Collection[InjectedFault] = ()
+) -> Iterator[tuple[InjectedFault, list[str]]]:
     """Faults without end, each with its victims."""
     weighted = {fault: weight for fault, weight in _DRAWN.items() if fault not in without}
     faults, weights = list(weighted), list(weighted.values())

@@ -39,7 +39,7 @@ _PAUSE_S = 0.0005
 _PATIENCE_S = 120.0
 
 
-class Number(Record):
+class SinkRow(Record):
     id: int
     created: int
 
@@ -53,12 +53,12 @@ class Stamped(Record):
 class _Numbers(PacedSource):
     def rows(self, partition: int, start: int, stop: int) -> pa.RecordBatch:
         created = [int(self.due_us(row)) for row in range(start, stop)]
-        return pa.record_batch({"id": range(start, stop), "created": created}, schema=Number.schema())
+        return pa.record_batch({"id": range(start, stop), "created": created}, schema=SinkRow.schema())
 
 
 class _PacedNumbers(SourceDefinition):
     def __init__(self, total: int, rate: float) -> None:
-        self.schemas = (Number.schema(),)
+        self.schemas = (SinkRow.schema(),)
         self._total, self._rate = total, rate
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
@@ -104,7 +104,7 @@ _SINKS: dict[Delivery, Callable[[str], SinkDefinition]] = {
 }
 
 
-def stamp(number: Number, ctx: Context) -> Stamped:
+def stamp(number: SinkRow, ctx: Context) -> Stamped:
     return Stamped(number.id, number.created, ctx.random.random())
 
 

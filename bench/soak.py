@@ -29,7 +29,7 @@ import click
 from clonos_py.bench import witnesses
 from clonos_py.bench.blackouts import Blackout, black_out
 from clonos_py.bench.clock_shim import ClockSteps, loaded
-from clonos_py.bench.fault_injector import Done, Fault, FaultInjector, drawn
+from clonos_py.bench.fault_injector import Done, FaultInjector, InjectedFault, drawn
 from clonos_py.bench.standstills import Moment, caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
@@ -60,7 +60,7 @@ class Subject:
 
 
 @dataclass
-class Finding:
+class SoakFinding:
     """What a run showed. ``wrong``: None if every result is right and no rollback was needed."""
 
     name: str
@@ -73,7 +73,7 @@ class Harasser:
     """Listens to a run, and harms the job from its deployment to its end."""
 
     def __init__(
-        self, harm: FaultInjector, faults: Iterator[tuple[Fault, Sequence[str]]], random_: random.Random
+        self, harm: FaultInjector, faults: Iterator[tuple[InjectedFault, Sequence[str]]], random_: random.Random
     ) -> None:
         self.events: list[Event] = []
         self.failed: list[Moment] = []
@@ -123,7 +123,7 @@ def soak(
     address: str | None = None,
     lose_node: Callable[[], None] | None = None,
     clocks: ClockSteps | None = None,
-) -> Finding:
+) -> SoakFinding:
     """One run of one job. With ``lose_node`` that is what happens in the middle, besides everything else. Without
     ``clocks`` no clock is stepped."""
     random_ = random.Random(f"{seed} {name}")
@@ -132,10 +132,10 @@ def soak(
         server = stack.enter_context(witnesses.oracle())
         harmed = subject(name, folder, seconds, server)
         harm = FaultInjector(harmed.job.name, lose_node, clocks, random.Random(f"{seed} {name} harm"))
-        without = () if clocks else (Fault.CLOCK,)
-        faults: Iterator[tuple[Fault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
+        without = () if clocks else (InjectedFault.CLOCK,)
+        faults: Iterator[tuple[InjectedFault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
         if lose_node is not None:
-            faults = itertools.chain(itertools.islice(faults, 4), [(Fault.NODE, harmed.tasks)], faults)
+            faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, harmed.tasks)], faults)
         harasser = Harasser(harm, faults, random_)
         settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 1, 3)), "address": address}
         try:
@@ -148,7 +148,7 @@ def soak(
         finally:
             harasser.stop()
     replayed = sum(event.rows for event in harasser.events if isinstance(event, Replayed))
-    return Finding(name, harm.done, replayed, wrong)
+    return SoakFinding(name, harm.done, replayed, wrong)
 
 
 def run(jobs: tuple[str, ...], kills: int, seconds: float, seed: int, nodes: int) -> None:
@@ -188,7 +188,7 @@ def run(jobs: tuple[str, ...], kills: int, seconds: float, seed: int, nodes: int
         raise SystemExit(1)
 
 
-def told(finding: Finding) -> str:
+def told(finding: SoakFinding) -> str:
     faults = sum(finding.done.faults.values())
     done = f"{faults:>3} faults, {finding.done.kills:>3} SIGKILLs, {finding.replayed:>8,} rows replayed"
     return f"{finding.name:<10} {done}  {verdict(finding.wrong)}"

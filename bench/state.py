@@ -35,7 +35,7 @@ _FIRST_SHARE = 0.2
 """Of the checkpoints, in which memory is touched for the first time: they are left out."""
 
 
-class Sample(NamedTuple):
+class StateSample(NamedTuple):
     """At a checkpoint: rows in snapshots, their bytes there, and the bytes of all task processes."""
 
     rows: int
@@ -50,7 +50,7 @@ class Growth(NamedTuple):
     resident_bytes: float
 
 
-def growth(first: Sample, last: Sample) -> Growth:
+def growth(first: StateSample, last: StateSample) -> Growth:
     """Raises SettingError if no rows came between."""
     rows = last.rows - first.rows
     if rows <= 0:
@@ -58,7 +58,7 @@ def growth(first: Sample, last: Sample) -> Growth:
     return Growth((last.stored_bytes - first.stored_bytes) / rows, (last.resident_bytes - first.resident_bytes) / rows)
 
 
-def halves(samples: Sequence[Sample]) -> tuple[Growth, Growth]:
+def halves(samples: Sequence[StateSample]) -> tuple[Growth, Growth]:
     """Of a run without its beginning. Raises SettingError if there are too few checkpoints to tell."""
     steady = samples[int(len(samples) * _FIRST_SHARE) :]
     if len(steady) < 3:
@@ -79,11 +79,11 @@ class Sampler:
     """Listens to a run whose checkpoints are in ``store``."""
 
     store: CheckpointStore
-    samples: list[Sample]
+    samples: list[StateSample]
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, CheckpointCompleted) and (manifest := self.store.latest()) is not None:
-            self.samples.append(Sample(*stored(manifest), sum(size for _, size in resident_bytes())))
+            self.samples.append(StateSample(*stored(manifest), sum(size for _, size in resident_bytes())))
 
 
 def rows(queries: Sequence[str], events: int, rate: int, settings: Settings) -> Iterator[tuple[str, ...]]:

@@ -35,7 +35,7 @@ class Enriched(Number):
     answer: int
 
 
-class Ranked(Enriched):
+class RankedNumber(Enriched):
     rank: int
 
 
@@ -56,14 +56,14 @@ class PacedNumbers(SourceDefinition):
         return Numbers(self._total // PARTITIONS, self._rate, PARTITIONS, most=64)
 
 
-class Rank(Process[Enriched, Ranked]):
+class Rank(Process[Enriched, RankedNumber]):
     """Numbers the rows of a key in the order of their arrival."""
 
     seen: int = state(0)
 
-    def on_row(self, row: Enriched, ctx: Context) -> Iterator[Ranked]:
+    def on_row(self, row: Enriched, ctx: Context) -> Iterator[RankedNumber]:
         self.seen += 1
-        yield Ranked.extend(row, rank=self.seen)
+        yield RankedNumber.extend(row, rank=self.seen)
 
 
 def witnesses(server: str, folder: str, total: int, rate: float) -> Job:

@@ -29,7 +29,7 @@ from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.keyed_chunks import stored
 from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind
-from clonos_py.services.async_context import SLEEP, AsyncContext, Awaited, History
+from clonos_py.services.async_context import SLEEP, AnswerHistory, AsyncContext, Awaited
 from clonos_py.services.keys import Origin, origin_of
 
 _STATE_COLUMN = "_state"
@@ -54,7 +54,7 @@ class _Row:
 
     def __init__(self, note: _Note, batch: pa.RecordBatch, position: int, record: Any) -> None:
         self.note, self.batch, self.position, self.record = note, batch, position, record
-        self.history = History(note.told)
+        self.history = AnswerHistory(note.told)
         self.coroutine: Coroutine[Any, Any, Any] | None = None
         self.results: list[Any] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import Interrupted, ServiceError
 from clonos_py.model.places import place_of
 from clonos_py.services.http import HTTP, send
@@ -27,7 +27,7 @@ def ask(client: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapp
     return plain(answer, f"service {name}")
 
 
-def answered(client_of: Callable[[str], Any], call: Call) -> Answered:
+def answered(client_of: Callable[[str], Any], call: ServiceCall) -> Answered:
     """Makes a call that nobody waits for synchronously."""
     try:
         client = client_of(call.service)

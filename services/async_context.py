@@ -39,7 +39,7 @@ class Awaited(Generic[R]):
 
 
 @dataclass
-class History:
+class AnswerHistory:
     """What one row was told so far: ``[value]``, or ``[None, error]``. ``position``: how much of it is known again to a
     function that was begun anew."""
 
@@ -69,7 +69,7 @@ class History:
 class AsyncContext:
     """One row's view of its operator."""
 
-    def __init__(self, ctx: OperatorContext, origin: Origin, history: History) -> None:
+    def __init__(self, ctx: OperatorContext, origin: Origin, history: AnswerHistory) -> None:
         """``origin``: what the row came in with, of which idempotency keys are made (D16)."""
         self._ctx, self._origin, self._history = ctx, origin, history
         self._random: random.Random | None = None
@@ -109,7 +109,7 @@ class AsyncContext:
 class RowClock:
     """``ctx.time``."""
 
-    def __init__(self, ctx: OperatorContext, history: History) -> None:
+    def __init__(self, ctx: OperatorContext, history: AnswerHistory) -> None:
         self._ctx, self._history = ctx, history
 
     def now(self) -> int:

@@ -67,7 +67,7 @@ class EventFile(StatefulSourcePartition):  # type: ignore[misc]
         self._told.flush()
 
 
-class EventFiles(FixedPartitionedSource):  # type: ignore[misc]
+class ReplayedFiles(FixedPartitionedSource):  # type: ignore[misc]
     """The files of one kind."""
 
     def __init__(self, folder: Path, columns: list[str], told: TextIO, until_s: float) -> None:
@@ -80,7 +80,7 @@ class EventFiles(FixedPartitionedSource):  # type: ignore[misc]
         return EventFile(self._folder / for_part, self._columns, resume_state, self._told, self._until_s)
 
 
-class Results(DynamicSink):  # type: ignore[misc]
+class DroppedOrWritten(DynamicSink):  # type: ignore[misc]
     """Drops what it gets, or writes it as lines of JSON."""
 
     def __init__(self, lines: TextIO | None) -> None:
@@ -118,12 +118,12 @@ class Flow:
 
     def build(self) -> Dataflow:
         """The query between its files and its sink."""
-        op.output("out", getattr(self, f"_{self._order['query']}")(), Results(self._lines))
+        op.output("out", getattr(self, f"_{self._order['query']}")(), DroppedOrWritten(self._lines))
         return self.flow
 
     def _rows(self, kind: str, *columns: str) -> Any:
         folder = Path(self._order["events"]) / kind
-        source = EventFiles(folder, list(columns), self._told, self._order["seconds"])
+        source = ReplayedFiles(folder, list(columns), self._told, self._order["seconds"])
         return op.input(kind, self.flow, source)
 
     def _q1(self) -> Any:

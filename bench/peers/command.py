@@ -21,7 +21,7 @@ from clonos_py.bench.peers.flink import Flink, cluster_settings, table_settings
 from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, schedule
 from clonos_py.bench.peers.ours import Clonos
 from clonos_py.bench.peers.queries import QUERIES, check
-from clonos_py.bench.peers.rates import Comparison
+from clonos_py.bench.peers.rates import RateComparison
 from clonos_py.cli.counts import Count
 from clonos_py.cli.tables import show
 from clonos_py.model.errors import SettingError
@@ -85,7 +85,7 @@ def _measure(
 ) -> None:
     for dataset in dict.fromkeys(dataset_of(query, *sets) for query in queries):
         dataset.write(told)
-    made = Comparison(tuple(engine.name for engine in chosen), {})
+    made = RateComparison(tuple(engine.name for engine in chosen), {})
     for made in measured(list(schedule(queries, chosen, turns)), chosen, sets, terms, told):
         if report is not None:
             text = json.dumps({**about(sets[0], turns, terms), **made.plain()}, indent=2)
@@ -98,7 +98,7 @@ def _measure(
 
 def _verify(chosen: list[Engine], queries: tuple[str, ...], dataset: Dataset, terms: Terms) -> None:
     dataset.write(told)
-    verdicts: list[verifying.Comparison] = []
+    verdicts: list[verifying.AnswerComparison] = []
     for engine in chosen:
         able = tuple(query for query in queries if query in engine.queries and query in verifying.ANSWERED)
         with tempfile.TemporaryDirectory(prefix="clonos-peers-") as out:

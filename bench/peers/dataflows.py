@@ -19,7 +19,7 @@ from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.rates import Rate, steady
 from clonos_py.model.errors import SettingError
-from clonos_py.nexmark.report import Sample
+from clonos_py.nexmark.report import RateSample
 from clonos_py.runtime.transport.ports import free_ports
 
 _JOB = Path(__file__).parent / "bytewax_job.py"
@@ -76,7 +76,7 @@ class Bytewax:
             raise SettingError(f"Bytewax could not run {query}: {said[0]}")
 
 
-def merged(told: Iterable[tuple[int, str, int]], query: str, dataset: Dataset) -> Iterator[Sample]:
+def merged(told: Iterable[tuple[int, str, int]], query: str, dataset: Dataset) -> Iterator[RateSample]:
     """What all processes together had read whenever one of them told; each file's number grows."""
     latest: dict[str, int] = {}
     for at_us, file, rows in sorted(map(_ordered, told)):
@@ -84,7 +84,7 @@ def merged(told: Iterable[tuple[int, str, int]], query: str, dataset: Dataset) -
         by_kind = dict.fromkeys(queries.kinds_read(query), 0)
         for name, count in latest.items():
             by_kind[name.split("/")[0]] += count
-        yield Sample(at_us, dataset.events_of(by_kind))
+        yield RateSample(at_us, dataset.events_of(by_kind))
 
 
 def _ordered(line: Any) -> tuple[int, str, int]:

@@ -24,10 +24,10 @@ from clonos_py.bench.peers import queries
 from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
-from clonos_py.bench.peers.flink_cluster import Cluster, cluster
+from clonos_py.bench.peers.flink_cluster import FlinkCluster, cluster
 from clonos_py.bench.peers.rates import Rate, steady
 from clonos_py.model.errors import SettingError
-from clonos_py.nexmark.report import Sample
+from clonos_py.nexmark.report import RateSample
 
 LATE = "'0.001' SECOND"
 """A watermark says that nothing as early as itself will come: events of one millisecond stay together."""
@@ -119,7 +119,7 @@ class Flink:
         }
         self._ordered(order, out)
 
-    def _submitted(self, query: str, dataset: Dataset, terms: Terms, running: Cluster, folder: Path) -> str:
+    def _submitted(self, query: str, dataset: Dataset, terms: Terms, running: FlinkCluster, folder: Path) -> str:
         remote = {
             "execution.attached": "false",
             "execution.target": "remote",
@@ -149,14 +149,14 @@ class Flink:
         return ended.stdout
 
 
-def read_samples(running: Cluster, job: str, dataset: Dataset, query: str, terms: Terms) -> Iterator[Sample]:
+def read_samples(running: FlinkCluster, job: str, dataset: Dataset, query: str, terms: Terms) -> Iterator[RateSample]:
     """How many events the sources of a job have read, until the job ends or has been measured."""
     began: float | None = None
     while True:
         found = running.get(f"/jobs/{job}")
         rows = source_rows(running, job, found["vertices"], queries.kinds_read(query))
         now = time.monotonic()
-        yield Sample(int(now * 1e6), dataset.events_of(rows))
+        yield RateSample(int(now * 1e6), dataset.events_of(rows))
         if began is None and any(rows.values()):
             began = now
         if found["state"] == "FAILED":
@@ -166,7 +166,9 @@ def read_samples(running: Cluster, job: str, dataset: Dataset, query: str, terms
         time.sleep(_POLL_S)
 
 
-def source_rows(running: Cluster, job: str, vertices: list[dict[str, Any]], kinds: tuple[str, ...]) -> dict[str, int]:
+def source_rows(
+    running: FlinkCluster, job: str, vertices: list[dict[str, Any]], kinds: tuple[str, ...]
+) -> dict[str, int]:
     """How many rows of each kind the sources have given out."""
     found = dict.fromkeys(kinds, 0)
     for vertex in vertices:
@@ -180,7 +182,7 @@ def source_rows(running: Cluster, job: str, vertices: list[dict[str, Any]], kind
     return found
 
 
-def root_cause(running: Cluster, job: str) -> str:
+def root_cause(running: FlinkCluster, job: str) -> str:
     """The first line of what made a job fail."""
     found = running.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]
     causes = [line for line in found[0]["stacktrace"].splitlines() if not line.startswith("\t")] if found else []

@@ -28,7 +28,7 @@ _REASON_BYTES = 500
 
 
 @dataclass(frozen=True)
-class Cluster:
+class FlinkCluster:
     """One that runs. ``log``: the folder of its logs."""
 
     rest_port: int
@@ -53,7 +53,7 @@ class Cluster:
 
 
 @contextmanager
-def cluster(environment: Environment, folder: Path, settings: Mapping[str, str]) -> Iterator[Cluster]:
+def cluster(environment: Environment, folder: Path, settings: Mapping[str, str]) -> Iterator[FlinkCluster]:
     """A cluster with these settings in addition to those that Flink comes with; its files are in ``folder``."""
     conf, log = folder / "conf", folder / "log"
     conf.mkdir(parents=True)
@@ -65,7 +65,7 @@ def cluster(environment: Environment, folder: Path, settings: Mapping[str, str])
     try:
         for script in ("jobmanager.sh", "taskmanager.sh"):
             processes.append(_started(environment, script, conf, log))
-        running = Cluster(rest, log)
+        running = FlinkCluster(rest, log)
         _wait_for_slots(running, processes)
         yield running
     finally:
@@ -100,7 +100,7 @@ def _started(environment: Environment, script: str, conf: Path, log: Path) -> su
         )
 
 
-def _wait_for_slots(running: Cluster, processes: list[subprocess.Popen[bytes]]) -> None:
+def _wait_for_slots(running: FlinkCluster, processes: list[subprocess.Popen[bytes]]) -> None:
     until = time.monotonic() + _START_S
     while time.monotonic() < until and all(process.poll() is None for process in processes):
         try:

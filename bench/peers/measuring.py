@@ -9,7 +9,7 @@ from pathlib import Path
 from clonos_py.bench.peers.datasets import Dataset
 from clonos_py.bench.peers.engines import Engine, Terms
 from clonos_py.bench.peers.queries import kinds_read
-from clonos_py.bench.peers.rates import Comparison
+from clonos_py.bench.peers.rates import RateComparison
 from clonos_py.nexmark.source import NexmarkSource
 
 _LONGER = 4
@@ -51,9 +51,9 @@ def measured(
     sets: tuple[Dataset, Dataset],
     terms: Terms,
     told: Callable[[str], None],
-) -> Iterator[Comparison]:
+) -> Iterator[RateComparison]:
     """Makes all runs, and gives after each what there is. A run that fails is told, and leaves its place empty."""
-    made = Comparison(tuple(engine.name for engine in engines), {run.query: {} for run in runs})
+    made = RateComparison(tuple(engine.name for engine in engines), {run.query: {} for run in runs})
     for number, run in enumerate(runs, 1):
         about = f"{number}/{len(runs)} {run.query} {run.engine.name}"
         told(about)

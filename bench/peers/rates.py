@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from clonos_py.nexmark.report import Sample
+from clonos_py.nexmark.report import RateSample
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Rate:
     checkpoints: int = 0
 
 
-def steady(samples: Sequence[Sample], warm_up_s: float, checkpoints: int = 0) -> Rate:
+def steady(samples: Sequence[RateSample], warm_up_s: float, checkpoints: int = 0) -> Rate:
     """The rate of a run. Raises ValueError for one that read nothing between two samples."""
     reading = [a for a, b in itertools.pairwise(samples) if b.events > a.events]
     ends = [b for a, b in itertools.pairwise(samples) if b.events > a.events]
@@ -54,7 +54,7 @@ def geometric_mean(ratios: Iterable[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RateComparison:
     """All runs of all engines: ``runs[query][engine]``, the first engine against each of the others."""
 
     engines: tuple[str, ...]

@@ -37,7 +37,7 @@ def small(root: Path, events: int, parallelism: int, seed: int) -> Dataset:
     )
 
 
-class Comparison(NamedTuple):
+class AnswerComparison(NamedTuple):
     """Whether a query's rows are the oracle's, in one line."""
 
     line: str
@@ -46,7 +46,7 @@ class Comparison(NamedTuple):
 
 def verdicts(
     engine: Engine, queries: tuple[str, ...], dataset: Dataset, terms: Terms, out: Path
-) -> Iterator[Comparison]:
+) -> Iterator[AnswerComparison]:
     """Of queries that an engine can run."""
     match engine:
         case Flink():
@@ -72,11 +72,11 @@ def flink_rows(path: Path) -> list[Row]:
     return [tuple(_value(value) for value in row.values()) for row in pq.read_table(path).to_pylist()]
 
 
-def verdict(query: str, rows: list[Row], dataset: Dataset) -> Comparison:
+def verdict(query: str, rows: list[Row], dataset: Dataset) -> AnswerComparison:
     """Compares with the oracle."""
     wrong = difference(expected(query, dataset.source), rows)
     said = "as the oracle has them" if wrong is None else f"but not the oracle's: {wrong}"
-    return Comparison(f"{query}: {len(rows)} rows, {said}", wrong is None)
+    return AnswerComparison(f"{query}: {len(rows)} rows, {said}", wrong is None)
 
 
 def _value(value: Any) -> Any:

@@ -28,7 +28,7 @@ AHEAD_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
-class Entry:
+class RetainedFrame:
     """A retained frame. ``frame.rows`` is gone; the body is in memory (``body``) or on disk (``place``) or both.
 
     ``asked``: it is being written (without a place) or read (with one)."""
@@ -51,7 +51,7 @@ class InFlightLog:
     """Frames of one channel since the last completed checkpoint, and what of them its receiver has."""
 
     def __init__(self, next_seq: int) -> None:
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[RetainedFrame] = deque()
         self.first = next_seq
         self.next_seq = next_seq
         self.cursor = next_seq
@@ -73,7 +73,7 @@ class InFlightLog:
         """Of bodies on disk that are in memory, too, or are being read: at most a little."""
         self.spilled_bytes = 0
         self._write_from = self._read_from = next_seq
-        self._ahead: dict[int, Entry] = {}
+        self._ahead: dict[int, RetainedFrame] = {}
         self._unused: list[Any] = []
 
     @property
@@ -82,7 +82,7 @@ class InFlightLog:
         to it was let through once."""
         return self.next_seq - max(self.acked, self._owed) if self.connected else 0
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: RetainedFrame) -> None:
         """Raises ProtocolError if the frame is not the next one."""
         if entry.frame.seq != self.next_seq:
             raise ProtocolError(f"frame {entry.frame.seq} was cut where {self.next_seq} is next")
@@ -110,7 +110,7 @@ class InFlightLog:
         for seq in list(self._ahead):
             self._let_go(seq)
 
-    def _keep_ahead(self, entry: Entry) -> None:
+    def _keep_ahead(self, entry: RetainedFrame) -> None:
         self._ahead[entry.frame.seq] = entry
 
     def _let_go(self, seq: int) -> None:
@@ -119,10 +119,10 @@ class InFlightLog:
             entry.body = None
             self.ahead_bytes -= entry.size_bytes
 
-    def _at(self, seq: int) -> Entry:
+    def _at(self, seq: int) -> RetainedFrame:
         return self._entries[seq - self.first]
 
-    def pending(self, window: int) -> Entry | None:
+    def pending(self, window: int) -> RetainedFrame | None:
         """The frame to send now, None if there is none, it is still on disk, or ``window`` frames are on their way."""
         if not self.connected or self.cursor >= self.next_seq or self.cursor - self.acked >= window:
             return None
@@ -174,7 +174,7 @@ class InFlightLog:
 
     # ---- writing
 
-    def to_write(self, bytes_wanted: float, before_epoch: float = float("inf")) -> list[Entry]:
+    def to_write(self, bytes_wanted: float, before_epoch: float = float("inf")) -> list[RetainedFrame]:
         """The oldest frames that nobody has been asked to write, of epochs before ``before_epoch``, until they have
         ``bytes_wanted``. They are being written from now on."""
         found = []
@@ -219,10 +219,10 @@ class InFlightLog:
 
     # ---- reading back
 
-    def to_read(self, frames_ahead: int) -> list[Entry]:
+    def to_read(self, frames_ahead: int) -> list[RetainedFrame]:
         """Frames on disk that are among the next ``frames_ahead`` to be sent, as far as there is room for them. They
         are being read from now on."""
-        found: list[Entry] = []
+        found: list[RetainedFrame] = []
         if not self.connected:
             return found
         self._read_from = max(self._read_from, self.cursor, self.first)
@@ -237,7 +237,7 @@ class InFlightLog:
             self._read_from += 1
         return found
 
-    def _may_read(self, entry: Entry) -> bool:
+    def _may_read(self, entry: RetainedFrame) -> bool:
         """What is to be sent next always may."""
         return entry.frame.seq == self.cursor or self.ahead_bytes + entry.size_bytes <= AHEAD_BYTES
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 
 from clonos_py.channel.frames import FrameKind
-from clonos_py.channel.inflight import Entry, InFlightLog
+from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 
 
 class RegeneratedLog(InFlightLog):
@@ -26,11 +26,11 @@ class RegeneratedLog(InFlightLog):
         self.kept = next_seq
         self.connections = 0
         """How many receivers have connected so far: what was made again for an earlier one is of no use."""
-        self._again: deque[Entry] = deque()
+        self._again: deque[RetainedFrame] = deque()
         self._checksum_of: dict[int, int] = {}
         self._after_barrier: dict[int, int] = {}
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: RetainedFrame) -> None:
         super().append(entry)
         frame = entry.frame
         if frame.kind is FrameKind.BARRIER:
@@ -53,10 +53,10 @@ class RegeneratedLog(InFlightLog):
         self._again.clear()
         self.ahead_bytes = 0
 
-    def _at(self, seq: int) -> Entry:
+    def _at(self, seq: int) -> RetainedFrame:
         return self._entries[seq - self.kept] if seq >= self.kept else self._again[0]
 
-    def pending(self, window: int) -> Entry | None:
+    def pending(self, window: int) -> RetainedFrame | None:
         if self.cursor < self.kept and not self._again:
             return None
         return super().pending(window)
@@ -102,7 +102,7 @@ class RegeneratedLog(InFlightLog):
         """What a frame had when it was first made here; if that is now, it is taken to be ``unknown`` from now on."""
         return self._checksum_of.setdefault(seq, unknown)
 
-    def regenerated(self, entry: Entry) -> bool:
+    def regenerated(self, entry: RetainedFrame) -> bool:
         """Takes a frame that is missing. False if it is not (any more)."""
         missing = self.missing
         if not missing or entry.frame.seq != missing.start:

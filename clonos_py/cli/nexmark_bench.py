@@ -20,8 +20,8 @@ from clonos_py.settings.definitions import Settings
 
 if TYPE_CHECKING:
     from clonos_py.nexmark.cell_runs import Effort
-    from clonos_py.nexmark.matrix import Cell
-    from clonos_py.nexmark.sustained import Search, Trial
+    from clonos_py.nexmark.matrix import MatrixCell
+    from clonos_py.nexmark.sustained import RateTrial, Search
 
 _PATH = click.Path(path_type=Path)
 _SHARED_SETTINGS = ("runtime", "address", "standbys", "checkpoint_interval", "linger", "spill", "seed", "kills")
@@ -65,7 +65,7 @@ def _known(query: str, found: Search) -> str:
     return f"{query}: at least {found.low:,.0f} events/s{upper}"
 
 
-def _trial(trial: Trial) -> str:
+def _trial(trial: RateTrial) -> str:
     lag = "no marker arrived" if trial.lag_ms is None else f"{trial.lag_ms:,.0f} ms behind at the end"
     return f"{trial.rate:>12,.0f} events/s  {'sustained' if trial.sustained else 'too much '}  {lag}"
 
@@ -125,11 +125,11 @@ def _matrix(out: Path, **given: Any) -> int:
     """The body of ``matrix``; 1 if a run failed."""
     from clonos_py.cli.tables import show
     from clonos_py.nexmark.cell_runs import attempted
-    from clonos_py.nexmark.matrix import HEADINGS, Results
+    from clonos_py.nexmark.matrix import HEADINGS, MatrixResults
 
     effort = _effort(given)
     possible, contradictions = _possible(given)
-    results = Results(out, _common(given, effort))
+    results = MatrixResults(out, _common(given, effort))
     wanted = [cell for cell, _ in possible]
     with _bar(len(wanted)) as step:
         for cell, settings in possible:
@@ -160,7 +160,7 @@ def _effort(given: dict[str, Any]) -> Effort:
     return Effort(mode, given["seconds"], given["events"], given["rate"], failures)
 
 
-def _possible(given: dict[str, Any]) -> tuple[list[tuple[Cell, Settings]], dict[str, int]]:
+def _possible(given: dict[str, Any]) -> tuple[list[tuple[MatrixCell, Settings]], dict[str, int]]:
     """The cells with their settings, and how many were left out for which contradiction between their settings. Raises
     SettingError for a value that is wrong by itself."""
     from clonos_py.connectors import BlackholeSink
@@ -174,7 +174,7 @@ def _possible(given: dict[str, Any]) -> tuple[list[tuple[Cell, Settings]], dict[
             resolved({}, {**given, key: value})
     for query in given["queries"]:
         build(query, QueryRun(query, 1_000).source(resolved({}, given)), BlackholeSink())
-    possible: list[tuple[Cell, Settings]] = []
+    possible: list[tuple[MatrixCell, Settings]] = []
     contradictions: dict[str, int] = {}
     for cell in cells(given["queries"], *(given[many] for many in dimensions.values())):
         try:

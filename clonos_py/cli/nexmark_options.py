@@ -31,7 +31,7 @@ _MODEL_HELP = {
 }
 
 
-class Events(click.ParamType["int | Path"]):
+class EventsParam(click.ParamType["int | Path"]):
     """A folder of events, or how many to make."""
 
     name = "DIR|N"

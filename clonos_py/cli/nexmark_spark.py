@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from clonos_py.cli.counts import Count, Words
-from clonos_py.cli.nexmark_options import Events, events_options, model_of
+from clonos_py.cli.nexmark_options import EventsParam, events_options, model_of
 from clonos_py.cli.options import resolved, setting_options
 
 _PARTITIONS = 8
@@ -108,7 +108,7 @@ verify_command = click.Command(
     params=[
         click.Argument(["query"]),
         click.Option(
-            ["--events"], type=Events(), required=True,
+            ["--events"], type=EventsParam(), required=True,
             help="The folder of events that the query ran over, or their number.",
         ),
         click.Option(

@@ -34,7 +34,7 @@ import pyarrow.csv as pa_csv
 import xxhash
 
 from clonos_py.connectors.file_writer import flush_folder
-from clonos_py.connectors.journal import Entry, Mark, add_entry, entries, write_all
+from clonos_py.connectors.journal import JournalEntry, Mark, add_entry, entries, write_all
 from clonos_py.connectors.row_files import json_lines, named_errors, open_regular
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
@@ -106,7 +106,7 @@ class CausalFileWriter(CausalSink):
             found = list(self._entries(checkpoint))
             marks = self._cut({mark.seq: mark for entry in found for mark in entry.marks})
             log = list(dict.fromkeys(segment for entry in found for segment in entry.log))
-            self._begin_anew(checkpoint, Entry(shape, log, marks))
+            self._begin_anew(checkpoint, JournalEntry(shape, log, marks))
         return PublishedOutput(log, {mark.seq: mark.checksum for mark in marks})
 
     def _fence(self) -> None:
@@ -176,7 +176,7 @@ class CausalFileWriter(CausalSink):
             _copy_rest(former, file)
         self._files[epoch] = _Growing(0, file)
 
-    def _entries(self, checkpoint: int, any_shape: bool = False) -> Iterator[Entry]:
+    def _entries(self, checkpoint: int, any_shape: bool = False) -> Iterator[JournalEntry]:
         for name in sorted(os.listdir(self._attempt_folder)):
             journal = _JOURNAL.fullmatch(name)
             if journal is not None and int(journal["epoch"]) >= checkpoint:
@@ -211,7 +211,7 @@ class CausalFileWriter(CausalSink):
                     "these from a copy, or move the results away and start anew with --fresh"
                 )
 
-    def _begin_anew(self, checkpoint: int, entry: Entry) -> None:
+    def _begin_anew(self, checkpoint: int, entry: JournalEntry) -> None:
         """The journal of this attempt holds all; those of earlier ones, which their writers may still add to, go before
         this attempt decides anything."""
         earlier = os.listdir(self._attempt_folder)
@@ -234,7 +234,7 @@ class CausalFileWriter(CausalSink):
             content.append(encoded)
             at += len(encoded)
         with named_errors(self._path(epoch)):
-            add_entry(self._journal(epoch), Entry(self._shape, list(log), marks))
+            add_entry(self._journal(epoch), JournalEntry(self._shape, list(log), marks))
             file = file or self._new_file(epoch)
             write_all(file, b"".join(content))
         self._files[epoch] = _Growing(at, file)

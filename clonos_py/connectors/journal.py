@@ -33,7 +33,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     digest: int
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
     """What was written in one go, by a job whose vertices had the parallelism that ``shape`` tells."""
 
     shape: str
@@ -42,17 +42,17 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+_decoder: msgspec.msgpack.Decoder[JournalEntry] = msgspec.msgpack.Decoder(JournalEntry)
 
 
-def add_entry(journal: FileIO, entry: Entry) -> None:
+def add_entry(journal: FileIO, entry: JournalEntry) -> None:
     """Appends to an open journal, durably."""
     payload = _encoder.encode(entry)
     write_all(journal, _HEAD.pack(len(payload), xxhash.xxh3_64_intdigest(payload)) + payload)
     os.fdatasync(journal.fileno())
 
 
-def entries(path: str) -> Iterator[Entry]:
+def entries(path: str) -> Iterator[JournalEntry]:
     """What a journal holds. Raises SinkError if it is of another version, or no file."""
     with open_regular(path) as file:
         content = memoryview(file.read())

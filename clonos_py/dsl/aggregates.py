@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from clonos_py.expressions.literals import column_type
-from clonos_py.expressions.tree import Case, Cast, Column, Literal, Node
+from clonos_py.expressions.tree import Case, Cast, Column, ExpressionNode, Literal
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError
 
@@ -26,7 +26,7 @@ class Expression(Protocol):
     """A column expression as people write it: an ``Expr``, whose methods give aggregates."""
 
     @property
-    def node(self) -> Node: ...
+    def node(self) -> ExpressionNode: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class AggregateExpr:
     """``function`` over ``argument`` (None: over whole rows)."""
 
     function: str
-    argument: Node | None = None
+    argument: ExpressionNode | None = None
     user: UserAggregate | None = None
     returns: pa.DataType | None = None
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of, schema_of
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import filled
 from clonos_py.dsl.timing import timed
-from clonos_py.expressions.tree import Column, Node
+from clonos_py.expressions.tree import Column, ExpressionNode
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
@@ -33,7 +33,7 @@ class Aggregation:
     """``computed``: columns that the input needs before; ``schema`` and ``record`` describe the output."""
 
     aggregates: tuple[Aggregate, ...]
-    computed: list[tuple[str, Node]]
+    computed: list[tuple[str, ExpressionNode]]
     schema: pa.Schema
     record: type[Record] | None
 
@@ -59,7 +59,7 @@ def aggregation(
     target = None if into is None else schema_of(into)
     output = filled(target, fields, aggregates, getattr(into, "__name__", "the schema"))
     bound: list[Aggregate] = []
-    computed: list[tuple[str, Node]] = []
+    computed: list[tuple[str, ExpressionNode]] = []
     for name, found in aggregates.items():
         column = _input(found, name, schema, computed)
         bound.append(found.bound(name, column, output.field(name).type))
@@ -67,16 +67,16 @@ def aggregation(
 
 
 def aggregated(
-    rows: Output, keys: tuple[str, ...], found: Aggregation, site: CallSite, weighted: bool = False
-) -> Output:
+    rows: OutputPort, keys: tuple[str, ...], found: Aggregation, site: CallSite, weighted: bool = False
+) -> OutputPort:
     """Adds an aggregate without a window; ``weighted``: of the deltas of a table."""
     work = AggregateTable(keys, found.aggregates, "changes", weighted)
     return rows.extended(found.computed, site).followed("aggregate", work, (found.schema,), site, (found.record,))
 
 
 def aggregated_in_windows(
-    rows: Output, keys: tuple[str, ...], window: Window, lateness_us: int, found: Aggregation, site: CallSite
-) -> Output:
+    rows: OutputPort, keys: tuple[str, ...], window: Window, lateness_us: int, found: Aggregation, site: CallSite
+) -> OutputPort:
     """Adds an aggregate of windows; output 1 are rows that came too late."""
     rows, time = rows.extended(found.computed, site), None
     if not window.processing_time:
@@ -87,7 +87,9 @@ def aggregated_in_windows(
     return rows.followed("aggregate", work, schemas, site, records, (closed,))
 
 
-def _input(found: AggregateExpr, name: str, schema: pa.Schema, computed: list[tuple[str, Node]]) -> str | None:
+def _input(
+    found: AggregateExpr, name: str, schema: pa.Schema, computed: list[tuple[str, ExpressionNode]]
+) -> str | None:
     """The column an aggregate reads; for an expression one that is computed before."""
     if found.argument is None or isinstance(found.argument, Column):
         return None if found.argument is None else found.argument.name

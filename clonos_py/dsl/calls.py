@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, is_record, record_of, returned, schema_of, signature_of
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row
 from clonos_py.dsl.waiting import waiting_of
@@ -18,13 +18,13 @@ from clonos_py.plan.logical import CallPerBatch, CallPerRow
 
 
 def called_per_row(
-    rows: Output,
+    rows: OutputPort,
     kind: Literal["map", "flat_map", "filter"],
     function: Callable[..., Any],
     returns: Shape | None,
     site: CallSite,
     options: Mapping[str, Any],
-) -> Output:
+) -> OutputPort:
     """Adds a function of one row; output 1 are the rows on which it failed. ``options``: see WaitingOptions."""
     signature = signature_of(function, site.names, may_wait=True)
     row = signature.row if is_record(signature.row) else rows.record
@@ -36,7 +36,7 @@ def called_per_row(
     return _derived(rows, kind, work, schema_of(shape), record, site)
 
 
-def called_per_batch(rows: Output, function: Callable[..., Any], returns: Shape, site: CallSite) -> Output:
+def called_per_batch(rows: OutputPort, function: Callable[..., Any], returns: Shape, site: CallSite) -> OutputPort:
     """Adds a function of record batches."""
     signature = signature_of(function, site.names)
     shape = returned(signature, returns, many=False)
@@ -45,13 +45,13 @@ def called_per_batch(rows: Output, function: Callable[..., Any], returns: Shape,
 
 
 def _derived(
-    rows: Output,
+    rows: OutputPort,
     verb: str,
     work: CallPerRow | CallPerBatch,
     schema: pa.Schema,
     record: type[Record] | None,
     site: CallSite,
-) -> Output:
+) -> OutputPort:
     """Rows made by a function: event time stays with the column of that name."""
     schemas = (schema, DeadLetter.schema()) if isinstance(work, CallPerRow) else (schema,)
     records = (record, DeadLetter)[: len(schemas)]

@@ -3,7 +3,7 @@ rows."""
 
 from __future__ import annotations
 
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import (
     AggregateTable,
@@ -22,7 +22,7 @@ _ROW_BY_ROW = FilterRows | ProjectColumns | CallPerRow | CallPerBatch | EnrichRo
 """Work whose rows are of the kind that its input's are."""
 
 
-def refuse_changes(*streams: Output, instead: str) -> None:
+def refuse_changes(*streams: OutputPort, instead: str) -> None:
     """Raises GraphError for a stream of changes that do not say of which kind they are. ``instead``: what to write on
     the table itself."""
     for stream in streams:
@@ -34,7 +34,7 @@ def refuse_changes(*streams: Output, instead: str) -> None:
             )
 
 
-def _table_behind(stream: Output) -> Node | None:
+def _table_behind(stream: OutputPort) -> Node | None:
     """The table whose changes a stream has."""
     waiting = [stream.port]
     while waiting:

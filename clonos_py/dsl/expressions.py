@@ -16,14 +16,14 @@ import pyarrow as pa
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import refused
 from clonos_py.expressions.literals import column_type
-from clonos_py.expressions.tree import Apply, Call, Case, Cast, Column, IsIn, Literal, Node
+from clonos_py.expressions.tree import Apply, Case, Cast, Column, ExpressionNode, IsIn, KernelCall, Literal
 
 
 @dataclass(frozen=True, eq=False)
 class Expr:
     """A column expression. ``given`` is its alias."""
 
-    node: Node
+    node: ExpressionNode
     given: str | None = None
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Expr:
 
     def fill_null(self, value: object) -> Expr:
         """``value`` (a plain value or an expression) where it is null."""
-        return Expr(Case(Call("is_not_null", (self.node,)), self.node, node_of(value)), self.name)
+        return Expr(Case(KernelCall("is_not_null", (self.node,)), self.node, node_of(value)), self.name)
 
     def is_in(self, values: Iterable[object]) -> Expr:
         """Whether it equals one of some plain values."""
@@ -230,7 +230,7 @@ class Expr:
         raise refused(f"{self} has no value yet: write & for and, | for or, ~ for not, between() for a < x < b")
 
     def _call(self, kernel: str, *options: object) -> Expr:
-        return Expr(Call(kernel, (self.node,), options))
+        return Expr(KernelCall(kernel, (self.node,), options))
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def apply(function: Callable[..., Any], *columns: str | Expr, returns: object) -
     return Expr(Apply(function, arguments, column_type(returns)))
 
 
-def node_of(value: object) -> Node:
+def node_of(value: object) -> ExpressionNode:
     """The tree of an expression; a plain value is a literal. Raises GraphError for an aggregate."""
     if isinstance(value, AggregateExpr):
         raise refused(f"{value} is an aggregate: it stands in aggregate(...), not inside another expression")
@@ -272,14 +272,14 @@ def node_of(value: object) -> Node:
 
 
 def _binary(kernel: str, left: object, right: object) -> Expr:
-    return Expr(Call(kernel, (node_of(left), node_of(right))))
+    return Expr(KernelCall(kernel, (node_of(left), node_of(right))))
 
 
 @dataclass(frozen=True)
 class Then:
     """``when(...).then(...)``, waiting for more cases or ``otherwise``."""
 
-    cases: tuple[tuple[Node, Node], ...]
+    cases: tuple[tuple[ExpressionNode, ExpressionNode], ...]
 
     def when(self, condition: Expr) -> When:
         return When(condition.node, self.cases)
@@ -296,8 +296,8 @@ class Then:
 class When:
     """``when(...)``, waiting for ``then``."""
 
-    condition: Node
-    before: tuple[tuple[Node, Node], ...] = ()
+    condition: ExpressionNode
+    before: tuple[tuple[ExpressionNode, ExpressionNode], ...] = ()
 
     def then(self, value: object) -> Then:
         return Then((*self.before, (self.condition, node_of(value))))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.naming import stem_of
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.streams import Stream
 from clonos_py.model.connectors import MultiSourceDefinition, SinkDefinition, SourceDefinition
@@ -76,7 +76,7 @@ class Job:
                 tuple(EventTimeColumn(column) if column else None for column in time.columns),
                 stem_of("source", definition),
             )  # fmt: skip
-            streams = tuple(Stream[Any](Output(self._draft, Port(node.id, port))) for port in range(ports))
+            streams = tuple(Stream[Any](OutputPort(self._draft, Port(node.id, port))) for port in range(ports))
             several = ports > 1 or isinstance(definition, MultiSourceDefinition)
             return streams if several else streams[0]
 

@@ -11,7 +11,7 @@ from clonos_py.columns.views import plain
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of, schema_of
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed
 from clonos_py.dsl.windows import AsOf, Between, Forever, Until
@@ -31,7 +31,9 @@ Sources = dict[str, tuple[int, str]]
 """By name of the result: side and column."""
 
 
-def joined(left: Output, right: Output, on: Keys, within: Any, into: Shape | None, site: CallSite) -> Output:
+def joined(
+    left: OutputPort, right: OutputPort, on: Keys, within: Any, into: Shape | None, site: CallSite
+) -> OutputPort:
     """Adds the join. Results of a window join belong to their window, so ``window_end`` is their event time."""
     refuse_changes(left, right, instead="join the rows that the table is made of")
     pairs = _pairs(on, left.schema, right.schema)
@@ -65,7 +67,7 @@ def joined(left: Output, right: Output, on: Keys, within: Any, into: Shape | Non
     return left.followed("join", work, (schema,), site, (record,), (time,), others=(right,))
 
 
-def enriched(stream: Output, side: SourceDefinition, on: Keys, into: Shape | None, site: CallSite) -> Output:
+def enriched(stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape | None, site: CallSite) -> OutputPort:
     """Adds the join with a bounded side input. Event time stays with the rows of the stream."""
     (side_schema,) = side.schemas
     pairs = _pairs(on, stream.schema, side_schema)
@@ -105,7 +107,9 @@ def _bounds(within: Between | Until | Forever, left: pa.Schema) -> Bounds | None
             return None if ttl_us is None else (-ttl_us, ttl_us)
 
 
-def _timed(left: Output, right: Output, site: CallSite) -> tuple[tuple[Output, str], tuple[Output, str]]:
+def _timed(
+    left: OutputPort, right: OutputPort, site: CallSite
+) -> tuple[tuple[OutputPort, str], tuple[OutputPort, str]]:
     return timed(left, site, "the left stream"), timed(right, site, "the right stream")
 
 

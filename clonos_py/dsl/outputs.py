@@ -15,7 +15,7 @@ from clonos_py.plan.logical import EventTimeColumn, Node, Port, ProjectColumns, 
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputPort:
     """A port of a node of the draft. Verbs add further nodes behind it."""
 
     draft: Draft
@@ -39,11 +39,11 @@ class Output:
     def time(self) -> EventTimeColumn | None:
         return self.node.times[self.port.port]
 
-    def sibling(self, port: int) -> Output:
+    def sibling(self, port: int) -> OutputPort:
         """Another output of the same node."""
-        return Output(self.draft, Port(self.port.node, port))
+        return OutputPort(self.draft, Port(self.port.node, port))
 
-    def changed(self, **changes: Any) -> Output:
+    def changed(self, **changes: Any) -> OutputPort:
         """Itself, after its node was changed."""
         self.draft.change(self.port.node, **changes)
         return self
@@ -56,31 +56,31 @@ class Output:
         site: CallSite,
         records: tuple[type[Record] | None, ...] = (),
         times: tuple[EventTimeColumn | None, ...] = (),
-        others: tuple[Output, ...] = (),
-    ) -> Output:
+        others: tuple[OutputPort, ...] = (),
+    ) -> OutputPort:
         """The first output of a new node behind it, and behind ``others``."""
         inputs = (self.port, *(other.port for other in others))
         node = self.draft.add(verb, work, inputs, schemas, site, records, times)
-        return Output(self.draft, Port(node.id))
+        return OutputPort(self.draft, Port(node.id))
 
-    def same_rows(self, verb: str, work: Work, site: CallSite) -> Output:
+    def same_rows(self, verb: str, work: Work, site: CallSite) -> OutputPort:
         """Behind work that leaves rows as they are."""
         return self.followed(verb, work, (self.schema,), site, (self.record,), (self.time,))
 
-    def projected(self, verb: str, columns: Columns, site: CallSite, record: type[Record] | None = None) -> Output:
+    def projected(self, verb: str, columns: Columns, site: CallSite, record: type[Record] | None = None) -> OutputPort:
         """These columns only, as rows of ``record``."""
         schema = result_fields(columns, self.schema) if record is None else record.schema()
         time = carried(self.time, schema, columns)
         return self.followed(verb, ProjectColumns(tuple(columns)), (schema,), site, (record,), (time,))
 
-    def extended(self, columns: Columns, site: CallSite) -> Output:
+    def extended(self, columns: Columns, site: CallSite) -> OutputPort:
         """Itself with further computed columns, if there are any."""
         if not columns:
             return self
         kept = [(name, node_with(name)) for name in self.schema.names if name not in dict(columns)]
         return self.projected("with_columns", [*kept, *columns], site)
 
-    def only(self, rows: Output, site: CallSite) -> Output:
+    def only(self, rows: OutputPort, site: CallSite) -> OutputPort:
         """Itself with the columns of the rows that it comes from, without those computed on the way."""
         if self.schema.names == rows.schema.names:
             return self

@@ -10,14 +10,14 @@ import pyarrow as pa
 from clonos_py.dsl.expressions import Expr, node_of
 from clonos_py.dsl.functions import Shape, schema_of
 from clonos_py.dsl.shapes import assignable, listed
-from clonos_py.expressions.tree import Cast, Column, Node
+from clonos_py.expressions.tree import Cast, Column, ExpressionNode
 from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import EventTimeColumn
 
-Columns = list[tuple[str, Node]]
+Columns = list[tuple[str, ExpressionNode]]
 
 
-def node_with(name: str) -> Node:
+def node_with(name: str) -> ExpressionNode:
     """The column of that name, as it is."""
     return Column(name)
 
@@ -70,7 +70,7 @@ def carried(time: EventTimeColumn | None, schema: pa.Schema, columns: Columns | 
     return EventTimeColumn(name, time.offset_us)
 
 
-def _named(column: str | Expr | Any) -> tuple[str, Node]:
+def _named(column: str | Expr | Any) -> tuple[str, ExpressionNode]:
     if isinstance(column, str):
         return column, Column(column)
     if not isinstance(column, Expr):

@@ -11,7 +11,7 @@ from clonos_py.dsl.aggregation import BOUNDS
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import Expr, SortOrder, SortOrders, col
 from clonos_py.dsl.functions import Shape, record_of, schema_of
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import Columns, carried
 from clonos_py.dsl.shapes import filled
 from clonos_py.dsl.timing import timed
@@ -28,7 +28,7 @@ RANK = "rank_number"
 
 
 def first_rows(
-    rows: Output,
+    rows: OutputPort,
     keys: tuple[str, ...],
     n: int,
     by: SortOrders,
@@ -37,7 +37,7 @@ def first_rows(
     site: CallSite,
     schema: pa.Schema,
     known_by: tuple[str, ...] | None = None,
-) -> Output:
+) -> OutputPort:
     """Adds a running top-n with the columns of ``schema``. ``known_by``: the rows are the deltas of a table whose rows
     are known by these columns."""
     order, computed = sort_order(rows.schema, by)
@@ -49,7 +49,7 @@ def first_rows(
 
 
 def first_of_windows(
-    rows: Output,
+    rows: OutputPort,
     keys: tuple[str, ...],
     window: Tumbling | Hopping,
     n: int,
@@ -57,7 +57,7 @@ def first_of_windows(
     into: Shape | None,
     rank: str,
     site: CallSite,
-) -> Output:
+) -> OutputPort:
     """Adds a top-n of windows."""
     schema = ranked(rows.schema, BOUNDS, n, into, rank)
     order, computed = sort_order(rows.schema, by)

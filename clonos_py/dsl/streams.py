@@ -26,7 +26,7 @@ from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape, is_record, record_of
 from clonos_py.dsl.joining import Keys, Within, enriched, joined
 from clonos_py.dsl.naming import stem_of
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import process_types
 from clonos_py.dsl.projection import carried, exactly, node_with, projected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
@@ -65,7 +65,7 @@ C = TypeVar("C", bound=Record)
 class Stream(Generic[R]):
     """Rows of one schema; ``R`` is their class where there is one."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: OutputPort) -> None:
         self._output = output
 
     @property
@@ -326,7 +326,7 @@ class Written:
 class KeyedStream(Generic[R]):
     """A stream whose rows of equal keys are brought together. No keys: all rows are brought together."""
 
-    def __init__(self, rows: Output, keys: tuple[str, ...]) -> None:
+    def __init__(self, rows: OutputPort, keys: tuple[str, ...]) -> None:
         self._rows = rows
         self._keys = keys
 
@@ -389,7 +389,7 @@ class KeyedStream(Generic[R]):
 class WindowedStream(Generic[R]):
     """A stream cut into windows."""
 
-    def __init__(self, rows: Output, keys: tuple[str, ...], window: Window, lateness_us: int) -> None:
+    def __init__(self, rows: OutputPort, keys: tuple[str, ...], window: Window, lateness_us: int) -> None:
         self._rows = rows
         self._keys = keys
         self._window = window
@@ -424,7 +424,7 @@ class WindowedStream(Generic[R]):
 class Windowed(Stream[R]):
     """Results of windows. ``rows``: what the windows are made of."""
 
-    def __init__(self, output: Output, rows: Output) -> None:
+    def __init__(self, output: OutputPort, rows: OutputPort) -> None:
         super().__init__(output)
         self._rows = rows
 
@@ -472,7 +472,7 @@ class Table(Generic[R]):
     """An updating result. It becomes a stream in one of two ways, goes to a sink that takes updates, or another table
     is made of it. A later row replaces the earlier one of the same ``keys``."""
 
-    def __init__(self, output: Output, keys: tuple[str, ...], shrinks: bool = False) -> None:
+    def __init__(self, output: OutputPort, keys: tuple[str, ...], shrinks: bool = False) -> None:
         self._output = output
         self._used: str | None = None
         self._schema = output.schema
@@ -565,17 +565,17 @@ class Table(Generic[R]):
         with located("top"):
             return KeyedTable(self, ()).top(n, by, into, rank)
 
-    def _changes(self, kind: str | None) -> Output:
+    def _changes(self, kind: str | None) -> OutputPort:
         if kind is None:
             return self._as("changes", ".changes()")
         return self._as("changes", f".changes(kind={kind!r})", kind_schema(self.schema, kind), kind=kind)
 
-    def _deltas(self, moved_by: tuple[str, ...] | None) -> Output:
+    def _deltas(self, moved_by: tuple[str, ...] | None) -> OutputPort:
         """What another table is made of. ``moved_by``: only a row that changes in these columns is taken back."""
         label = "aggregated" if moved_by is None else f"ranked by {listed(moved_by) or 'nothing'}"
         return self._as("deltas", label, weighted_schema(self.schema), moved_by=moved_by)
 
-    def _as(self, mode: TableMode, label: str, schema: pa.Schema | None = None, **changes: Any) -> Output:
+    def _as(self, mode: TableMode, label: str, schema: pa.Schema | None = None, **changes: Any) -> OutputPort:
         if self._used not in (None, label):
             used = f"used as {self._used}" if self._used.startswith(".") else self._used
             raise GraphError(f"this table is {used} already; write it twice to have both")

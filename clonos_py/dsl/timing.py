@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import col
-from clonos_py.dsl.outputs import Output
+from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
 from clonos_py.plan.logical import Port, ProjectColumns
@@ -12,7 +12,7 @@ from clonos_py.plan.logical import Port, ProjectColumns
 EVENT_TIME_COLUMN = hidden("event_time")
 
 
-def timed(rows: Output, site: CallSite, what: str = "this stream") -> tuple[Output, str]:
+def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[OutputPort, str]:
     """The rows and their event-time column. A result of a window belongs to the window it came from, not to the next
     one, which begins at its ``window_end``: for these a column is computed. Raises GraphError without event time."""
     time = rows.time
@@ -27,5 +27,5 @@ def timed(rows: Output, site: CallSite, what: str = "this stream") -> tuple[Outp
     for node in rows.draft.nodes:
         made = isinstance(node.work, ProjectColumns) and node.work.columns[-1:] == tuple(computed)
         if made and node.inputs == (rows.port,):
-            return Output(rows.draft, Port(node.id)), EVENT_TIME_COLUMN
+            return OutputPort(rows.draft, Port(node.id)), EVENT_TIME_COLUMN
     return rows.extended(computed, site), EVENT_TIME_COLUMN

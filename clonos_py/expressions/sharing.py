@@ -11,20 +11,20 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from clonos_py.expressions.kernels import Bound, Values
-from clonos_py.expressions.tree import Column, Compiled, Literal, Node
+from clonos_py.expressions.tree import Column, Compiled, ExpressionNode, Literal
 
 _Identity: TypeAlias = tuple[str | int, ...]
 
 
-class Results:
+class CommonResults:
     """Of common parts, for the rows at work: a batch, or those of its rows that a branch is for. Values stay behind
     where it is pickled."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], tuple[pa.RecordBatch, Values]] = {}
 
-    def __reduce__(self) -> tuple[type[Results], tuple[()]]:
-        return Results, ()
+    def __reduce__(self) -> tuple[type[CommonResults], tuple[()]]:
+        return CommonResults, ()
 
     def of(self, part: int, evaluate: Callable[[pa.RecordBatch], Values], rows: pa.RecordBatch) -> Values:
         """A part's values for these rows, which are kept, so that no others can be taken for them."""
@@ -39,12 +39,12 @@ class Results:
 
 
 @dataclass(frozen=True)
-class SharedNode(Node):
+class SharedNode(ExpressionNode):
     """A part of several expressions."""
 
-    node: Node
+    node: ExpressionNode
     part: int
-    results: Results
+    results: CommonResults
 
     def __str__(self) -> str:
         return str(self.node)
@@ -55,10 +55,10 @@ class SharedNode(Node):
 
 
 def compiled(
-    columns: Sequence[tuple[str, Node]], schema: pa.Schema, operator: str
-) -> tuple[tuple[tuple[str, Compiled], ...], Results | None]:
+    columns: Sequence[tuple[str, ExpressionNode]], schema: pa.Schema, operator: str
+) -> tuple[tuple[tuple[str, Compiled], ...], CommonResults | None]:
     """The expressions of one operator, and what is to be cleared after each batch; None where they share nothing."""
-    results = Results()
+    results = CommonResults()
     counts: Counter[_Identity] = Counter()
     for _, node in columns:
         _count(node, counts)
@@ -67,12 +67,12 @@ def compiled(
     return made, results if parts else None
 
 
-def _identity(node: Node) -> _Identity:
+def _identity(node: ExpressionNode) -> _Identity:
     """What equal expressions have in common. Functions may look alike and be others, such as methods of two objects."""
     return repr(node), *map(id, node.functions())
 
 
-def _count(node: Node, counts: Counter[_Identity]) -> None:
+def _count(node: ExpressionNode, counts: Counter[_Identity]) -> None:
     """How often each expression is there, outside of others that are there before."""
     if isinstance(node, Column | Literal):
         return
@@ -83,7 +83,7 @@ def _count(node: Node, counts: Counter[_Identity]) -> None:
             _count(child, counts)
 
 
-def _sharing(node: Node, parts: Mapping[_Identity, int], results: Results) -> Node:
+def _sharing(node: ExpressionNode, parts: Mapping[_Identity, int], results: CommonResults) -> ExpressionNode:
     if isinstance(node, Column | Literal):
         return node
     made = node.rebuilt(lambda child: _sharing(child, parts, results))

@@ -62,7 +62,7 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class Node:
+class ExpressionNode:
     """Base of all nodes."""
 
     def inputs(self) -> frozenset[str]:
@@ -77,7 +77,7 @@ class Node:
         """Gives types to the whole tree. Raises GraphError."""
         raise NotImplementedError
 
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
+    def substitute(self, columns: Mapping[str, ExpressionNode]) -> ExpressionNode:
         """The same with other nodes in place of the named columns."""
         return self.rebuilt(lambda child: child.substitute(columns))
 
@@ -91,19 +91,21 @@ class Node:
         bound = self.bind(schema)
         return Compiled(str(self), operator, bound.type, bound.evaluate)
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[ExpressionNode]:
         """The nodes that it is made of."""
         for field in fields(self):
             value = getattr(self, field.name)
-            yield from (each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, Node))
+            yield from (
+                each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, ExpressionNode)
+            )
 
-    def rebuilt(self, change: Callable[[Node], Node]) -> Node:
+    def rebuilt(self, change: Callable[[ExpressionNode], ExpressionNode]) -> ExpressionNode:
         """The same of changed children."""
 
         def changed(value: Any) -> Any:
             if isinstance(value, tuple):
                 return tuple(map(changed, value))
-            return change(value) if isinstance(value, Node) else value
+            return change(value) if isinstance(value, ExpressionNode) else value
 
         return replace(self, **{field.name: changed(getattr(self, field.name)) for field in fields(self)})
 
@@ -114,7 +116,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Column(Node):
+class Column(ExpressionNode):
     """A column of the input, by name."""
 
     column: str
@@ -135,12 +137,12 @@ class Column(Node):
         found = schema.field(self.column)
         return Bound(found.type, found.nullable, False, partial(kernels.column, self.column))
 
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
+    def substitute(self, columns: Mapping[str, ExpressionNode]) -> ExpressionNode:
         return columns.get(self.column, self)
 
 
 @dataclass(frozen=True)
-class Literal(Node):
+class Literal(ExpressionNode):
     """A plain value. Its type follows from what it stands beside: 100 beside a decimal is a decimal."""
 
     value: object
@@ -157,16 +159,16 @@ class Literal(Node):
     def bind_as(self, value: pa.Scalar[Any]) -> Bound:
         return Bound(value.type, self.value is None, False, partial(kernels.constant, value))
 
-    def substitute(self, columns: Mapping[str, Node]) -> Node:
+    def substitute(self, columns: Mapping[str, ExpressionNode]) -> ExpressionNode:
         return self
 
 
 @dataclass(frozen=True)
-class Call(Node):
+class KernelCall(ExpressionNode):
     """A kernel over other expressions."""
 
     kernel: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[ExpressionNode, ...]
     options: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
@@ -185,11 +187,11 @@ class Call(Node):
 
 
 @dataclass(frozen=True)
-class Apply(Node):
+class Apply(ExpressionNode):
     """A user's function of whole columns."""
 
     function: Callable[..., Any]
-    arguments: tuple[Node, ...]
+    arguments: tuple[ExpressionNode, ...]
     returns: pa.DataType
 
     def __str__(self) -> str:
@@ -212,12 +214,12 @@ class Apply(Node):
 
 
 @dataclass(frozen=True)
-class Case(Node):
+class Case(ExpressionNode):
     """``then`` where the condition holds, else ``otherwise``. Each branch is evaluated only for its own rows."""
 
-    condition: Node
-    then: Node
-    alternative: Node
+    condition: ExpressionNode
+    then: ExpressionNode
+    alternative: ExpressionNode
 
     def __str__(self) -> str:
         return f"when({self.condition}).then({self.then}).otherwise({self.alternative})"
@@ -233,10 +235,10 @@ class Case(Node):
 
 
 @dataclass(frozen=True)
-class Cast(Node):
+class Cast(ExpressionNode):
     """An expression as another type."""
 
-    argument: Node
+    argument: ExpressionNode
     target: pa.DataType
 
     def __str__(self) -> str:
@@ -257,10 +259,10 @@ class Cast(Node):
 
 
 @dataclass(frozen=True)
-class IsIn(Node):
+class IsIn(ExpressionNode):
     """Membership in some plain values."""
 
-    argument: Node
+    argument: ExpressionNode
     values: tuple[object, ...]
 
     def __str__(self) -> str:
@@ -276,7 +278,7 @@ class IsIn(Node):
         return Bound(pa.bool_(), bound.nullable, bound.fallible, partial(kernels.is_in, known, bound.evaluate))
 
 
-def _bind_together(arguments: Sequence[Node], schema: pa.Schema, compared: bool) -> list[Bound]:
+def _bind_together(arguments: Sequence[ExpressionNode], schema: pa.Schema, compared: bool) -> list[Bound]:
     """Binds arguments; a literal takes its type from the first argument that is none."""
     bound = {i: argument.bind(schema) for i, argument in enumerate(arguments) if not isinstance(argument, Literal)}
     beside = next(iter(bound.values())).type if bound else None
@@ -286,7 +288,7 @@ def _bind_together(arguments: Sequence[Node], schema: pa.Schema, compared: bool)
     return [bound[i] for i in range(len(arguments))]
 
 
-def _mismatch(call: Call, arguments: Sequence[Node], bound: Sequence[Bound], error: Exception) -> str:
+def _mismatch(call: KernelCall, arguments: Sequence[ExpressionNode], bound: Sequence[Bound], error: Exception) -> str:
     types = " and ".join(f"{argument} is {b.type}" for argument, b in zip(arguments, bound, strict=True))
     if isinstance(error, pa.ArrowNotImplementedError):
         return f"{call}: {types}, and there is no {call.kernel} for that; cast() changes types"

@@ -70,7 +70,7 @@ class CheckpointCourse:
         context.report(ReportKind.CHECKPOINT_TRIGGERED, checkpoint=checkpoint)
         for process in context.fleet.with_role(Role.ACTIVE):
             if context.plan.by_name[process.task.vertex].source is not None:
-                context.send(process, messages.Trigger(checkpoint))
+                context.send(process, messages.TriggerCheckpoint(checkpoint))
 
     def abort(self, reason: str) -> None:
         """Gives the pending checkpoint up, if there is one, for all."""

@@ -374,7 +374,7 @@ class JobMachine:
             self._course.wanted = True
             self._trigger(final=False)
 
-    def _on_spill_failed(self, message: messages.SpillFailed) -> None:
+    def _on_spill_failed(self, message: messages.FramesNotSpilled) -> None:
         self._context.report(
             ReportKind.SPILL_FAILED, self._fleet.processes[message.process].task, reason=message.reason
         )
@@ -412,7 +412,7 @@ class JobMachine:
     def _on_ended_by_function(self, event: EndedByFunction) -> None:
         self._end(errors.UserCodeError.__name__, event.message, event.traceback)
 
-    def _on_function_hangs(self, message: messages.FunctionHangs) -> None:
+    def _on_function_hangs(self, message: messages.FunctionHangNoticed) -> None:
         self._context.report(ReportKind.FUNCTION_HANGS, reason=message.reason)
 
     def _in_vain(self, process: int) -> bool:
@@ -457,8 +457,8 @@ class JobMachine:
         messages.Drained: _on_drained,
         messages.Committed: _on_committed,
         messages.RequestCheckpoint: _on_request_checkpoint,
-        messages.SpillFailed: _on_spill_failed,
-        messages.FunctionHangs: _on_function_hangs,
+        messages.FramesNotSpilled: _on_spill_failed,
+        messages.FunctionHangNoticed: _on_function_hangs,
         EndedByFunction: _on_ended_by_function,
         messages.Suspect: _on_suspect,
         messages.Failed: _on_failed,

@@ -17,7 +17,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Call:
+class ServiceCall:
     """Call ``number`` of operator number ``operator``: ``question`` for the service named ``service``."""
 
     operator: int

@@ -88,7 +88,7 @@ class Sever(msgspec.Struct, frozen=True, tag=True):
     stable: int
 
 
-class Trigger(msgspec.Struct, frozen=True, tag=True):
+class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
     """To a source task: begin this checkpoint."""
 
     checkpoint: int
@@ -118,7 +118,7 @@ class RollCall(msgspec.Struct, frozen=True, tag=True):
     """A coordinator has taken the place of a lost one: say who you are. Nothing of the lost one comes after this."""
 
 
-ToProcess = Prepare | Promote | Replay | Sever | Trigger | AbortCheckpoint | Complete | Stop | Ping | RollCall
+ToProcess = Prepare | Promote | Replay | Sever | TriggerCheckpoint | AbortCheckpoint | Complete | Stop | Ping | RollCall
 
 
 # ---- process to coordinator
@@ -221,14 +221,14 @@ class RequestCheckpoint(msgspec.Struct, frozen=True, tag=True):
     process: int
 
 
-class SpillFailed(msgspec.Struct, frozen=True, tag=True):
+class FramesNotSpilled(msgspec.Struct, frozen=True, tag=True):
     """Retained frames cannot be written, they stay in memory as long as it lasts: a checkpoint would make room."""
 
     process: int
     reason: str
 
 
-class FunctionHangs(msgspec.Struct, frozen=True, tag=True):
+class FunctionHangNoticed(msgspec.Struct, frozen=True, tag=True):
     """A function of the user's has been at work on one row for long. It may end some time."""
 
     process: int
@@ -298,8 +298,8 @@ ToCoordinator = (
     | Drained
     | Committed
     | RequestCheckpoint
-    | SpillFailed
-    | FunctionHangs
+    | FramesNotSpilled
+    | FunctionHangNoticed
     | Suspect
     | Failed
     | Pong

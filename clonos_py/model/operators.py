@@ -33,7 +33,7 @@ class Output(Protocol):
         ...
 
 
-class Gate(Protocol):
+class ServiceGate(Protocol):
     """The one door through which nondeterminism enters (D4), as services see it."""
 
     def ask(self, kind: str, live: Any) -> Any:
@@ -103,7 +103,7 @@ class OperatorContext(Protocol):
         ...
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> ServiceGate:
         """For services; user code does not call it."""
         ...
 

@@ -13,7 +13,7 @@ from clonos_py.nexmark.failure_plan import drawn
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.running import QueryRun, run_query
 from clonos_py.nexmark.steady import measure
-from clonos_py.nexmark.sustained import Search, Trial, judged, search
+from clonos_py.nexmark.sustained import RateTrial, Search, judged, search
 from clonos_py.plan.physical import plan
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.kinds import KILLS
@@ -69,7 +69,7 @@ def pursue(
     sustained (of the first one if none was)."""
     reports: dict[float, dict[str, Any]] = {}
 
-    def attempt(rate: float) -> Trial:
+    def attempt(rate: float) -> RateTrial:
         reports[rate] = at_rate(query, rate, pursuit.seconds, settings)
         return judged(rate, reports[rate], pursuit.lag_ms)
 

@@ -24,7 +24,7 @@ HEADINGS = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """One combination, as settings write it."""
 
     query: str
@@ -43,12 +43,12 @@ class Cell:
 
 def cells(
     queries: Sequence[str], parallelisms: Sequence[str], depths: Sequence[str], guarantees: Sequence[str]
-) -> list[Cell]:
+) -> list[MatrixCell]:
     """All combinations, a query's together."""
-    return [Cell(*values) for values in itertools.product(queries, parallelisms, depths, guarantees)]
+    return [MatrixCell(*values) for values in itertools.product(queries, parallelisms, depths, guarantees)]
 
 
-class Results:
+class MatrixResults:
     """The folder of a matrix."""
 
     def __init__(self, folder: Path, common: Mapping[str, Any]) -> None:
@@ -66,15 +66,15 @@ class Results:
             told = ", ".join(f"{key} ({before.get(key)}, now {common.get(key)})" for key in differing)
             raise SettingError(f"--out {folder} holds a matrix of other runs: {told}; name another folder")
 
-    def done(self, cell: Cell) -> bool:
+    def done(self, cell: MatrixCell) -> bool:
         """Whether the cell was run to its end. One that failed is run again."""
         found = self.of(cell)
         return found is not None and "error" not in found
 
-    def of(self, cell: Cell) -> dict[str, Any] | None:
+    def of(self, cell: MatrixCell) -> dict[str, Any] | None:
         return self._read(f"{cell.name}.json")
 
-    def keep(self, cell: Cell, result: Mapping[str, Any]) -> None:
+    def keep(self, cell: MatrixCell, result: Mapping[str, Any]) -> None:
         self._write(f"{cell.name}.json", {**asdict(cell), **result})
 
     def _read(self, name: str) -> dict[str, Any] | None:
@@ -92,7 +92,7 @@ class Results:
         written.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         os.replace(written, self._folder / name)
 
-    def summary(self, wanted: Sequence[Cell]) -> list[tuple[str, ...]]:
+    def summary(self, wanted: Sequence[MatrixCell]) -> list[tuple[str, ...]]:
         """A row per cell that was run, under ``HEADINGS``; also written as ``summary.md``."""
         rows = [row(cell, found) for cell in wanted if (found := self.of(cell)) is not None]
         lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
@@ -101,7 +101,7 @@ class Results:
         return rows
 
 
-def row(cell: Cell, found: Mapping[str, Any]) -> tuple[str, ...]:
+def row(cell: MatrixCell, found: Mapping[str, Any]) -> tuple[str, ...]:
     """What a reader compares."""
     dimensions = (cell.query, cell.parallelism, cell.sharing_depth, cell.guarantee)
     if "error" in found:

@@ -21,7 +21,7 @@ WARM_UP_US = 2_000_000
 PERCENTS = (50, 95, 99, 99.9)
 
 
-class Sample(NamedTuple):
+class RateSample(NamedTuple):
     """Events that all sources together have read until a time, and the CPU time of all task processes until then; 0
     where tasks have no processes of their own."""
 
@@ -75,11 +75,12 @@ class Recorder:
             if found.total
         ]
 
-    def samples(self, sources: Iterable[str]) -> list[Sample]:
+    def samples(self, sources: Iterable[str]) -> list[RateSample]:
         """How much the vertices with a source had read, each time that progress was told."""
         names = set(sources)
         return [
-            Sample(p.at_us, sum(v.rows_in for v in p.vertices if v.vertex in names), p.cpu_us) for p in self.progress
+            RateSample(p.at_us, sum(v.rows_in for v in p.vertices if v.vertex in names), p.cpu_us)
+            for p in self.progress
         ]
 
 
@@ -113,7 +114,7 @@ def report(
     }
 
 
-def throughput(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> dict[str, Any]:
+def throughput(samples: Sequence[RateSample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> dict[str, Any]:
     """Events per second: in steady state, and in each second after deployment. Steady state is everything from the
     warm-up to the last sample that still saw the sources read; a run too short for that counts as a whole, from its
     deployment, or from its start if everything was read by then."""
@@ -126,7 +127,7 @@ def throughput(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WA
     }
 
 
-def cpu_us_per_event(samples: Sequence[Sample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> float | None:
+def cpu_us_per_event(samples: Sequence[RateSample], deployed_us: int, warm_up_us: int = WARM_UP_US) -> float | None:
     """CPU time of all task processes in steady state; None where tasks have no processes of their own, or nothing was
     seen read."""
     measured = _steady(samples, deployed_us, warm_up_us)
@@ -135,7 +136,7 @@ def cpu_us_per_event(samples: Sequence[Sample], deployed_us: int, warm_up_us: in
     return (measured[-1].cpu_us - measured[0].cpu_us) / (measured[-1].events - measured[0].events)
 
 
-def _steady(samples: Sequence[Sample], deployed_us: int, warm_up_us: int) -> Sequence[Sample]:
+def _steady(samples: Sequence[RateSample], deployed_us: int, warm_up_us: int) -> Sequence[RateSample]:
     read = _since(samples, deployed_us)
     reading = [a for a, b in itertools.pairwise(read) if b.events > a.events]
     steady = [sample for sample in reading if sample.at_us >= deployed_us + warm_up_us]
@@ -144,7 +145,7 @@ def _steady(samples: Sequence[Sample], deployed_us: int, warm_up_us: int) -> Seq
     return read if reading else samples
 
 
-def _since(samples: Sequence[Sample], deployed_us: int) -> Sequence[Sample]:
+def _since(samples: Sequence[RateSample], deployed_us: int) -> Sequence[RateSample]:
     return [sample for sample in samples if sample.at_us >= deployed_us]
 
 
@@ -169,13 +170,13 @@ def lines(made: Mapping[str, Any]) -> Iterator[str]:
         yield f"{made['bytes']['data']:,} bytes of data, {made['bytes']['determinants']:,} bytes of determinants"
 
 
-def _rate(samples: Sequence[Sample]) -> float:
+def _rate(samples: Sequence[RateSample]) -> float:
     if len(samples) < 2 or samples[-1].at_us == samples[0].at_us:
         return 0.0
     return round((samples[-1].events - samples[0].events) / (samples[-1].at_us - samples[0].at_us) * 1e6, 1)
 
 
-def _per_second(samples: Sequence[Sample]) -> Iterator[float]:
+def _per_second(samples: Sequence[RateSample]) -> Iterator[float]:
     """The rate of each second, between the first samples of neighbouring seconds."""
     begin = samples[0].at_us if samples else 0
     firsts = [next(group) for _, group in itertools.groupby(samples, lambda s: (s.at_us - begin) // 1_000_000)]

@@ -23,7 +23,7 @@ MOST_EVENTS = 2**_EVENT_BITS - 1
 """Of one partition of a paced source."""
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """Where a partition stands: how many of its events were read, and since when (0: not begun, or without a pace) in
     tenths of a second since 2020. Tasks that begin within the same tenth have the same schedule."""
 
@@ -36,12 +36,12 @@ class Place(NamedTuple):
         return self.began << _EVENT_BITS | self.events
 
     @staticmethod
-    def at(offset: int, paced: bool) -> Place:
-        return Place(offset & MOST_EVENTS, offset >> _EVENT_BITS) if paced else Place(offset)
+    def at(offset: int, paced: bool) -> SourcePosition:
+        return SourcePosition(offset & MOST_EVENTS, offset >> _EVENT_BITS) if paced else SourcePosition(offset)
 
-    def begun(self, now_us: int) -> Place:
+    def begun(self, now_us: int) -> SourcePosition:
         """With a schedule, which begins at the next tenth of a second unless it has begun already."""
-        return self if self.began else Place(self.events, -((_YEAR_2020_US - now_us) // _TENTH_US))
+        return self if self.began else SourcePosition(self.events, -((_YEAR_2020_US - now_us) // _TENTH_US))
 
     @property
     def began_us(self) -> int:
@@ -62,12 +62,12 @@ class Pace:
     def piece_events(self) -> int:
         return max(round(self.piece_us * max(self.tempo.rates) / (1_000_000 * self.share * self.slower)), 1)
 
-    def due_us(self, place: Place, stop: int) -> int:
+    def due_us(self, place: SourcePosition, stop: int) -> int:
         """When the first piece of the events from ``place`` to ``stop`` is to be read."""
         last = min(place.events + self.piece_events, stop)
         return place.began_us + round(self.tempo.due_us(last * self.share) * self.slower)
 
-    def due_events(self, place: Place, now_us: int) -> int:
+    def due_events(self, place: SourcePosition, now_us: int) -> int:
         """Up to which event the partition may be read now."""
         due = int(self.tempo.events_until((now_us - place.began_us) / self.slower) / self.share)
         return min(due, place.events + _PIECES_MAX * self.piece_events)

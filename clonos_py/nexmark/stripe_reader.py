@@ -15,7 +15,7 @@ import pyarrow as pa
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.nexmark.layout import Layout
-from clonos_py.nexmark.schedule import Pace, Place
+from clonos_py.nexmark.schedule import Pace, SourcePosition
 
 
 class Stripe(NamedTuple):
@@ -50,13 +50,13 @@ class StripeReader(Source):
         self._pace = pace
         self._read_events_max = min(read_rows or layout.stripe_events, layout.stripe_events)
         self._read_events = self._read_events_max
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, SourcePosition] = {}
 
     def partitions(self) -> int:
         return self._layout.partitions
 
     def open(self, index: int, parallelism: int) -> None:
-        self._places = dict.fromkeys(range(index, self.partitions(), parallelism), Place(0))
+        self._places = dict.fromkeys(range(index, self.partitions(), parallelism), SourcePosition(0))
         self._store.open(len(self._places))
 
     def seek(self, positions: Mapping[int, int]) -> None:
@@ -89,10 +89,10 @@ class StripeReader(Source):
             )
         return self._read(partition, first, after.events)
 
-    def _place(self, offset: int) -> Place:
-        return Place.at(offset, paced=self._pace is not None)
+    def _place(self, offset: int) -> SourcePosition:
+        return SourcePosition.at(offset, paced=self._pace is not None)
 
-    def _read_when_due(self, pace: Pace, partition: int, place: Place, stop: int, now: int) -> Read | Wait:
+    def _read_when_due(self, pace: Pace, partition: int, place: SourcePosition, stop: int, now: int) -> Read | Wait:
         """As much of what lies before ``stop`` as is due, or the time when the next piece will be."""
         due_us = pace.due_us(place, stop)
         if now < due_us:
@@ -100,7 +100,7 @@ class StripeReader(Source):
         due = max(pace.due_events(place, now), place.events + pace.piece_events)
         return self._read(partition, place, min(stop, due))
 
-    def _read(self, partition: int, place: Place, stop: int) -> Read:
+    def _read(self, partition: int, place: SourcePosition, stop: int) -> Read:
         stripe = self._store.read(partition, place.events, stop)
         self._places[partition] = place._replace(events=stop)
         return Read(

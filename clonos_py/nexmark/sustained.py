@@ -19,7 +19,7 @@ _TRIALS_MAX = 16
 
 
 @dataclass(frozen=True)
-class Trial:
+class RateTrial:
     """One rate that was offered: the lag at the end (None: no marker arrived, so that nothing is known) and p99."""
 
     rate: float
@@ -38,7 +38,7 @@ class Search:
     precision: float
     low: float = 0.0
     high: float | None = None
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[RateTrial] = field(default_factory=list)
 
     @property
     def done(self) -> bool:
@@ -54,7 +54,7 @@ class Search:
             return self.low * _STRIDE
         return (self.low + self.high) / 2 if self.low else self.high / _STRIDE
 
-    def learn(self, trial: Trial) -> None:
+    def learn(self, trial: RateTrial) -> None:
         self.trials.append(trial)
         if trial.sustained:
             self.low = max(self.low, trial.rate)
@@ -65,7 +65,7 @@ class Search:
 def search(
     first: float,
     precision: float,
-    attempt: Callable[[float], Trial],
+    attempt: Callable[[float], RateTrial],
     tell: Callable[[Search], None] = lambda found: None,
 ) -> Search:
     """Tries rates, ``first`` first, until the maximum is known; ``tell`` hears of the search after each trial."""
@@ -76,12 +76,12 @@ def search(
     return found
 
 
-def judged(rate: float, report: Mapping[str, Any], limit_ms: float) -> Trial:
+def judged(rate: float, report: Mapping[str, Any], limit_ms: float) -> RateTrial:
     """What a trial's report says of its rate."""
     seconds = report["latency_ms_per_second"]
     last_quarter = [second["p50"] for second in seconds[-max(len(seconds) // 4, 1) :]]
     lag_ms = statistics.median(last_quarter) if last_quarter else None
-    return Trial(
+    return RateTrial(
         rate=rate,
         sustained=lag_ms is not None and lag_ms <= limit_ms,
         lag_ms=lag_ms,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, Wire
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.factories import combining, narrowing, operator_plan
-from clonos_py.plan.feeds import Feed, feeds
+from clonos_py.plan.feeds import RequiredColumns, feeds
 from clonos_py.plan.logical import (
     GROUPING,
     CallPerRow,
@@ -30,7 +30,7 @@ SOURCE = -1
 
 
 @dataclass
-class Chain:
+class DraftVertex:
     """A vertex in the making. ``origins[i]`` is the node that operator i does the work of, None for one put in."""
 
     number: int
@@ -65,10 +65,10 @@ class Chain:
 class Link:
     """An edge in the making, between chains."""
 
-    source: Chain
+    source: DraftVertex
     producer: int
     port: int
-    target: Chain
+    target: DraftVertex
     consumer: int
     side: int
     partitioning: Partitioning
@@ -78,11 +78,11 @@ class Link:
 
 @dataclass(frozen=True)
 class _Place:
-    chain: Chain
+    chain: DraftVertex
     operator: int
 
 
-class Chains:
+class DraftVertices:
     """All chains of a graph, and the links between them."""
 
     def __init__(self, graph: LogicalGraph, parallelism: int) -> None:
@@ -90,7 +90,7 @@ class Chains:
         self._parallelism = parallelism
         self._places: dict[int, _Place] = {}
         self._colocated: dict[int, Keys] = {}
-        self.chains: list[Chain] = []
+        self.chains: list[DraftVertex] = []
         self.links: list[Link] = []
         for node in graph.nodes:
             self._colocated[node.id] = colocated(node, self._colocated)
@@ -99,8 +99,8 @@ class Chains:
             elif not isinstance(node.work, Unite | Spread):
                 self._place(node)
 
-    def _begin(self, parallelism: int, source: Node | None = None) -> Chain:
-        self.chains.append(Chain(len(self.chains), parallelism, source))
+    def _begin(self, parallelism: int, source: Node | None = None) -> DraftVertex:
+        self.chains.append(DraftVertex(len(self.chains), parallelism, source))
         return self.chains[-1]
 
     def _place(self, node: Node) -> None:
@@ -121,7 +121,7 @@ class Chains:
                 else:
                     self._link(node, feed, producer, port, consumer, side)
 
-    def _shared_chain(self, node: Node, sides: list[list[Feed]]) -> Chain | None:
+    def _shared_chain(self, node: Node, sides: list[list[RequiredColumns]]) -> DraftVertex | None:
         """The vertex that the operator can run in: that of all its producers."""
         every = [feed for found in sides for feed in found]
         places = [self._places[feed.port.node] for feed in every]
@@ -134,7 +134,7 @@ class Chains:
         waits = isinstance(node.work, CallPerRow) and node.work.waits
         return None if waits and any(chain.behind_windows(place.operator) for place in places) else chain
 
-    def _parallelism_of(self, node: Node, sides: list[list[Feed]]) -> int:
+    def _parallelism_of(self, node: Node, sides: list[list[RequiredColumns]]) -> int:
         """What it asks for itself; one where all rows must meet; that of the producers where nothing spreads rows; else
         what the job asks for."""
         if node.parallelism is not None:
@@ -145,7 +145,7 @@ class Chains:
             return self._parallelism
         return max(self._places[feed.port.node].chain.parallelism for found in sides for feed in found)
 
-    def _prepared(self, node: Node, feed: Feed, chained: bool) -> tuple[int, int]:
+    def _prepared(self, node: Node, feed: RequiredColumns, chained: bool) -> tuple[int, int]:
         """The producer and port that deliver exactly what travels to the operator: behind a feed's own producer stands
         one that combines rows, or leaves out columns, where that is called for."""
         place = self._places[feed.port.node]
@@ -165,7 +165,7 @@ class Chains:
         taken = {operator.name for chain in self.chains for operator in chain.operators}
         return next(free for n in range(1, len(taken) + 2) if (free := name if n == 1 else f"{name}-{n}") not in taken)
 
-    def _link(self, node: Node, feed: Feed, producer: int, port: int, consumer: int, side: int) -> None:
+    def _link(self, node: Node, feed: RequiredColumns, producer: int, port: int, consumer: int, side: int) -> None:
         source, target = self._places[feed.port.node].chain, self._places[node.id].chain
         keys = node.exchange(side)
         if keys:
@@ -178,7 +178,7 @@ class Chains:
         self.links.append(Link(source, producer, port, target, consumer, side, partitioning, keys or (), schema))
 
 
-def most_telling(chain: Chain) -> str:
+def most_telling(chain: DraftVertex) -> str:
     """A vertex is named after what keeps state in it, else its source, else its sink, else its first operator (P3)."""
     stateful = [operator.name for operator in chain.operators if operator.stateful]
     sinks = [operator.name for operator in chain.operators if operator.sink]

@@ -9,7 +9,7 @@ from clonos_py.plan.logical import LogicalGraph, Port, Spread, Unite
 
 
 @dataclass(frozen=True)
-class Feed:
+class RequiredColumns:
     """Rows of a port of an operator or source, which are to have just these columns if ``exact``. ``spread``: a
     rebalance lies between."""
 
@@ -19,7 +19,7 @@ class Feed:
     exact: bool = False
 
 
-def feeds(graph: LogicalGraph, port: Port, columns: tuple[str, ...]) -> Iterator[Feed]:
+def feeds(graph: LogicalGraph, port: Port, columns: tuple[str, ...]) -> Iterator[RequiredColumns]:
     """All producers behind an input. Branches of a union must agree in their columns, so all of them are exact."""
     node = graph.by_id[port.node]
     match node.work:
@@ -31,4 +31,4 @@ def feeds(graph: LogicalGraph, port: Port, columns: tuple[str, ...]) -> Iterator
             for feed in feeds(graph, node.inputs[0], node.reads[0]):
                 yield replace(feed, columns=columns, exact=True, spread=True)
         case _:
-            yield Feed(port, columns)
+            yield RequiredColumns(port, columns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clonos_py.plan.chaining import SOURCE, Chain, Link
+from clonos_py.plan.chaining import SOURCE, DraftVertex, Link
 from clonos_py.plan.logical import (
     GROUPING,
     AggregateTable,
@@ -29,7 +29,7 @@ MERGED_READ_ROWS = 4_096
 """The same of what lies in larger batches, which would have to be copied."""
 
 
-def rows_into(chain: Chain, consumer: int) -> int | None:
+def rows_into(chain: DraftVertex, consumer: int) -> int | None:
     """The most rows that operator ``consumer`` should be given at once, None if it does not matter."""
     origin = chain.origins[consumer]
     limits = [_own_limit(origin)] if origin is not None else []
@@ -38,14 +38,14 @@ def rows_into(chain: Chain, consumer: int) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def rows_per_frame(chain: Chain, consumer: int, most: int) -> tuple[int, int]:
+def rows_per_frame(chain: DraftVertex, consumer: int, most: int) -> tuple[int, int]:
     """Of an edge to ``consumer``: the most rows in a frame, ``most`` unless it matters, and in frames that are taken
     together, 0 where they are not."""
     limit = rows_into(chain, consumer)
     return (most, min(most, MERGED_ROWS)) if limit is None else (min(most, limit), 0)
 
 
-def rows_per_read(chain: Chain) -> tuple[int | None, int]:
+def rows_per_read(chain: DraftVertex) -> tuple[int | None, int]:
     """The most rows that one read of the chain's source should cover, None if it does not matter, and how many those
     that are taken together, 0 where they are not."""
     limits = [rows_into(chain, wire.consumer) for wire in chain.wires if wire.producer == SOURCE]
@@ -61,14 +61,14 @@ class Adaptive:
         self._links = links
         self._known: dict[tuple[int, int], bool] = {}
 
-    def into(self, chain: Chain, consumer: int) -> bool:
+    def into(self, chain: DraftVertex, consumer: int) -> bool:
         """Of the rows that operator ``consumer`` is given."""
         key = (chain.number, consumer)
         if key not in self._known:
             self._known[key] = self._calls(chain.origins[consumer]) or self._passes_on(chain, consumer)
         return self._known[key]
 
-    def out_of(self, chain: Chain, producer: int) -> bool:
+    def out_of(self, chain: DraftVertex, producer: int) -> bool:
         """Of the rows that an operator, or the source, gives."""
         here = (self.into(chain, wire.consumer) for wire in chain.wires if wire.producer == producer)
         there = (
@@ -81,7 +81,7 @@ class Adaptive:
     def _calls(self, origin: Node | None) -> bool:
         return origin is not None and (isinstance(origin.work, CallPerBatch) or _own_limit(origin) is not None)
 
-    def _passes_on(self, chain: Chain, consumer: int) -> bool:
+    def _passes_on(self, chain: DraftVertex, consumer: int) -> bool:
         origin = chain.origins[consumer]
         return (origin is None or not isinstance(origin.work, GROUPING)) and self.out_of(chain, consumer)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from clonos_py.expressions.tree import Node as Expression
+from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.calls import Waiting
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition

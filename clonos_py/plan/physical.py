@@ -10,7 +10,7 @@ from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.model.retention import Spill
-from clonos_py.plan.chaining import SOURCE, Chain, Chains, edge, most_telling
+from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, most_telling
 from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
 from clonos_py.plan.logical import FilterRows, LogicalGraph, ProjectColumns, ReadSource, Spread, Unite, WriteSink
@@ -45,7 +45,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     graph = rewritten(job.graph())
     _check_causal_sinks(graph, chosen)
     _check_parallelism(graph, chosen)
-    chains = Chains(graph, chosen.parallelism)
+    chains = DraftVertices(graph, chosen.parallelism)
     names = {chain.number: most_telling(chain) for chain in chains.chains}
     adaptive = Adaptive(chains.links)
     vertices = tuple(_vertex(chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
@@ -92,7 +92,7 @@ def _check_parallelism(graph: LogicalGraph, settings: Settings) -> None:
             )
 
 
-def _vertex(chain: Chain, name: str, settings: Settings, adaptive: Adaptive) -> Vertex:
+def _vertex(chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptive) -> Vertex:
     source: SourcePlan | None = None
     if chain.source is not None:
         source = source_plan(chain.source, *rows_per_read(chain), adaptive.out_of(chain, SOURCE))
@@ -135,7 +135,7 @@ def _members(vertex: Vertex) -> list[str]:
     return [member.name for member in members]
 
 
-def _regeneration_notes(chains: Chains, names: dict[int, str], settings: Settings) -> list[str]:
+def _regeneration_notes(chains: DraftVertices, names: dict[int, str], settings: Settings) -> list[str]:
     if settings.spill is not Spill.REGENERATE:
         return []
     notes = []

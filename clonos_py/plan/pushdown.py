@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from clonos_py.expressions.tree import Call, Column
-from clonos_py.expressions.tree import Node as Expression
+from clonos_py.expressions.tree import Column, KernelCall
+from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
@@ -91,7 +91,7 @@ def _split(
         names: dict[str, Expression] = {name: Column(sources[name][1]) for name in part.inputs()}
         side = sources[min(part.inputs())][0]
         moved = part.substitute(names)
-        sides[side] = Call("&", (sides[side], moved)) if side in sides else moved
+        sides[side] = KernelCall("&", (sides[side], moved)) if side in sides else moved
     return _inserted(graph, node, target, sides, _conjunction(left)) if sides else None
 
 
@@ -142,7 +142,7 @@ def _free(stem: str, nodes: Iterable[Node]) -> str:
 
 
 def _conjuncts(predicate: Expression) -> list[Expression]:
-    if isinstance(predicate, Call) and predicate.kernel == "&":
+    if isinstance(predicate, KernelCall) and predicate.kernel == "&":
         return [part for argument in predicate.arguments for part in _conjuncts(argument)]
     return [predicate]
 
@@ -150,5 +150,5 @@ def _conjuncts(predicate: Expression) -> list[Expression]:
 def _conjunction(parts: list[Expression]) -> Expression | None:
     result: Expression | None = None
     for part in parts:
-        result = part if result is None else Call("&", (result, part))
+        result = part if result is None else KernelCall("&", (result, part))
     return result

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clonos_py.expressions.tree import Node as Expression
+from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.model.user_functions import is_deterministic
-from clonos_py.plan.chaining import Chain
+from clonos_py.plan.chaining import DraftVertex
 from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, ProjectColumns
 
 _UNDECLARED = "calls a function that is not declared deterministic"
 
 
-def obstacles(chain: Chain) -> Iterator[str]:
+def obstacles(chain: DraftVertex) -> Iterator[str]:
     """Why the frames of a chain that begins with a source have to be kept; nothing if they need not be."""
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None and (why := _obstacle(origin)):

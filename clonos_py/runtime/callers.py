@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.services.asking import answered
 from clonos_py.services.http import HttpClient, Request
 from clonos_py.services.registry import ServiceRegistry
@@ -23,11 +23,11 @@ class Callers:
 
     def __init__(self, http_client_factory: Callable[[], HttpClient]) -> None:
         self._http = _Shared(http_client_factory)
-        self._calls: SimpleQueue[tuple[Call, Deliver] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[ServiceCall, Deliver] | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._threads = 0
 
-    def start(self, call: Call, deliver: Deliver) -> None:
+    def start(self, call: ServiceCall, deliver: Deliver) -> None:
         """Makes the call; its answer will be delivered."""
         self._calls.put((call, deliver))
         if not self._idle.acquire(blocking=False):
@@ -48,7 +48,7 @@ class Callers:
         services.close()
 
 
-def _answered(services: ServiceRegistry, call: Call) -> Answered:
+def _answered(services: ServiceRegistry, call: ServiceCall) -> Answered:
     try:
         return answered(services.client, call)
     except BaseException as problem:  # noqa: BLE001 - whatever it is, somebody waits for an answer

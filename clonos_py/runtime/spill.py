@@ -65,7 +65,7 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpilledAt:
     """Where a frame lies; ``schema`` if it was a batch and not a message already."""
 
     file: _File
@@ -82,13 +82,13 @@ class FileShelf:
         self._files: set[_File] = set()
         self._writing: _File | None = None
 
-    def write(self, body: pa.Buffer | pa.RecordBatch) -> Place:
+    def write(self, body: pa.Buffer | pa.RecordBatch) -> SpilledAt:
         """Raises CapacityError when the disk takes no more."""
         schema = body.schema if isinstance(body, pa.RecordBatch) else None
         message = body.serialize() if isinstance(body, pa.RecordBatch) else body
         try:
             file = self._open()
-            return Place(file, file.append(memoryview(message).cast("B")), message.size, schema)
+            return SpilledAt(file, file.append(memoryview(message).cast("B")), message.size, schema)
         except OSError as problem:
             self._finish()
             full = "is full" if problem.errno == errno.ENOSPC else f"takes none: {problem.strerror}"
@@ -112,7 +112,7 @@ class FileShelf:
         self._files.discard(file)
         os.close(file.descriptor)
 
-    def read(self, place: Place) -> pa.Buffer | pa.RecordBatch:
+    def read(self, place: SpilledAt) -> pa.Buffer | pa.RecordBatch:
         """What was written there. Raises SpillError if the disk does not give it back."""
         try:
             message = pa.py_buffer(os.pread(place.file.descriptor, place.size_bytes, place.offset))
@@ -122,7 +122,7 @@ class FileShelf:
             raise SpillError(f"retained frames in {self._folder} have been cut short by somebody else")
         return message if place.schema is None else pa.ipc.read_record_batch(message, place.schema)
 
-    def free(self, place: Place) -> None:
+    def free(self, place: SpilledAt) -> None:
         place.file.frames -= 1
         if not place.file.frames and place.file is not self._writing:
             self._close(place.file)

@@ -23,8 +23,8 @@ from clonos_py.settings.kinds import (
     SIZE,
     TEXT,
     Kill,
-    Kind,
     Rename,
+    SettingKind,
     choice,
     count,
 )
@@ -63,7 +63,7 @@ class Definition(NamedTuple):
 
     key: str
     attribute: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     help: str
     default: Any
 
@@ -76,7 +76,7 @@ class Definition(NamedTuple):
         return ENVIRONMENT_PREFIX + self.key.upper()
 
 
-def _setting(kind: Kind[T], default: object, help: str, key: str = "") -> T:
+def _setting(kind: SettingKind[T], default: object, help: str, key: str = "") -> T:
     return field(default=kind.parse(default), metadata={"kind": kind, "help": help, "key": key})
 
 

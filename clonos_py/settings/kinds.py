@@ -28,7 +28,7 @@ _DURATION_UNITS_US = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000
 
 
 @dataclass(frozen=True)
-class Kind(Generic[T]):
+class SettingKind(Generic[T]):
     """How values of one kind are read (``parse``), written (``show``) and named in usage texts (``metavar``)."""
 
     metavar: str
@@ -62,7 +62,7 @@ class Rename:
         return f"{self.old}={self.new}"
 
 
-def count(least: int = 0) -> Kind[int]:
+def count(least: int = 0) -> SettingKind[int]:
     """Whole numbers from ``least`` on."""
 
     def parse(value: object) -> int:
@@ -71,10 +71,10 @@ def count(least: int = 0) -> Kind[int]:
             raise SettingError(f"{value!r} is not a whole number of at least {least}")
         return number
 
-    return Kind("N", parse)
+    return SettingKind("N", parse)
 
 
-def choice(options: type[E]) -> Kind[E]:
+def choice(options: type[E]) -> SettingKind[E]:
     """One of the values of an Enum."""
     names = tuple(str(option.value) for option in options)
 
@@ -84,7 +84,7 @@ def choice(options: type[E]) -> Kind[E]:
             raise SettingError(f"{wanted!r} is none of {', '.join(names)}")
         return options(wanted)
 
-    return Kind("|".join(names), parse, lambda option: str(option.value), choices=names)
+    return SettingKind("|".join(names), parse, lambda option: str(option.value), choices=names)
 
 
 def _parse_duration(value: object) -> int:
@@ -136,7 +136,7 @@ def _parse_text(value: object) -> str | None:
     return value or None
 
 
-def several(metavar: str, example: str, parse: Callable[[object], T]) -> Kind[tuple[T, ...]]:
+def several(metavar: str, example: str, parse: Callable[[object], T]) -> SettingKind[tuple[T, ...]]:
     """A list; in an environment variable its values are separated by commas."""
 
     def parse_all(value: object) -> tuple[T, ...]:
@@ -145,7 +145,7 @@ def several(metavar: str, example: str, parse: Callable[[object], T]) -> Kind[tu
             raise SettingError(f"{value!r} is no list such as [{example!r}]")
         return tuple(parse(each) for each in values)
 
-    return Kind(metavar, parse_all, lambda found: ", ".join(map(str, found)) or "none", repeatable=True)
+    return SettingKind(metavar, parse_all, lambda found: ", ".join(map(str, found)) or "none", repeatable=True)
 
 
 def _parse_name(value: object) -> str:
@@ -183,13 +183,15 @@ def _show_optional(text: Any) -> str:
     return "none" if text is None else str(text)
 
 
-DURATION: Kind[int] = Kind("DURATION", _parse_duration, show_duration)
-SIZE: Kind[int] = Kind("SIZE", _parse_size, show_size)
-DEPTH: Kind[int] = Kind("full|HOPS", _parse_depth, lambda depth: "full" if depth == FULL_DEPTH else str(depth))
-FLAG: Kind[bool] = Kind("", _parse_flag, lambda flag: str(flag).lower(), flag=True)
-TEXT: Kind[str | None] = Kind("TEXT", _parse_text, _show_optional)
-FOLDER: Kind[str | None] = Kind("FOLDER", _parse_text, _show_optional)
-FILE: Kind[str | None] = Kind("FILE", _parse_text, _show_optional)
-KILLS: Kind[tuple[Kill, ...]] = several("OPERATOR[I]@TIME", "join[0]@3s", _parse_kill)
-NAMES: Kind[tuple[str, ...]] = several("OPERATOR", "join", _parse_name)
-RENAMES: Kind[tuple[Rename, ...]] = several("OLD=NEW", "total=sums", _parse_rename)
+DURATION: SettingKind[int] = SettingKind("DURATION", _parse_duration, show_duration)
+SIZE: SettingKind[int] = SettingKind("SIZE", _parse_size, show_size)
+DEPTH: SettingKind[int] = SettingKind(
+    "full|HOPS", _parse_depth, lambda depth: "full" if depth == FULL_DEPTH else str(depth)
+)
+FLAG: SettingKind[bool] = SettingKind("", _parse_flag, lambda flag: str(flag).lower(), flag=True)
+TEXT: SettingKind[str | None] = SettingKind("TEXT", _parse_text, _show_optional)
+FOLDER: SettingKind[str | None] = SettingKind("FOLDER", _parse_text, _show_optional)
+FILE: SettingKind[str | None] = SettingKind("FILE", _parse_text, _show_optional)
+KILLS: SettingKind[tuple[Kill, ...]] = several("OPERATOR[I]@TIME", "join[0]@3s", _parse_kill)
+NAMES: SettingKind[tuple[str, ...]] = several("OPERATOR", "join", _parse_name)
+RENAMES: SettingKind[tuple[Rename, ...]] = several("OLD=NEW", "total=sums", _parse_rename)

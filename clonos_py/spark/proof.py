@@ -21,7 +21,7 @@ from clonos_py.spark.verify import verify
 
 
 @dataclass(frozen=True)
-class Trial:
+class ProofTrial:
     """One run of a query."""
 
     query: str
@@ -46,15 +46,15 @@ class ProofResult:
     lines: tuple[str, ...]
 
 
-def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[int]) -> Iterator[Trial]:
+def trials(queries: Sequence[str], seeds: Sequence[int], parallelisms: Sequence[int]) -> Iterator[ProofTrial]:
     """Seed by seed, since each has its events."""
     for seed, query, parallelism, killed in itertools.product(seeds, queries, parallelisms, (False, True)):
-        yield Trial(query, seed, parallelism, killed)
+        yield ProofTrial(query, seed, parallelism, killed)
 
 
 def prove(
-    wanted: Sequence[Trial], source: NexmarkSource, settings: Settings, master: str | None = None
-) -> Iterator[tuple[Trial, ProofResult]]:
+    wanted: Sequence[ProofTrial], source: NexmarkSource, settings: Settings, master: str | None = None
+) -> Iterator[tuple[ProofTrial, ProofResult]]:
     """Runs them all over events like those of ``source``, at its rate; events of a seed are written once. A run that
     fails is a wrong one; what no run could do otherwise, such as a setting that cannot be, is raised."""
     with ExitStack() as stack:
@@ -71,7 +71,7 @@ def prove(
                     yield trial, _judged(trial, source, events, Path(folder) / f"results-{number}", settings)
 
 
-def _judged(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> ProofResult:
+def _judged(trial: ProofTrial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> ProofResult:
     try:
         return _tried(trial, source, events, out, settings)
     except (SettingError, GraphError):
@@ -80,7 +80,7 @@ def _judged(trial: Trial, source: NexmarkSource, events: Path, out: Path, settin
         return ProofResult(False, (f"{trial.query}: failed: {type(error).__name__}: {one_line(error)}",))
 
 
-def _tried(trial: Trial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> ProofResult:
+def _tried(trial: ProofTrial, source: NexmarkSource, events: Path, out: Path, settings: Settings) -> ProofResult:
     kills = (_kill(trial, source),) if trial.killed else ()
     rate = source.rate if trial.killed else None
     order = QueryRun(trial.query, source.events, rate, sink=SinkKind.FILES, out=out, events_from=events)
@@ -91,7 +91,7 @@ def _tried(trial: Trial, source: NexmarkSource, events: Path, out: Path, setting
     return ProofResult(comparison.identical, tuple(comparison.lines(trial.query)))
 
 
-def _kill(trial: Trial, source: NexmarkSource) -> Kill:
+def _kill(trial: ProofTrial, source: NexmarkSource) -> Kill:
     """Half-way."""
     operator, _, index = trial.victim.removesuffix("]").partition("[")
     seconds = source.events / source.rate if source.rate else 1.0

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import deque
 
 from clonos_py.causal.determinants import Completion
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 
 
 class Calls:
     """Those begun and not answered, in their order; a replay begins calls and starts none."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[int, int], Call] = {}
-        self._unstarted: dict[tuple[int, int], Call] = {}
+        self._waiting: dict[tuple[int, int], ServiceCall] = {}
+        self._unstarted: dict[tuple[int, int], ServiceCall] = {}
         self._answered: deque[Answered] = deque()
 
     def __bool__(self) -> bool:
@@ -23,7 +23,7 @@ class Calls:
         self._waiting, self._unstarted = {}, {}
         self._answered.clear()
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: ServiceCall) -> None:
         self._waiting[call.operator, call.number] = self._unstarted[call.operator, call.number] = call
 
     def forget(self, operator: int, number: int) -> None:
@@ -34,7 +34,7 @@ class Calls:
         """The driver has an answer."""
         self._answered.append(answered)
 
-    def start(self) -> list[Call]:
+    def start(self) -> list[ServiceCall]:
         """What the driver has to call now."""
         calls, self._unstarted = list(self._unstarted.values()), {}
         return calls

@@ -20,7 +20,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.task.at_work import NOTE, guards, label
-from clonos_py.task.context import Context, TaskContext
+from clonos_py.task.context import OperatorView, TaskContext
 from clonos_py.task.events import TaskProgress
 from clonos_py.task.outputs import Outputs
 
@@ -57,7 +57,7 @@ class _Stage(NamedTuple):
 
     name: str
     operator: Operator
-    context: Context
+    context: OperatorView
     port: _Port
     producers: tuple[int | None, ...]
     where: str
@@ -82,7 +82,7 @@ class Chain:
             producers: list[int | None] = [*sorted({w.producer for w in vertex.wires if w.consumer == number})]
             if number in entered:
                 producers.append(None)
-            context = Context(shared, number, operator_plan.name)
+            context = OperatorView(shared, number, operator_plan.name)
             self._stages.append(
                 _Stage(
                     operator_plan.name,

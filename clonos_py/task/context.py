@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from clonos_py.causal.gate import Gate
-from clonos_py.model.calls import Call
+from clonos_py.model.calls import ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.times import MIN_TIME
 from clonos_py.task.calls import Calls
@@ -83,7 +83,7 @@ class _Clock:
         return self._gate.now(self._live)
 
 
-class Context:
+class OperatorView:
     """One operator's view of its task."""
 
     def __init__(self, shared: TaskContext, number: int, operator: str) -> None:
@@ -141,7 +141,7 @@ class Context:
         self._shared.timers.remove(self._number, at)
 
     def start_call(self, number: int, service: str, question: Any) -> None:
-        self._shared.calls.begin(Call(self._number, number, service, question))
+        self._shared.calls.begin(ServiceCall(self._number, number, service, question))
 
     def forget_call(self, number: int) -> None:
         self._shared.calls.forget(self._number, number)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from clonos_py.channel.frames import Frame
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.ids import Attempt
 from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
@@ -257,4 +257,4 @@ class Outcome:
 
     events: Sequence[FromTask]
     wake_us: int | None
-    calls: Sequence[Call] = ()
+    calls: Sequence[ServiceCall] = ()

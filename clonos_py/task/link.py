@@ -320,7 +320,7 @@ class LinkMachine:
 
     # ---- checkpoints
 
-    def _on_trigger(self, message: control.Trigger) -> None:
+    def _on_trigger(self, message: control.TriggerCheckpoint) -> None:
         self._status.heard_of(message.checkpoint)
         self._out.append(io.Hand(task.TriggerCall(message.checkpoint)))
 
@@ -423,7 +423,7 @@ class LinkMachine:
         control.Promote: _on_promote,
         control.Replay: _on_replay,
         control.Sever: _on_sever,
-        control.Trigger: _on_trigger,
+        control.TriggerCheckpoint: _on_trigger,
         control.AbortCheckpoint: _on_abort,
         control.Complete: _on_complete,
         control.Stop: _on_stop,

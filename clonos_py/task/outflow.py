@@ -131,7 +131,7 @@ class Outflow:
         self._pressure.disk_problem = event.reason
         if not self._spill_failure_told:
             self._spill_failure_told = True
-            self._out.append(io.Tell(control.SpillFailed(self._process, event.reason)))
+            self._out.append(io.Tell(control.FramesNotSpilled(self._process, event.reason)))
 
     def _spill(self) -> None:
         for output, entries in self._pressure.to_write():

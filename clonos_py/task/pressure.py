@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clonos_py.channel.inflight import Entry
+from clonos_py.channel.inflight import RetainedFrame
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.plan import Edge
 from clonos_py.model.retention import Spill
@@ -116,7 +116,7 @@ class Pressure:
             return "free space there, or checkpoint more often"
         return "checkpoint more often, raise the budget" + ("" if self.writes else ", or choose a spill policy")
 
-    def to_write(self) -> Iterator[tuple[OutputChannel, list[Entry]]]:
+    def to_write(self) -> Iterator[tuple[OutputChannel, list[RetainedFrame]]]:
         """What the policy wants on disk and nobody has been asked to write."""
         if self.disk_problem is not None:
             return
@@ -133,7 +133,7 @@ class Pressure:
 
     def _oldest(
         self, bytes_wanted: float, before_epoch: float = float("inf")
-    ) -> Iterator[tuple[OutputChannel, list[Entry]]]:
+    ) -> Iterator[tuple[OutputChannel, list[RetainedFrame]]]:
         for output in self._outputs:
             entries = output.log.to_write(bytes_wanted, before_epoch)
             bytes_wanted -= sum(entry.size_bytes for entry in entries)

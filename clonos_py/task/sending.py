@@ -7,7 +7,7 @@ from typing import Any
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
-from clonos_py.channel.inflight import Entry, InFlightLog
+from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
@@ -81,7 +81,7 @@ class OutputChannel:
         if frame.seq in self.again.missing:
             self.again.regenerated(self._entry(frame, codec, check))
 
-    def _entry(self, frame: Frame, codec: FrameCodec, check: bool) -> Entry:
+    def _entry(self, frame: Frame, codec: FrameCodec, check: bool) -> RetainedFrame:
         body = codec.encode(frame.rows) if frame.rows is not None else None
         checksum = codec.checksum(body, self._sampled) if check and body is not None else 0
         sent = self._expected.pop(frame.seq, checksum)
@@ -96,7 +96,7 @@ class OutputChannel:
         bare = Frame(
             frame.seq, frame.kind, frame.epoch, frame.watermark, frame.idle, frame.checkpoint, None, frame.marker_us
         )
-        return Entry(bare, row_count, body, size, checksum)
+        return RetainedFrame(bare, row_count, body, size, checksum)
 
     def subscribe(self, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> FrameHeader:
         """Starts to serve a receiver; gives the log-only frame that opens the connection."""

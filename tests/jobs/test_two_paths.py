@@ -10,7 +10,7 @@ import pytest
 
 from clonos_py import Context, Instant, Job, Process, Record, col, service, state, testing
 from clonos_py.connectors import MemorySink
-from clonos_py.runtime.sim.run import Outcome, simulate_plan
+from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
 from tests.jobs.rows import EVENTS, IN_FOURS, Event, both_parallelisms, started, values
 
 
@@ -65,7 +65,7 @@ def test_runs_that_differ_are_told_by_their_differences() -> None:
 def test_kills_come_to_pass_however_short_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     kills = []
 
-    def counted(*given: Any, **named: Any) -> Outcome:
+    def counted(*given: Any, **named: Any) -> SimulatedRun:
         outcome = simulate_plan(*given, **named)
         kills.append(outcome.kills)
         return outcome

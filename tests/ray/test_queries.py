@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import pytest
 
-from clonos_py.bench.digests import Case, Finding, find
+from clonos_py.bench.digests import DigestCase, DigestFinding, find
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.definitions import Runtime
 
@@ -34,23 +34,23 @@ ALWAYS = ("q3", "q6", "q12")
 
 @pytest.mark.parametrize("query", [pytest.param(q, marks=[pytest.mark.thorough] * (q not in ALWAYS)) for q in KILLED])
 def test_a_query_answers_alike_when_one_of_its_tasks_is_killed(cluster: Cluster, query: str) -> None:
-    assert_as_in_one_process(find(Case(query, 2, Runtime.RAY, killed=True)), query)
+    assert_as_in_one_process(find(DigestCase(query, 2, Runtime.RAY, killed=True)), query)
 
 
 def test_a_query_answers_alike_when_its_only_task_is_killed(cluster: Cluster) -> None:
-    assert_as_in_one_process(find(Case("q7", 1, Runtime.RAY, killed=True)), "q7")
+    assert_as_in_one_process(find(DigestCase("q7", 1, Runtime.RAY, killed=True)), "q7")
 
 
 def test_a_query_answers_alike_when_nobody_is_killed(cluster: Cluster) -> None:
-    assert_as_in_one_process(find(Case("q5", 2, Runtime.RAY)), "q5")
+    assert_as_in_one_process(find(DigestCase("q5", 2, Runtime.RAY)), "q5")
 
 
-def assert_as_in_one_process(found: Finding, query: str) -> None:
+def assert_as_in_one_process(found: DigestFinding, query: str) -> None:
     assert found.wrong is None
     assert found.rows > 0
     assert found.digest == in_one_process(query).digest
 
 
 @lru_cache
-def in_one_process(query: str) -> Finding:
-    return find(Case(query, 1, Runtime.LOCAL))
+def in_one_process(query: str) -> DigestFinding:
+    return find(DigestCase(query, 1, Runtime.LOCAL))

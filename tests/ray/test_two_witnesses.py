@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.bench import witnesses
-from clonos_py.bench.fault_injector import Fault, FaultInjector
+from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
 from clonos_py.bench.soak import soak
 from clonos_py.observe.events import (
     CheckpointCompleted,
@@ -35,11 +35,11 @@ pytestmark = pytest.mark.ray
 
 FRAMES_AT_LEAST = 20
 FAULTS = (
-    *((Fault.TASK, task, "") for task in witnesses.TASKS),
-    (Fault.NEIGHBOURS, "enrich[0]", "rank[0]"),
-    (Fault.COORDINATOR, "", ""),
-    (Fault.DURING, "enrich[1]", "numbers[0]"),
-    (Fault.SLEEP, "rank[1]", ""),
+    *((InjectedFault.TASK, task, "") for task in witnesses.TASKS),
+    (InjectedFault.NEIGHBOURS, "enrich[0]", "rank[0]"),
+    (InjectedFault.COORDINATOR, "", ""),
+    (InjectedFault.DURING, "enrich[1]", "numbers[0]"),
+    (InjectedFault.SLEEP, "rank[1]", ""),
 )
 _AFTER_CHECKPOINT_US = 500_000
 
@@ -57,7 +57,7 @@ class Killer:
         self.events.append(event)
         match event:
             case Deployed():
-                self._do(Fault.STANDBY, "left[1]", "")
+                self._do(InjectedFault.STANDBY, "left[1]", "")
             case CheckpointCompleted():
                 self._ready_us = event.at_us + _AFTER_CHECKPOINT_US
             case Progress() if self._left and self._ready_us is not None and event.at_us >= self._ready_us:
@@ -67,7 +67,7 @@ class Killer:
                     self._do(*self._left.pop(0))
                     self._ready_us = None
 
-    def _do(self, fault: Fault, *victims: str) -> None:
+    def _do(self, fault: InjectedFault, *victims: str) -> None:
         threading.Thread(target=self.harm.do, args=(fault, victims), daemon=True).start()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from clonos_py import AsyncContext, Context, Job, Process, Record, service, state
 from clonos_py.connectors.memory import MemorySink, MemorySource
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.sim.run import Outcome, simulate_plan
+from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
 from clonos_py.services.http import HTTP, IDEMPOTENCY_KEY, Request
 from clonos_py.settings.resolution import resolve
 
@@ -86,7 +86,7 @@ def job(ordered: bool, concurrency: int, left: MemorySink, right: MemorySink) ->
     return made
 
 
-def simulate(seed: int, kills: int = 4) -> Outcome:
+def simulate(seed: int, kills: int = 4) -> SimulatedRun:
     """One run; what the witnesses disagree on is among its problems. After one failure every request is still known by
     its key; after several at once, frames that nobody has seen may be cut anew, and rows stand elsewhere in them."""
     drawn = random.Random(seed)

@@ -11,10 +11,10 @@ from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import CausalWitness, Ledger, WitnessJob, disagreements
+from clonos_py.runtime.sim.witness import CausalWitness, WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, Storage
-from clonos_py.runtime.world.world import Settings, World
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.instructions import LinkEvent, WriteOutput
 from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.states import TaskState
@@ -45,7 +45,7 @@ class Course:
         self, seed: int, job: WitnessJob, faults: Faults | None = None, at_sinks: AtSinks | None = None
     ) -> None:
         self.random = random.Random(seed)
-        self.ledger = Ledger()
+        self.ledger = WitnessLedger()
         self.reports: list[Report] = []
         self.runs = 0
         self.torn = 0
@@ -75,7 +75,7 @@ class Course:
             self._store,
             self._time,
             lambda task: ports,
-            Settings(policy, LinkLimits(window=self._window), 2_000, events_max=200_000),
+            WorldSettings(policy, LinkLimits(window=self._window), 2_000, events_max=200_000),
             lambda time_us, report: self.reports.append(report),
             hook=self._befall,
             layers=Layers(storage=self._storage, ending=self._tear),

@@ -10,9 +10,9 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy, Report, ReportKind
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.runtime.world.world import Settings, World
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.states import TaskState
 
@@ -141,7 +141,7 @@ def run(
     standbys_per_process: int = 1,
 ) -> Run:
     """The two-witness job under one seed. Rollbacks are problems: none is ever needed."""
-    random_, found, ledger = random.Random(seed), Run(), Ledger()
+    random_, found, ledger = random.Random(seed), Run(), WitnessLedger()
     time = VirtualTime(random_)
 
     def listen(time_us: int, report: Report) -> None:
@@ -151,7 +151,7 @@ def run(
     store = MemoryStore("witness")
     ports = SimulatedPorts(time.now_us, random_, store)
     policy = JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000]), checkpoint_timeout_us=2_000_000)
-    settings = Settings(
+    settings = WorldSettings(
         policy,
         LinkLimits(window=random_.choice([2, 16])),
         linger_us=2_000,

@@ -11,7 +11,7 @@ import pytest
 from clonos_py.job.events import ReportKind
 from clonos_py.runtime.sim import witness
 from clonos_py.runtime.sim.run import simulate
-from clonos_py.runtime.sim.witness import Enrich, WitnessJob
+from clonos_py.runtime.sim.witness import EnrichStep, WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
 from tests.sim.courses import Course, Faults, crash, running, writes
@@ -177,7 +177,7 @@ def test_a_zombie_writes_nothing_once_it_is_replaced() -> None:
     assert problems(Zombies) == []
 
 
-class Fickle(Enrich):
+class Fickle(EnrichStep):
     """Emits what the replay of nothing could repeat."""
 
     calls = itertools.count()

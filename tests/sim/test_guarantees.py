@@ -10,7 +10,7 @@ from clonos_py.job.events import ReportKind
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.orders import policy
 from clonos_py.runtime.sim.run import simulate_plan
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.settings.definitions import Settings
 from clonos_py.settings.resolution import resolve
 from tests.sim.worlds import E, KillTogether, L, N, R, Run, run
@@ -18,9 +18,9 @@ from tests.sim.worlds import E, KillTogether, L, N, R, Run, run
 SEEDS = range(30)
 
 
-def witnessed(seed: int, settings: Settings) -> tuple[Ledger, list[str], int]:
+def witnessed(seed: int, settings: Settings) -> tuple[WitnessLedger, list[str], int]:
     """What the sinks committed, what happened, and how many kills there were."""
-    ledger, told = Ledger(), list[str]()
+    ledger, told = WitnessLedger(), list[str]()
     plan = WitnessJob(sharing_depth=settings.sharing_depth, gaps=settings.guarantee.value == "at-most-once").plan(
         ledger
     )

@@ -10,8 +10,8 @@ import pytest
 from clonos_py.causal import gate
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy
-from clonos_py.runtime.sim.run import Outcome, SimulatedPorts, simulate_plan
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from clonos_py.runtime.sim.run import SimulatedPorts, SimulatedRun, simulate_plan
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from tests.sim.test_two_witnesses import told
 
 SEEDS = 40
@@ -42,9 +42,9 @@ def every_answer_is_kept_aside(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return fetched
 
 
-def simulated(seed: int) -> Outcome:
+def simulated(seed: int) -> SimulatedRun:
     """With many checkpoints."""
-    ledger = Ledger()
+    ledger = WitnessLedger()
     outcome = simulate_plan(JOB.plan(ledger), seed, kills=6, policy=JobPolicy(checkpoint_interval_us=5_000))
     outcome.problems.extend(disagreements(ledger, JOB.total))
     return outcome

@@ -16,9 +16,9 @@ from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.run import SimulatedPorts, simulate
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.spill import MemoryShelf
-from clonos_py.runtime.world.world import Settings, World
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task import landmarks
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.pressure import LinkLimits
@@ -56,7 +56,7 @@ class SmallDisk:
 
     def __init__(self, seed: int, budget_bytes: int) -> None:
         self.random = random.Random(seed)
-        self.ledger = Ledger()
+        self.ledger = WitnessLedger()
         self.job = WitnessJob()
         self.store = MemoryStore("witness")
         self.limits = LinkLimits(window=4, budget_bytes=budget_bytes, policy=Spill.BUFFER)
@@ -70,7 +70,7 @@ class SmallDisk:
         ports = SimulatedPorts(time.now_us, self.random, self.store)
         policy = JobPolicy(checkpoint_interval_us=60_000_000)
         shelf = lambda number: MemoryShelf(frames_max)  # noqa: E731
-        settings = Settings(policy, self.limits, 2_000, events_max=200_000, shelf=shelf)
+        settings = WorldSettings(policy, self.limits, 2_000, events_max=200_000, shelf=shelf)
         faults = Faults(self.random, kills, [])
         plan = self.job.plan(self.ledger)
         return World(plan, self.store, time, lambda task: ports, settings, listen, hook=faults).run()

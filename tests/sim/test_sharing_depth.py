@@ -13,7 +13,7 @@ from clonos_py.job.orphans import Survivors, orphans
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.sim.run import simulate_plan
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.task.held_logs import HeldLogs
 from tests.sim.worlds import KillOneAtATime, run
 from tests.unit.job.graphs import orphans_by_definition
@@ -45,7 +45,7 @@ def test_outputs_are_right_and_rollbacks_are_those_that_the_definitions_call_for
 ) -> None:
     rolled_back = 0
     for seed in range(SEEDS):
-        judge, ledger = Judge(monkeypatch), Ledger()
+        judge, ledger = Judge(monkeypatch), WitnessLedger()
         job = WitnessJob(sharing_depth=depth)
         outcome = simulate_plan(job.plan(ledger), seed, kills=6, policy=POLICY)
         problems = [problem for problem in outcome.problems if not problem.endswith(" rollbacks")]
@@ -83,7 +83,7 @@ def test_the_simulator_notices(plant: Callable[[pytest.MonkeyPatch], None], monk
     """Each planted bug leaves an orphan: its replay differs from what was sent before, or the witnesses disagree."""
     plant(monkeypatch)
     for seed in range(SEEDS_MAX):
-        ledger = Ledger()
+        ledger = WitnessLedger()
         outcome = simulate_plan(WitnessJob(sharing_depth=1).plan(ledger), seed, kills=6, policy=POLICY)
         wrong = [problem for problem in outcome.problems if not problem.endswith(" rollbacks")]
         diverged = any("rolled back" in line and "depends on" not in line for line in outcome.story)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clonos_py.runtime.sim.run import Outcome, simulate
+from clonos_py.runtime.sim.run import SimulatedRun, simulate
 from clonos_py.runtime.sim.witness import WitnessJob
 from tests.chunks import chunks
 
@@ -13,7 +13,7 @@ SHORT = WitnessJob(total=60)
 """Long enough for several checkpoints and failures."""
 
 
-def told(outcome: Outcome) -> str:
+def told(outcome: SimulatedRun) -> str:
     story = "\n  ".join(outcome.story)
     return f"seed {outcome.seed}: {'; '.join(outcome.problems)}\n  {story}"
 

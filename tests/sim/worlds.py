@@ -11,9 +11,9 @@ from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.runtime.world.world import Settings, World
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
 from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.states import TaskState
@@ -27,7 +27,7 @@ N, E, L, R = (TaskId(name, 0) for name in ("numbers", "enrich", "left", "rank"))
 class Run:
     """What is left of a run."""
 
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: WitnessLedger = field(default_factory=WitnessLedger)
     reports: list[Report] = field(default_factory=list)
     ended: EndJob | None = None
     kills: int = 0
@@ -45,7 +45,7 @@ def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy
     time = VirtualTime(random_)
     made = Run()
     chosen = policy or JobPolicy(checkpoint_interval_us=INTERVAL_US)
-    settings = Settings(chosen, LinkLimits(window=random_.choice([1, 4, 16])), linger_us=2_000, events_max=400_000)
+    settings = WorldSettings(chosen, LinkLimits(window=random_.choice([1, 4, 16])), linger_us=2_000, events_max=400_000)
     plan = job.plan(made.ledger)
     store = MemoryStore(plan.job)
     ports: Ports = SimulatedPorts(time.now_us, random_, store)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import clonos_py
-from clonos_py.runtime.check.findings import Finding, Kind
+from clonos_py.runtime.check.findings import Finding, FindingKind
 
 _OWN = Path(clonos_py.__file__).resolve().parent
 _OPERATORS, _SERVICES = ((_OWN / name).resolve() for name in ("operators", "services"))
@@ -28,25 +28,26 @@ _LIBRARIES = tuple(
     for found in {sysconfig.get_path(name), str(Path(sysconfig.get_path(name)).resolve())}
 )
 
-_BY_MODULE: dict[str, Kind] = {
-    "secrets": Kind.RANDOM, "socket": Kind.NETWORK, "_socket": Kind.NETWORK, "ssl": Kind.NETWORK,
-    "http.client": Kind.NETWORK, "urllib.request": Kind.NETWORK, "httpx": Kind.NETWORK, "requests": Kind.NETWORK,
-    "threading": Kind.THREAD, "multiprocessing": Kind.THREAD, "subprocess": Kind.THREAD,
-    "concurrent.futures": Kind.THREAD,
-}  # fmt: skip
-_BY_NAME: dict[tuple[str, str], Kind] = {
-    **{("time", name): Kind.TIME for name in (
+_BY_MODULE: dict[str, FindingKind] = {
+    "secrets": FindingKind.RANDOM,
+    **dict.fromkeys(
+        ("socket", "_socket", "ssl", "http.client", "urllib.request", "httpx", "requests"), FindingKind.NETWORK
+    ),
+    **dict.fromkeys(("threading", "multiprocessing", "subprocess", "concurrent.futures"), FindingKind.THREAD),
+}
+_BY_NAME: dict[tuple[str, str], FindingKind] = {
+    **{("time", name): FindingKind.TIME for name in (
         "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "localtime",
         "gmtime",
     )},
-    ("time", "sleep"): Kind.WAIT,
-    **{("datetime", name): Kind.TIME for name in ("now", "utcnow", "today")},
-    **{("uuid", name): Kind.UUID for name in ("uuid1", "uuid4")},
-    ("_thread", "start_new_thread"): Kind.THREAD,
-    ("posix", "urandom"): Kind.RANDOM,
-    ("os", "urandom"): Kind.RANDOM,
-    ("_io", "open"): Kind.FILE,
-    ("io", "open"): Kind.FILE,
+    ("time", "sleep"): FindingKind.WAIT,
+    **{("datetime", name): FindingKind.TIME for name in ("now", "utcnow", "today")},
+    **{("uuid", name): FindingKind.UUID for name in ("uuid1", "uuid4")},
+    ("_thread", "start_new_thread"): FindingKind.THREAD,
+    ("posix", "urandom"): FindingKind.RANDOM,
+    ("os", "urandom"): FindingKind.RANDOM,
+    ("_io", "open"): FindingKind.FILE,
+    ("io", "open"): FindingKind.FILE,
 }  # fmt: skip
 _HARMLESS = frozenset({"get_ident", "current_thread", "main_thread"})
 
@@ -105,10 +106,10 @@ class CallMonitor:
             self._findings.setdefault((self._operator, line), finding)
 
 
-def _of_builtin(function: Any) -> tuple[Kind, str] | None:
+def _of_builtin(function: Any) -> tuple[FindingKind, str] | None:
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if owner is random._inst:
-        return Kind.RANDOM, f"random.{name}()"
+        return FindingKind.RANDOM, f"random.{name}()"
     if isinstance(owner, type):
         module, shown = owner.__module__, f"{owner.__name__}.{name}"
     else:
@@ -117,21 +118,21 @@ def _of_builtin(function: Any) -> tuple[Kind, str] | None:
     return _classified(module, name, shown)
 
 
-def _of_function(frame: FrameType) -> tuple[Kind, str] | None:
+def _of_function(frame: FrameType) -> tuple[FindingKind, str] | None:
     code, module = frame.f_code, frame.f_globals.get("__name__", "")
     if code is _DRAWING:
         name, seeded = frame.f_locals["name"], bool(frame.f_locals["args"] or frame.f_locals["kwargs"])
-        return None if name == "default_rng" and seeded else (Kind.RANDOM, f"numpy.random.{name}()")
+        return None if name == "default_rng" and seeded else (FindingKind.RANDOM, f"numpy.random.{name}()")
     if module == "random":
         owner = frame.f_locals.get("self")
         unseeded = code.co_name == "__init__" and frame.f_locals.get("x", 0) is None
         if owner is random._inst or isinstance(owner, random.SystemRandom) or unseeded:
-            return Kind.RANDOM, "random.Random()" if unseeded else f"random.{code.co_name}()"
+            return FindingKind.RANDOM, "random.Random()" if unseeded else f"random.{code.co_name}()"
         return None
     return _classified(module, code.co_name, code.co_qualname, module)
 
 
-def _classified(module: str, name: str, shown: str, prefix: str = "") -> tuple[Kind, str] | None:
+def _classified(module: str, name: str, shown: str, prefix: str = "") -> tuple[FindingKind, str] | None:
     if name in _HARMLESS or name.startswith("<"):
         return None
     known = _BY_NAME.get((module, name)) or next(

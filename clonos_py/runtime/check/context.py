@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from clonos_py.model.calls import Call
+from clonos_py.model.calls import ServiceCall
 from clonos_py.model.errors import DivergenceError, ServiceError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.times import MIN_TIME
@@ -74,7 +74,7 @@ class CheckedContext:
         self.watermark = MIN_TIME
         self.frame: tuple[int, int] = (0, 0)
         self.timers: set[int] = set()
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, ServiceCall] = {}
         self.counted: dict[str, int] = {}
 
     def service(self, name: str) -> Any:
@@ -87,7 +87,7 @@ class CheckedContext:
         self.timers.discard(at)
 
     def start_call(self, number: int, service: str, question: Any) -> None:
-        self.calls[number] = Call(0, number, service, question)
+        self.calls[number] = ServiceCall(0, number, service, question)
 
     def forget_call(self, number: int) -> None:
         self.calls.pop(number, None)

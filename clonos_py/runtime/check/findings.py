@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """What user code asked behind the engine's back, or what else was seen."""
 
     TIME = "time"
@@ -22,16 +22,16 @@ class Kind(Enum):
 
 
 REMEDIES = {
-    Kind.TIME: "ask ctx.time.now(), whose answers are logged",
-    Kind.WAIT: "set a timer, or await ctx.sleep() in an `async def` function",
-    Kind.RANDOM: "use ctx.random, which is seeded through the log",
-    Kind.UUID: "make it of logged bits: uuid.UUID(int=ctx.random.getrandbits(128), version=4)",
-    Kind.NETWORK: "ask ctx.http, or a client that a function declared with @service opens, by ctx.call",
-    Kind.THREAD: "write an `async def` function that awaits ctx.http, ctx.call or ctx.sleep",
-    Kind.FILE: "read it in a function declared with @service, and ask that by ctx.call",
-    Kind.OUTPUT: "what it gives may depend on the row, its state and ctx alone: not on the order of a set, hash() or "
-    "id() of an object, variables that outlive a call, or the environment",
-    Kind.QUESTION: "what it asks of ctx may depend on the row, its state and earlier answers alone",
+    FindingKind.TIME: "ask ctx.time.now(), whose answers are logged",
+    FindingKind.WAIT: "set a timer, or await ctx.sleep() in an `async def` function",
+    FindingKind.RANDOM: "use ctx.random, which is seeded through the log",
+    FindingKind.UUID: "make it of logged bits: uuid.UUID(int=ctx.random.getrandbits(128), version=4)",
+    FindingKind.NETWORK: "ask ctx.http, or a client that a function declared with @service opens, by ctx.call",
+    FindingKind.THREAD: "write an `async def` function that awaits ctx.http, ctx.call or ctx.sleep",
+    FindingKind.FILE: "read it in a function declared with @service, and ask that by ctx.call",
+    FindingKind.OUTPUT: "what it gives may depend on the row, its state and ctx alone: not on the order of a set, "
+    "hash() or id() of an object, variables that outlive a call, or the environment",
+    FindingKind.QUESTION: "what it asks of ctx may depend on the row, its state and earlier answers alone",
 }
 
 
@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
     operator: str
     where: str
-    kind: Kind
+    kind: FindingKind
     what: str
 
     def __str__(self) -> str:

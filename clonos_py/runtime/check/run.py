@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from clonos_py.model.errors import UserCodeError
 from clonos_py.runtime import crash_notes
-from clonos_py.runtime.check.findings import Finding, Kind
-from clonos_py.runtime.check.trial import Trial, TrialSpec, Tried
+from clonos_py.runtime.check.findings import Finding, FindingKind
+from clonos_py.runtime.check.trial import CheckTrial, TrialSpec, Tried
 
 _DAY_US = 86_400_000_000
 _HASH_SEEDS = ("1", "2")
@@ -59,7 +59,7 @@ def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Ch
     )
 
 
-def _try(order: TrialSpec, hash_seed: str) -> Trial:
+def _try(order: TrialSpec, hash_seed: str) -> CheckTrial:
     with tempfile.TemporaryDirectory(prefix="clonos-check-") as folder:
         asked, found = Path(folder, "order"), Path(folder, "trial")
         asked.write_bytes(msgspec.msgpack.encode(order))
@@ -71,22 +71,22 @@ def _try(order: TrialSpec, hash_seed: str) -> Trial:
             ended = crash_notes.read(Path(folder), trial.pid)
             reason = (printed.strip().splitlines() or ["no reason given"])[-1]
             raise ended or UserCodeError(f"the job cannot be tried: {reason}")
-        return msgspec.msgpack.decode(found.read_bytes(), type=Trial)
+        return msgspec.msgpack.decode(found.read_bytes(), type=CheckTrial)
 
 
 def _differences(one: Tried, other: Tried) -> list[Finding]:
     if "the second time" in other.error:
-        return [Finding(one.name, one.where, Kind.QUESTION, other.error)]
+        return [Finding(one.name, one.where, FindingKind.QUESTION, other.error)]
     if one.error != other.error:
         what = f"failed in one trial only: {one.error or other.error}"
-        return [Finding(one.name, one.where, Kind.OUTPUT, what)]
+        return [Finding(one.name, one.where, FindingKind.OUTPUT, what)]
     for before, after in zip(one.given, other.given, strict=True):
         rows = zip_longest(*(pa.ipc.open_stream(data).read_all().to_pylist() for data in (before, after)))
         for number, (then, now) in enumerate(rows):
             if repr(then) != repr(now):
                 rows_shown = f"{then!s:.{_SHOWN_CHARS}}, then {now!s:.{_SHOWN_CHARS}}"
                 what = f"gave another row {number} for the same input: {rows_shown}"
-                return [Finding(one.name, one.where, Kind.OUTPUT, what)]
+                return [Finding(one.name, one.where, FindingKind.OUTPUT, what)]
     return []
 
 

@@ -18,7 +18,7 @@ _FIRST_INSTANT_US = 1_700_000_000_000_000
 _WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
 
 
-class Sample(NamedTuple):
+class SourceSample(NamedTuple):
     """Rows of a source by port, whether they are made up, and why the source could not be read, if so."""
 
     rows: list[pa.RecordBatch]
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     error: str = ""
 
 
-def sampled(node: Node, rows_max: int) -> Sample:
+def sampled(node: Node, rows_max: int) -> SourceSample:
     """Rows of a source, made up where it gives none."""
     error, read = "", list[pa.RecordBatch]()
     try:
@@ -34,8 +34,8 @@ def sampled(node: Node, rows_max: int) -> Sample:
     except (ClonosError, OSError) as problem:
         error = str(problem)
     if any(batch.num_rows for batch in read):
-        return Sample(read, False)
-    return Sample([_made_up(schema, rows_max) for schema in node.schemas], True, error)
+        return SourceSample(read, False)
+    return SourceSample([_made_up(schema, rows_max) for schema in node.schemas], True, error)
 
 
 def _read(node: Node, rows_max: int) -> list[pa.RecordBatch]:

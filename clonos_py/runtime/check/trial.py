@@ -63,7 +63,7 @@ class Tried(msgspec.Struct):
     skipped: bool = False
 
 
-class Trial(msgspec.Struct):
+class CheckTrial(msgspec.Struct):
     """Everything that one trial has shown."""
 
     operators: list[Tried] = []
@@ -79,7 +79,7 @@ class TrialSpec(msgspec.Struct):
     rows: int
     live: bool
     ahead_us: int
-    before: Trial | None = None
+    before: CheckTrial | None = None
 
 
 class _Given:
@@ -109,8 +109,8 @@ class _Trials:
         self._registry = ServiceRegistry({}, HttpxClient)
         self._client_of: Callable[[str], Any] = self._registry.client if order.live else _refused
 
-    def run(self, graph: LogicalGraph) -> Trial:
-        found = Trial()
+    def run(self, graph: LogicalGraph) -> CheckTrial:
+        found = CheckTrial()
         for node in graph.nodes:
             inputs = [self._rows[port.node][port.port] for port in node.inputs]
             if isinstance(node.work, Unite | Spread):

@@ -36,7 +36,7 @@ from clonos_py.task.states import TaskState
 LinkInput = ToProcess | LinkEvent | FromTask
 
 
-class Connections(Protocol):
+class DataConnections(Protocol):
     """The data connections of one process. What becomes of them comes back as link events."""
 
     def connect(self, wish: Connect) -> None: ...
@@ -54,7 +54,7 @@ class Connections(Protocol):
 class LinkPorts:
     """What a link acts on. No port waits for the work that it is given."""
 
-    connections: Connections
+    connections: DataConnections
     hand: Callable[[ToTask], None]
     """To the task of this process, in order."""
     tell: Callable[[ToCoordinator], None]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from clonos_py.model.calls import Call
+from clonos_py.model.calls import ServiceCall
 from clonos_py.runtime.executors.low_priority import LowPriority
 from clonos_py.task.events import FromTask, TakeState, ToTask
 from clonos_py.task.machine import TaskMachine
@@ -18,7 +18,7 @@ class TaskPorts:
 
     produce: Callable[[Sequence[FromTask]], None]
     """To the link of this process: what one step gave, in order. May wait while the link is behind."""
-    call: Callable[[Call], None]
+    call: Callable[[ServiceCall], None]
     """Starts a call of an asynchronous function. Its answer is to be offered to the task."""
     low_priority: LowPriority
     """Takes in state that nobody waits for."""

@@ -18,7 +18,7 @@ from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import EndJob, Report, ReportKind
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
@@ -36,8 +36,7 @@ from clonos_py.runtime.local.clock import RealTime
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.user_code import code_digest
-from clonos_py.runtime.world.world import Settings as WorldSettings
-from clonos_py.runtime.world.world import World
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
 from clonos_py.task.events import Observed
@@ -184,7 +183,7 @@ def _shelf(stack: ExitStack) -> Callable[[int], FileShelf]:
     return lambda number: FileShelf(folder / f"spilled-{number}")
 
 
-def _calls(clock: RealTime, stack: ExitStack) -> Callable[[Call, Callable[[Answered], None]], None]:
+def _calls(clock: RealTime, stack: ExitStack) -> Callable[[ServiceCall, Callable[[Answered], None]], None]:
     """What starts the calls of asynchronous functions, in threads."""
     callers = Callers(HttpxClient)
     stack.callback(callers.close)

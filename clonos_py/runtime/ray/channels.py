@@ -139,7 +139,7 @@ class Channels:
                 subscription = decode_hello(hello)
                 self._outbound.add(connection)
                 return Subscribed(connection, subscription)
-            case transport.Connected():
+            case transport.PeerConnected():
                 inbound = self._inbound[connection]
                 inbound.open = True
                 return Connected(inbound.input, connection, inbound.hello)

@@ -32,13 +32,13 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Step:
+class TaskStepped:
     """What one step of the task gave."""
 
     events: Sequence[FromTask]
 
 
-Item = ToProcess | LinkEvent | Raised | Step
+Item = ToProcess | LinkEvent | Raised | TaskStepped
 
 
 class LinkLoop:
@@ -60,7 +60,7 @@ class LinkLoop:
         while not self._room.acquire(timeout=_WAIT_S_MAX):
             if not self._running:
                 return
-        self._inbox.append(Step(events))
+        self._inbox.append(TaskStepped(events))
         self._channels.wake()
 
     def stop(self) -> None:
@@ -82,7 +82,7 @@ class LinkLoop:
         match item:
             case Raised(problem):
                 self._executor.fail(problem)
-            case Step(events):
+            case TaskStepped(events):
                 for event in events:
                     self._executor.handle(event)
                 self._room.release()

@@ -20,9 +20,9 @@ import numpy.ma  # noqa: F401 - Arrow loads it with the first array it makes of 
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.model.calls import Call
+from clonos_py.model.calls import ServiceCall
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import FunctionHangs, Started, ToCoordinator, ToProcess
+from clonos_py.model.messages import FunctionHangNoticed, Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.clock import SteadyClock, time_of_day_us
@@ -173,7 +173,7 @@ class ProcessRuntime:
         ]
         self._threads = [threading.Thread(target=run, name=f"{name} of {task}", daemon=True) for name, run in loops]
         self._started = partial(tell, Started(number, channels.address, host_process))
-        self._hangs = lambda reason: tell(FunctionHangs(number, reason))
+        self._hangs = lambda reason: tell(FunctionHangNoticed(number, reason))
         self._function_timeout_us = deployment.function_timeout_us
         self._watch: HangWatch | None = None
 
@@ -227,7 +227,7 @@ class ProcessRuntime:
     def _spill_frames(self, request: Spilling) -> None:
         self._spill.put(request)
 
-    def _start_call(self, call: Call) -> None:
+    def _start_call(self, call: ServiceCall) -> None:
         self._callers.start(call, self._task.put)
 
     def _close_services(self) -> None:

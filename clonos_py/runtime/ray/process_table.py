@@ -13,7 +13,7 @@ _PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12
 """Fields of /proc/PID/stat after the name of the command."""
 
 
-class Entry(NamedTuple):
+class ProcessEntry(NamedTuple):
     """One process. ``cpu_us``: of all its threads, in user code and in the system."""
 
     pid: int
@@ -21,12 +21,12 @@ class Entry(NamedTuple):
     cpu_us: int
 
 
-def entry(pid: int) -> Entry | None:
+def entry(pid: int) -> ProcessEntry | None:
     """None where there is no such process."""
     with suppress(OSError, IndexError, ValueError):
         fields = (_PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
-        return Entry(pid, int(fields[_PARENT]), ticks * 1_000_000 // os.sysconf("SC_CLK_TCK"))
+        return ProcessEntry(pid, int(fields[_PARENT]), ticks * 1_000_000 // os.sysconf("SC_CLK_TCK"))
     return None
 
 
@@ -36,7 +36,7 @@ def cpu_us(pid: int) -> int | None:
     return found.cpu_us if found is not None else None
 
 
-def entries() -> Iterator[tuple[Entry, bytes]]:
+def entries() -> Iterator[tuple[ProcessEntry, bytes]]:
     """All processes, each with its command line."""
     if not _PROCESSES.is_dir():
         return

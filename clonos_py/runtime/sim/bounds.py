@@ -17,7 +17,7 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.runtime.sim.histories import Ledger
+from clonos_py.runtime.sim.histories import HistoryLedger
 from clonos_py.runtime.sim.steps import CountTimers
 from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
@@ -43,7 +43,7 @@ class Bounds:
         self,
         plan: PhysicalPlan,
         partitions: Mapping[TaskId, list[Partition]],
-        ledger: Ledger,
+        ledger: HistoryLedger,
         window: int,
         linger_us: int,
     ) -> None:

@@ -12,7 +12,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.origin import Volume
 from clonos_py.runtime.sim.steps import StepKind
-from clonos_py.runtime.sim.topology import Feed, Node, Topology
+from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 
 TASKS_MAX = 30
 _PATHS_MAX = 6
@@ -110,7 +110,7 @@ def _topology(random_: random.Random, range_: Range) -> Topology:
     while True:
         inputs = _shape(random_)
         most = random_.choice([1, 2, 2, 3])
-        nodes: list[Node] = []
+        nodes: list[SimulatedVertex] = []
         for sources in inputs:
             nodes.append(_node(random_, nodes, sources, most))
         topology = Topology(tuple(nodes), _depth(random_, range_))
@@ -155,20 +155,22 @@ def _free_shape(random_: random.Random, sources: int, others: int) -> list[tuple
     return inputs
 
 
-def _node(random_: random.Random, before: list[Node], sources: tuple[int, ...], most: int) -> Node:
+def _node(
+    random_: random.Random, before: list[SimulatedVertex], sources: tuple[int, ...], most: int
+) -> SimulatedVertex:
     standbys = random_.choice([1, 1, 1, 1, 0, 2])
     if not sources:
         parallelism = random_.randint(1, most)
         asked = random_.choice([StepKind.DICE, StepKind.CLOCK])
         some = (asked,) if random_.random() < 0.3 else ()
-        return Node(parallelism, (), some, _volume(random_), random_.random() < 0.1, standbys)
+        return SimulatedVertex(parallelism, (), some, _volume(random_), random_.random() < 0.1, standbys)
     # as its input is: only then may an edge be FORWARD
     parallelism = before[sources[0]].parallelism if random_.random() < 0.6 else random_.randint(1, most)
     feeds = tuple(_feed(random_, n, before[n].parallelism == parallelism) for n in sources)
     steps = tuple(_step(random_, feeds, first=i == 0) for i in range(random_.choice([1, 1, 1, 2])))
     if len(steps) > 1 and random_.random() < 0.2:
         steps = (StepKind.TIMERS,) * len(steps)
-    return Node(parallelism, feeds, steps, None, random_.random() < 0.15, standbys)
+    return SimulatedVertex(parallelism, feeds, steps, None, random_.random() < 0.15, standbys)
 
 
 def _volume(random_: random.Random) -> Volume:
@@ -184,14 +186,14 @@ def _volume(random_: random.Random) -> Volume:
     )
 
 
-def _feed(random_: random.Random, source: int, equal: bool) -> Feed:
+def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
     choices = [Partitioning.HASH, Partitioning.REBALANCE]
     partitioning = random_.choice([*choices, Partitioning.FORWARD] if equal else choices)
     frame_rows = random_.choice([1, 2, 4, 8])
-    return Feed(source, partitioning, frame_rows, random_.choice([0, frame_rows, 4 * frame_rows]))
+    return InputEdge(source, partitioning, frame_rows, random_.choice([0, frame_rows, 4 * frame_rows]))
 
 
-def _step(random_: random.Random, feeds: tuple[Feed, ...], first: bool) -> StepKind:
+def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
     kinds: list[StepKind] = [k for k in StepKind if k not in (StepKind.RANK, StepKind.OTHER)]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from clonos_py.runtime.executors.link import Connections
+from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.network import Network
@@ -34,7 +34,7 @@ class HarshConnections:
     def __init__(
         self,
         process: LocalProcess,
-        inner: Connections,
+        inner: DataConnections,
         network: Network,
         actions: Actions,
         cut_off: CutOff,

@@ -15,7 +15,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.executors.job import complete
-from clonos_py.runtime.executors.link import Connections
+from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.sim.bounds import LOOK_EVERY, Bounds
 from clonos_py.runtime.sim.hanging import HangingDispatcher
 from clonos_py.runtime.sim.harsh_connections import CutOff, HarshConnections
@@ -26,8 +26,8 @@ from clonos_py.runtime.sim.silence import Silence
 from clonos_py.runtime.sim.watching import WatchedCoordinator, WatchedDispatcher
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.layers import Layers
-from clonos_py.runtime.world.processes import Connection, LocalProcess
-from clonos_py.runtime.world.world import Settings, World
+from clonos_py.runtime.world.processes import LocalProcess, WorldConnection
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
 from clonos_py.task.instructions import WriteOutput
 
@@ -48,7 +48,7 @@ class HarshWorld:
         store: SnapshotStore,
         scheduler: VirtualTime,
         ports: Callable[[TaskId], Ports],
-        settings: Settings,
+        settings: WorldSettings,
         listener: Callable[[int, Report], None],
         hook: Callable[[HarshWorld], None],
         watch: InvariantChecker,
@@ -139,7 +139,7 @@ class HarshWorld:
 
     # ---- what befalls connections
 
-    def _connections(self, process: LocalProcess, inner: Connections) -> Connections:
+    def _connections(self, process: LocalProcess, inner: DataConnections) -> DataConnections:
         world = self.world
         return HarshConnections(process, inner, world.network, world.actions, self._cut_off, self._watch)
 
@@ -164,7 +164,7 @@ class HarshWorld:
             reach_again = partial(self._cut_off.discard, one.number, other.number)
             self.world.actions.at(self.world.now_us + duration_us, reach_again)
 
-    def _between(self, one: LocalProcess, other: LocalProcess) -> list[tuple[int, Connection]]:
+    def _between(self, one: LocalProcess, other: LocalProcess) -> list[tuple[int, WorldConnection]]:
         ends = {one.number, other.number}
         connections = self.world.network.connections
         return [(n, c) for n, c in connections.items() if {c.sender.number, c.receiver.number} == ends]

@@ -35,7 +35,7 @@ def key_of(id_: int) -> int:
 class HistorySink(Sink):
     """Writes to a ledger that outlives processes; what is not committed does not count."""
 
-    def __init__(self, name: str, ledger: Ledger) -> None:
+    def __init__(self, name: str, ledger: HistoryLedger) -> None:
         self._name, self._ledger = name, ledger
         self._rows: list[tuple[int, bytes]] = []
 
@@ -61,7 +61,7 @@ class HistorySink(Sink):
 class CausalTrails(MemoryCausalSink):
     """Writes to an output of the ledger, where rows are visible at once."""
 
-    def __init__(self, name: str, ledger: Ledger) -> None:
+    def __init__(self, name: str, ledger: HistoryLedger) -> None:
         self._name, self._ledger = name, ledger
 
     @property
@@ -73,7 +73,7 @@ Path = tuple[int, bytes]
 """The number of a source, and the letters of the operators on the way."""
 
 
-class Ledger:
+class HistoryLedger:
     """What all sinks have written. Committing twice is committing once."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Ledger:
 
 
 def missing_or_doubled(
-    ledger: Ledger, expected: Mapping[str, set[Path]], rows_of: Mapping[int, int], once: bool
+    ledger: HistoryLedger, expected: Mapping[str, set[Path]], rows_of: Mapping[int, int], once: bool
 ) -> list[str]:
     """Every row of a source reaches a sink over each path, and ``once`` only. ``rows_of``: by source number, how many
     it gives."""
@@ -138,7 +138,7 @@ def missing_or_doubled(
     return found
 
 
-def disagreements(ledger: Ledger, numbered: Mapping[int, bool]) -> list[str]:
+def disagreements(ledger: HistoryLedger, numbered: Mapping[int, bool]) -> list[str]:
     """Witnesses that tell different histories of a row, and operators that have not counted one by one. ``numbered``:
     the operators that count, by letter, and whether they count each key by itself."""
     claims: dict[tuple[int, bytes], bytes] = {}

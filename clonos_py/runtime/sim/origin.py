@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from clonos_py.model.operators import End, Read, Source, Wait
-from clonos_py.runtime.sim.histories import HISTORY_ROWS, IDS_PER_SOURCE, Ledger, key_of
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, IDS_PER_SOURCE, HistoryLedger, key_of
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Volume:
     nap_us: int = 0
 
 
-class Origin(Source):
+class RowOrigin(Source):
     """Partition p gives the ids p, p + partitions, ... of source ``number``, as many at once as the moment says."""
 
-    def __init__(self, number: int, volume: Volume, ledger: Ledger) -> None:
+    def __init__(self, number: int, volume: Volume, ledger: HistoryLedger) -> None:
         self._number, self._first_id = number, number * IDS_PER_SOURCE
         self._volume, self._ledger = volume, ledger
         self._next_us = self._reads = 0

@@ -16,8 +16,8 @@ from clonos_py.runtime.crash_notes import exits_told
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob, disagreements
-from clonos_py.runtime.world.world import Settings, World
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
 from clonos_py.task.events import Observed
 from clonos_py.task.pressure import LinkLimits
@@ -51,7 +51,7 @@ class SimulatedPorts:
 
 
 @dataclass
-class Outcome:
+class SimulatedRun:
     """What a simulated run showed. ``problems`` is empty if nothing is wrong."""
 
     seed: int
@@ -80,12 +80,12 @@ def simulate_plan(
     actions_expected: int | None = None,
     limits: LinkLimits | None = None,
     linger_us: int = 2_000,
-) -> Outcome:
+) -> SimulatedRun:
     """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
     given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems: with full sharing
     depth none is ever needed."""
     random_ = random.Random(seed)
-    outcome = Outcome(seed)
+    outcome = SimulatedRun(seed)
     time = VirtualTime(random_)
     faults = Faults(random_, kills, outcome.story, actions_expected)
 
@@ -98,7 +98,7 @@ def simulate_plan(
     chosen = replace(chosen, lineage=f"seed-{seed}")
     window = random_.choice([1, 2, 4, 16])
     limits = replace(limits or LinkLimits(), window=window)
-    settings = Settings(chosen, limits, linger_us=linger_us, events_max=actions_max)
+    settings = WorldSettings(chosen, limits, linger_us=linger_us, events_max=actions_max)
     store = MemoryStore(plan.job)
     ports: Ports = SimulatedPorts(time.now_us, random_, store, client)
     world = World(plan, store, time, lambda task: ports, settings, listen, observer, faults)
@@ -120,10 +120,10 @@ def simulate(
     job: WitnessJob = WitnessJob(),  # noqa: B008 - frozen
     kills: int = 3,
     limits: LinkLimits | None = None,
-) -> Outcome:
+) -> SimulatedRun:
     """Runs the two-witness job once, and adds what the witnesses disagree on to the problems. Of ``limits`` all holds
     but the window, which is drawn."""
-    ledger = Ledger()
+    ledger = WitnessLedger()
     outcome = simulate_plan(job.plan(ledger), seed, kills, limits=limits)
     outcome.problems.extend(disagreements(ledger, job.total))
     return outcome

@@ -15,12 +15,12 @@ from clonos_py.runtime.sim.chaos import Chaos, FaultKind
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.runtime.sim.harsh_world import CRASHED, HarshWorld
-from clonos_py.runtime.sim.histories import Ledger, disagreements, missing_or_doubled
+from clonos_py.runtime.sim.histories import HistoryLedger, disagreements, missing_or_doubled
 from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.runtime.sim.violation import Violation
-from clonos_py.runtime.world.world import Settings
+from clonos_py.runtime.world.world import WorldSettings
 from clonos_py.task.pressure import LinkLimits
 
 ACTIONS_MAX = 300_000
@@ -60,7 +60,7 @@ class _Run:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario, self._verdict = scenario, ScenarioResult(scenario)
         conditions = scenario.conditions
-        self._ledger = Ledger()
+        self._ledger = HistoryLedger()
         self._plan = scenario.topology.plan(self._ledger)
         self._store = MemoryStore(self._plan.job)
         self._time = VirtualTime(random.Random(2 * scenario.seed), dict(conditions.slowness))
@@ -135,7 +135,7 @@ class _Run:
         disk = ended.error in _OF_THE_DISK and self._chaos.done[FaultKind.DISK] > 0
         return ended.error == CRASHED or disk
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> WorldSettings:
         """Heartbeats cost actions: they are quick only where somebody may fall silent."""
         conditions = self._scenario.conditions
         patient = all(fault.kind is not FaultKind.FREEZE for fault in self._scenario.faults)
@@ -156,7 +156,7 @@ class _Run:
             spill_bytes=_SPILL_BYTES,
             queue_us=conditions.queue_us,
         )
-        return Settings(
+        return WorldSettings(
             policy,
             limits,
             conditions.linger_us,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from clonos_py.model.plan import Partitioning
 from clonos_py.runtime.sim.generator import Scenario
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario
-from clonos_py.runtime.sim.topology import Node, Topology
+from clonos_py.runtime.sim.topology import SimulatedVertex, Topology
 
 RUNS_MAX = 200
 
@@ -64,7 +64,7 @@ def _smaller_topologies(topology: Topology) -> Iterator[Topology]:
             yield replace(topology, nodes=(*nodes[:number], simpler, *nodes[number + 1 :]))
 
 
-def _without(nodes: tuple[Node, ...], gone: int) -> tuple[Node, ...] | None:
+def _without(nodes: tuple[SimulatedVertex, ...], gone: int) -> tuple[SimulatedVertex, ...] | None:
     """The graph without a node: what it fed is fed by its own first input. None if that leaves no job."""
     node = nodes[gone]
     feeds_others = any(feed.source == gone for other in nodes for feed in other.feeds)
@@ -94,7 +94,7 @@ def _still(partitioning: Partitioning, source: int, before: int) -> Partitioning
     return Partitioning.REBALANCE if changed else partitioning
 
 
-def _simpler(node: Node) -> Iterator[Node]:
+def _simpler(node: SimulatedVertex) -> Iterator[SimulatedVertex]:
     if node.volume is not None and node.volume.rows > 2:
         yield replace(node, volume=replace(node.volume, rows=node.volume.rows // 2))
     if node.volume is not None and node.volume.burst > 1:

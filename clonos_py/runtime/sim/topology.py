@@ -9,8 +9,8 @@ from functools import cached_property, partial
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
-from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalTrails, HistorySink, Ledger, Path
-from clonos_py.runtime.sim.origin import Origin, Volume
+from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalTrails, HistoryLedger, HistorySink, Path
+from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
 
 STEPS_MAX = 4
@@ -18,7 +18,7 @@ STEPS_MAX = 4
 
 
 @dataclass(frozen=True)
-class Feed:
+class InputEdge:
     """An input of a vertex: from the vertex of this number."""
 
     source: int
@@ -28,11 +28,11 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Node:
+class SimulatedVertex:
     """One vertex. Without feeds it is a source; what feeds nobody has a sink."""
 
     parallelism: int
-    feeds: tuple[Feed, ...] = ()
+    feeds: tuple[InputEdge, ...] = ()
     steps: tuple[StepKind, ...] = ()
     volume: Volume | None = None
     tapped: bool = False
@@ -46,7 +46,7 @@ class Node:
 class Topology:
     """Nodes in topological order. Every inner node has at least one step, so that paths can be told from each other."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[SimulatedVertex, ...]
     sharing_depth: int = -1
     regenerates: bool = False
     """Whether sources that ask nothing keep no frames and make them again."""
@@ -95,20 +95,20 @@ class Topology:
             leading.append([(source, letters + own) for source, letters in before])
         return {self.name(n): set(leading[n]) for n in range(len(self.nodes)) if self.has_sink(n)}
 
-    def plan(self, ledger: Ledger) -> PhysicalPlan:
+    def plan(self, ledger: HistoryLedger) -> PhysicalPlan:
         vertices = tuple(self._vertex(number, ledger) for number in range(len(self.nodes)))
         settings = {"time_granularity_us": self.time_granularity_us}
         edges = tuple(self._edges())
         return PhysicalPlan("sim", vertices, edges, 16, self.sharing_depth, settings=settings)
 
-    def _vertex(self, number: int, ledger: Ledger) -> Vertex:
+    def _vertex(self, number: int, ledger: HistoryLedger) -> Vertex:
         node, name = self.nodes[number], self.name(number)
         source = None
         if node.volume is not None:
             times = EventTime(("id",), out_of_order_us=0, idle_us=node.volume.idle_us)
             merge_rows = node.volume.rows if node.volume.burst > 1 else 0
             source = SourcePlan(
-                name, partial(Origin, number, node.volume, ledger), (HISTORY_ROWS,), times, merge_rows, self.adaptive
+                name, partial(RowOrigin, number, node.volume, ledger), (HISTORY_ROWS,), times, merge_rows, self.adaptive
             )
         operators = [
             OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), (HISTORY_ROWS,))

@@ -30,7 +30,7 @@ ENRICHED = pa.schema([(name, pa.int64()) for name in _ENRICHED_NAMES])
 RANKED = pa.schema([(name, pa.int64()) for name in (*_ENRICHED_NAMES, "rank")])
 
 
-class Numbers(Source):
+class NumberSource(Source):
     """Partition p gives the ids p, p + partitions, p + 2 * partitions, ... below ``total``."""
 
     def __init__(self, total: int, partitions: int, batch: int, pause_us: int) -> None:
@@ -69,7 +69,7 @@ class Numbers(Source):
         return Read(partition, start, stop, (rows,), last=stop == self._count(partition))
 
 
-class Enrich(Operator):
+class EnrichStep(Operator):
     """Asks everything that is nondeterministic, for every row, and counts timers. A timer that is overdue by more than
     ``late_us`` is lost, which stops the job."""
 
@@ -111,7 +111,7 @@ class Enrich(Operator):
         self._due = sorted(at for part in parts for at in part.values["due"])
 
 
-class Rank(Operator):
+class RankStep(Operator):
     """Numbers the rows of each key in order of arrival; a timer after ``pause_us`` forgets the number."""
 
     def __init__(self, pause_us: int) -> None:
@@ -157,7 +157,7 @@ class Rank(Operator):
 class Witness(Sink):
     """Writes to a ledger that outlives processes; what is not committed does not count."""
 
-    def __init__(self, name: str, ledger: Ledger) -> None:
+    def __init__(self, name: str, ledger: WitnessLedger) -> None:
         self._name, self._ledger = name, ledger
         self._rows: list[dict[str, int]] = []
 
@@ -183,7 +183,7 @@ class Witness(Sink):
 class CausalWitness(MemoryCausalSink):
     """Writes to an output of the ledger, where its rows are visible at once."""
 
-    def __init__(self, name: str, ledger: Ledger) -> None:
+    def __init__(self, name: str, ledger: WitnessLedger) -> None:
         self._name, self._ledger = name, ledger
 
     @property
@@ -192,7 +192,7 @@ class CausalWitness(MemoryCausalSink):
         return self._ledger.tapes.setdefault(name, MemoryOutput(self._ledger.committed.setdefault(f"{name}-shown", [])))
 
 
-class Ledger:
+class WitnessLedger:
     """What the witnesses have written. Committing twice is committing once."""
 
     def __init__(self) -> None:
@@ -235,11 +235,14 @@ class WitnessJob:
     causal: tuple[str, ...] = ()
     """Witnesses whose rows are visible at once: left, right or both."""
 
-    def plan(self, ledger: Ledger) -> PhysicalPlan:
+    def plan(self, ledger: WitnessLedger) -> PhysicalPlan:
         p = self.parallelism
         no_times = EventTime((None,))
         source = SourcePlan(
-            "numbers", partial(Numbers, self.total, self.partitions, self.batch, self.pause_us), (NUMBERS,), no_times
+            "numbers",
+            partial(NumberSource, self.total, self.partitions, self.batch, self.pause_us),
+            (NUMBERS,),
+            no_times,
         )
         vertices: tuple[Vertex, ...] = (
             Vertex("numbers", p, source, (), (), regenerates=self.regenerates),
@@ -247,7 +250,7 @@ class WitnessJob:
                 "enrich",
                 p,
                 None,
-                (OperatorPlan("enrich", "process", partial(Enrich, 30_000, self.late_us), (ENRICHED,)),),
+                (OperatorPlan("enrich", "process", partial(EnrichStep, 30_000, self.late_us), (ENRICHED,)),),
                 (),
             ),
             Vertex("left", p, None, (self._witness("left", ledger),), ()),
@@ -256,7 +259,7 @@ class WitnessJob:
                 p,
                 None,
                 (
-                    OperatorPlan("rank", "process", partial(Rank, 3_000), (RANKED,), stateful=True),
+                    OperatorPlan("rank", "process", partial(RankStep, 3_000), (RANKED,), stateful=True),
                     self._witness("right", ledger),
                 ),
                 (Wire(0, 0, 1, 0),),
@@ -280,13 +283,13 @@ class WitnessJob:
             gaps=self.gaps,
         )
 
-    def _witness(self, name: str, ledger: Ledger) -> OperatorPlan:
+    def _witness(self, name: str, ledger: WitnessLedger) -> OperatorPlan:
         causal = name in self.causal
         factory = partial(CausalWitness if causal else Witness, name, ledger)
         return OperatorPlan(name, "sink", factory, (), sink=True, causal=causal)
 
 
-def disagreements(ledger: Ledger, total: int) -> list[str]:
+def disagreements(ledger: WitnessLedger, total: int) -> list[str]:
     """What is wrong with the witnesses' records: missing, doubled, or not the same. Empty if nothing is."""
     left = ledger.rows("left")
     right = [{k: v for k, v in row.items() if k != "rank"} for row in ledger.rows("right")]

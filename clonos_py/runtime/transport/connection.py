@@ -9,7 +9,7 @@ from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.handshake import Handshake, HandshakeState
 from clonos_py.runtime.transport.inbound import STAGING_BYTES_UNPROVEN, Inbound
 from clonos_py.runtime.transport.outbound import Outbound
-from clonos_py.runtime.transport.wire import UNPROVEN, Frame, Kind, Limits
+from clonos_py.runtime.transport.wire import UNPROVEN, Limits, WireFrame, WireKind
 
 SILENCE_S = 20
 """A TCP connection whose other host acknowledges nothing for so long is broken."""
@@ -57,7 +57,7 @@ class Connection:
     def queue(self, header: bytes, bodies: list[memoryview]) -> None:
         """Queues a data frame; ``write`` sends it once the handshake is done."""
         if self.proven:
-            self._outbound.add(Kind.DATA, header, bodies)
+            self._outbound.add(WireKind.DATA, header, bodies)
         else:
             self._early.append((header, bodies))
 
@@ -78,9 +78,9 @@ class Connection:
             raise PeerClosed(f"{self.peer} broke off: {error.strerror}") from error
         return True
 
-    def read(self) -> list[Frame]:
+    def read(self) -> list[WireFrame]:
         """The data frames that have arrived. Handshake frames are answered here (``write`` sends the answer)."""
-        frames: list[Frame] = []
+        frames: list[WireFrame] = []
         taken = 0
         while taken < READ_BYTES_MAX:
             targets = self._inbound.targets()
@@ -97,11 +97,11 @@ class Connection:
                 break
         return frames
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _take(self, frames: list[WireFrame]) -> None:
         while frame := self._inbound.next_frame():
             if not self.proven:
                 self._shake_hands(frame)
-            elif frame.kind is Kind.DATA:
+            elif frame.kind is WireKind.DATA:
                 frames.append(frame)
             else:
                 raise CodecError(f"a {frame.kind.name} frame after the handshake")
@@ -130,13 +130,13 @@ class Connection:
         """How many bytes were there, 0 at the end. Raises OSError."""
         return self.sock.recvmsg_into(targets)[0]
 
-    def _shake_hands(self, frame: Frame) -> None:
+    def _shake_hands(self, frame: WireFrame) -> None:
         if reply := self.handshake.on_frame(frame):
             self._outbound.add(*reply)
         if self.proven:
             self._inbound.trust(self._limits)
             for header, bodies in self._early:
-                self._outbound.add(Kind.DATA, header, bodies)
+                self._outbound.add(WireKind.DATA, header, bodies)
             self._early.clear()
 
 

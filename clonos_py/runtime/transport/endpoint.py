@@ -23,7 +23,7 @@ import pyarrow as pa
 from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.connection import Connection, PeerClosed
-from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Drained, Received, TransportEvent
+from clonos_py.runtime.transport.events import Accepted, Closed, PeerConnected, QueueEmptied, Received, TransportEvent
 from clonos_py.runtime.transport.handshake import NONCE_BYTES, Handshake
 from clonos_py.runtime.transport.listeners import Listeners
 from clonos_py.runtime.transport.strangers import RefusalLog, Strangers
@@ -200,7 +200,7 @@ class Endpoint:
         number = connection.number
         self._strangers.remove(connection)
         hello = connection.handshake.hello
-        self._events.append(Accepted(number, hello) if connection.accepted else Connected(number))
+        self._events.append(Accepted(number, hello) if connection.accepted else PeerConnected(number))
 
     def _write(self, connection: Connection) -> None:
         if connection.connecting:
@@ -213,7 +213,7 @@ class Endpoint:
         wanted = selectors.EVENT_READ | selectors.EVENT_WRITE if waits else selectors.EVENT_READ
         self._selector.modify(connection.sock, wanted, connection)
         if not waits:
-            self._events.append(Drained(connection.number))
+            self._events.append(QueueEmptied(connection.number))
 
     def _guard(self, connection: Connection, act: Callable[[Connection], None]) -> None:
         try:

@@ -14,7 +14,7 @@ class Accepted(NamedTuple):
     hello: bytes
 
 
-class Connected(NamedTuple):
+class PeerConnected(NamedTuple):
     """The connection asked for is open, and the peer has proved the secret too."""
 
     connection: int
@@ -28,7 +28,7 @@ class Received(NamedTuple):
     body: pa.Buffer | None
 
 
-class Drained(NamedTuple):
+class QueueEmptied(NamedTuple):
     """All that was queued on the connection has been handed to the system, after it once had to wait."""
 
     connection: int
@@ -41,4 +41,4 @@ class Closed(NamedTuple):
     reason: str
 
 
-TransportEvent = Accepted | Connected | Received | Drained | Closed
+TransportEvent = Accepted | PeerConnected | Received | QueueEmptied | Closed

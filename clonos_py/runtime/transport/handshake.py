@@ -17,7 +17,7 @@ import hmac
 from enum import Enum
 
 from clonos_py.model.errors import CodecError
-from clonos_py.runtime.transport.wire import Frame, Kind
+from clonos_py.runtime.transport.wire import WireFrame, WireKind
 
 NONCE_BYTES = 32
 _MAC_BYTES = 32
@@ -33,13 +33,13 @@ class HandshakeState(Enum):
 
 
 TRANSITIONS = {
-    HandshakeState.AWAITS_CHALLENGE: (Kind.CHALLENGE, HandshakeState.AWAITS_WELCOME),
-    HandshakeState.AWAITS_PROOF: (Kind.PROOF, HandshakeState.DONE),
-    HandshakeState.AWAITS_WELCOME: (Kind.WELCOME, HandshakeState.DONE),
+    HandshakeState.AWAITS_CHALLENGE: (WireKind.CHALLENGE, HandshakeState.AWAITS_WELCOME),
+    HandshakeState.AWAITS_PROOF: (WireKind.PROOF, HandshakeState.DONE),
+    HandshakeState.AWAITS_WELCOME: (WireKind.WELCOME, HandshakeState.DONE),
 }
 """By state: the only frame that may come, and the state after it."""
 
-Reply = tuple[Kind, bytes]
+Reply = tuple[WireKind, bytes]
 
 
 class Handshake:
@@ -56,9 +56,9 @@ class Handshake:
 
     def first(self) -> Reply | None:
         """What this side says unasked."""
-        return (Kind.CHALLENGE, self._nonce) if self.state is HandshakeState.AWAITS_PROOF else None
+        return (WireKind.CHALLENGE, self._nonce) if self.state is HandshakeState.AWAITS_PROOF else None
 
-    def on_frame(self, frame: Frame) -> Reply | None:
+    def on_frame(self, frame: WireFrame) -> Reply | None:
         """Takes the peer's next frame. Raises CodecError where it proves nothing."""
         due, after = TRANSITIONS[self.state]
         if frame.kind is not due:
@@ -82,13 +82,13 @@ class Handshake:
             raise CodecError(f"a challenge of {len(challenge)} bytes instead of {NONCE_BYTES}")
         self._peer_nonce = challenge
         mac = self._mac(b"connector", challenge + self._nonce + self.hello)
-        return Kind.PROOF, self._nonce + mac + self.hello
+        return WireKind.PROOF, self._nonce + mac + self.hello
 
     def _welcome(self, proof: bytes) -> Reply:
         nonce, hello = proof[:NONCE_BYTES], proof[NONCE_BYTES + _MAC_BYTES :]
         self._check(proof[NONCE_BYTES : NONCE_BYTES + _MAC_BYTES], b"connector", self._nonce + nonce + hello)
         self.hello = hello
-        return Kind.WELCOME, self._mac(b"acceptor", self._nonce + nonce)
+        return WireKind.WELCOME, self._mac(b"acceptor", self._nonce + nonce)
 
     def _mac(self, role: bytes, said: bytes) -> bytes:
         return hmac.digest(self._secret, role + b":" + said, hashlib.sha256)

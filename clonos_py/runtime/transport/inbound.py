@@ -13,7 +13,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from clonos_py.model.errors import CodecError
-from clonos_py.runtime.transport.wire import PREAMBLE_BYTES, Frame, Limits, Preamble, read_preamble
+from clonos_py.runtime.transport.wire import PREAMBLE_BYTES, Limits, Preamble, WireFrame, read_preamble
 
 STAGING_BYTES = 128 << 10
 STAGING_BYTES_UNPROVEN = 512
@@ -52,7 +52,7 @@ class Inbound:
             count = self._partial.advance(count)
         self._end += count
 
-    def next_frame(self) -> Frame | None:
+    def next_frame(self) -> WireFrame | None:
         """The next frame of which all has arrived. Raises CodecError where the bytes are none."""
         if self._partial:
             return self._finish_partial()
@@ -68,7 +68,7 @@ class Inbound:
         self._start = self._end
         return None
 
-    def _finish_partial(self) -> Frame | None:
+    def _finish_partial(self) -> WireFrame | None:
         assert self._partial is not None
         if self._partial.missing:
             return None
@@ -107,15 +107,15 @@ class _Partial:
                 self.missing[0] = self.missing[0][step:]
         return count
 
-    def frame(self) -> Frame:
+    def frame(self) -> WireFrame:
         header = self._header.to_pybytes()
         self._head.check(header)
-        return Frame(self._head.kind, header, self._body if self._body.size else None)
+        return WireFrame(self._head.kind, header, self._body if self._body.size else None)
 
 
-def _small(head: Preamble, staging: memoryview, start: int, stop: int) -> Frame:
+def _small(head: Preamble, staging: memoryview, start: int, stop: int) -> WireFrame:
     body_start = start + head.header_bytes
     header = bytes(staging[start:body_start])
     head.check(header)
     body = pa.py_buffer(bytes(staging[body_start:stop])) if head.body_bytes else None
-    return Frame(head.kind, header, body)
+    return WireFrame(head.kind, header, body)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-from clonos_py.runtime.transport.wire import Kind, preamble
+from clonos_py.runtime.transport.wire import WireKind, preamble
 
 _GATHER_MAX = 64
 """Pieces per system call; the operating system allows 1,024."""
@@ -20,7 +20,7 @@ class Outbound:
         self._pieces: deque[memoryview] = deque()
         self.unsent_bytes = 0
 
-    def add(self, kind: Kind, header: bytes, bodies: Iterable[memoryview] = ()) -> None:
+    def add(self, kind: WireKind, header: bytes, bodies: Iterable[memoryview] = ()) -> None:
         """Queues a frame whose body is the concatenation of ``bodies`` (memoryviews of bytes)."""
         parts = [body for body in bodies if body.nbytes]
         body_bytes = sum(part.nbytes for part in parts)

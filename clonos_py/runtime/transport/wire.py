@@ -30,7 +30,7 @@ _CHECK = struct.Struct(">I")
 PREAMBLE_BYTES = _PREAMBLE.size + _CHECK.size
 
 
-class Kind(IntEnum):
+class WireKind(IntEnum):
     """What a frame is for. Only ``DATA`` is seen by the owner of an endpoint."""
 
     CHALLENGE = 1
@@ -51,7 +51,7 @@ UNPROVEN = Limits(header_bytes_max=4096, body_bytes_max=0)
 
 
 class Preamble(NamedTuple):
-    kind: Kind
+    kind: WireKind
     header_bytes: int
     body_bytes: int
     header_checksum: int
@@ -62,15 +62,15 @@ class Preamble(NamedTuple):
             raise CodecError(f"a {self.kind.name} frame's header was damaged on its way")
 
 
-class Frame(NamedTuple):
+class WireFrame(NamedTuple):
     """One frame as received. ``body`` is None where its length is 0."""
 
-    kind: Kind
+    kind: WireKind
     header: bytes
     body: pa.Buffer | None
 
 
-def preamble(kind: Kind, header: bytes, body_bytes: int) -> bytes:
+def preamble(kind: WireKind, header: bytes, body_bytes: int) -> bytes:
     """The bytes before header and body. Raises CodecError for a header beyond 4 GiB."""
     return announce(Preamble(kind, len(header), body_bytes, xxhash.xxh32_intdigest(header)))
 
@@ -96,11 +96,11 @@ def read_preamble(view: memoryview, offset: int, limits: Limits) -> Preamble:
     check = offset + _PREAMBLE.size
     if _CHECK.unpack_from(view, check)[0] != xxhash.xxh32_intdigest(view[offset:check]):
         raise CodecError("a frame's first bytes were damaged on their way")
-    if not Kind.CHALLENGE <= kind <= Kind.DATA:
+    if not WireKind.CHALLENGE <= kind <= WireKind.DATA:
         raise CodecError(f"a frame of unknown kind {kind}")
     if header_bytes > limits.header_bytes_max or body_bytes > limits.body_bytes_max:
         raise CodecError(
             f"a frame of {header_bytes} + {body_bytes} bytes exceeds the limit of "
             f"{limits.header_bytes_max} + {limits.body_bytes_max}"
         )
-    return Preamble(Kind(kind), header_bytes, body_bytes, checksum)
+    return Preamble(WireKind(kind), header_bytes, body_bytes, checksum)

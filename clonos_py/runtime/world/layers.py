@@ -10,7 +10,7 @@ from clonos_py.job.events import JobEvent
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.executors.job import Coordinator, complete
-from clonos_py.runtime.executors.link import Connections
+from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess, Storage
 
@@ -19,7 +19,7 @@ def _no_dispatcher(inner: Dispatcher, processes: Mapping[int, LocalProcess]) -> 
     return inner
 
 
-def _no_connections(process: LocalProcess, inner: Connections) -> Connections:
+def _no_connections(process: LocalProcess, inner: DataConnections) -> DataConnections:
     return inner
 
 
@@ -41,7 +41,7 @@ class Layers:
 
     dispatcher: Callable[[Dispatcher, Mapping[int, LocalProcess]], Dispatcher] = _no_dispatcher
     """Is given all processes of the world besides."""
-    connections: Callable[[LocalProcess, Connections], Connections] = _no_connections
+    connections: Callable[[LocalProcess, DataConnections], DataConnections] = _no_connections
     storage: Callable[[LocalProcess, Storage], Storage] = _no_storage
     coordinator: Callable[[JobMachine], Coordinator] = _no_coordinator
     """Called for each coordinator, when it begins."""

@@ -9,7 +9,7 @@ from clonos_py.channel.frames import Frame
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
-from clonos_py.runtime.world.processes import Connection, LocalProcess
+from clonos_py.runtime.world.processes import LocalProcess, WorldConnection
 from clonos_py.task.instructions import (
     Acknowledged,
     Arrived,
@@ -28,7 +28,7 @@ class Network:
 
     def __init__(self, processes: Mapping[int, LocalProcess], actions: Actions, dispatcher: Dispatcher) -> None:
         self._processes, self._actions, self._dispatcher = processes, actions, dispatcher
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, WorldConnection] = {}
 
     def establish(self, process: LocalProcess, wish: Connect) -> None:
         """Now: ``process`` is connected with the one that it wishes, or is refused."""
@@ -39,7 +39,7 @@ class Network:
             self.refuse(process, wish, "refused")
             return
         connection = self._actions.new_number()
-        self.connections[connection] = Connection(process, sender)
+        self.connections[connection] = WorldConnection(process, sender)
         process.connections.add(connection)
         sender.connections.add(connection)
         self._dispatcher.link(process.number, Connected(wish.input, connection, wish.hello))

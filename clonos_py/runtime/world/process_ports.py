@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.messages import ToCoordinator
-from clonos_py.runtime.executors.link import Connections, LinkPorts
+from clonos_py.runtime.executors.link import DataConnections, LinkPorts
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.executors.task import TaskPorts
@@ -31,7 +31,7 @@ class ProcessPorts:
         tell: Callable[[Hashable, ToCoordinator], None],
         observe: Callable[[Observed], None],
         end_process: Callable[[int], object],
-        call: Callable[[Call, Callable[[Answered], None]], None] | None,
+        call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None,
     ) -> None:
         """``tell`` sends to the coordinator, in the queue of its first argument. ``call``: see ``Settings``."""
         self._process, self._actions, self._dispatcher = process, actions, dispatcher
@@ -42,7 +42,7 @@ class ProcessPorts:
 
     # ---- the link's
 
-    def of_link(self, connections: Connections) -> LinkPorts:
+    def of_link(self, connections: DataConnections) -> LinkPorts:
         return LinkPorts(
             connections,
             hand=self._hand,
@@ -98,11 +98,11 @@ class ProcessPorts:
                 link = partial(self._dispatcher.link, self._process.number, event)
                 self._actions.after("queue", self._from_task, link)
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: ServiceCall) -> None:
         if self._call_outside is not None:
             self._call_outside(call, partial(self._dispatcher.offer, self._process))
         else:
             self._actions.after_delay("call", partial(self._answer, call))
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: ServiceCall) -> None:
         self._dispatcher.offer(self._process, answered(self._process.ports.service, call))

@@ -50,7 +50,7 @@ class LocalProcess:
 
 
 @dataclass
-class Connection:
+class WorldConnection:
     """From a subscriber (the receiver of frames) to the process that serves it."""
 
     receiver: LocalProcess

@@ -14,7 +14,7 @@ from clonos_py.channel.frames import PassThrough
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobPolicy, Report
 from clonos_py.job.machine import JobMachine
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -41,7 +41,7 @@ Observer = Callable[[int, TaskId, Observed], None]
 
 
 @dataclass
-class Settings:
+class WorldSettings:
     """What a world needs to know besides the plan."""
 
     policy: JobPolicy = field(default_factory=JobPolicy)
@@ -54,7 +54,7 @@ class Settings:
     """Where a process, by its number, puts retained frames that are not to stay in memory."""
     standbys_per_process: int = 1
     """As many standbys may be one for the operating system, until one of them is needed."""
-    call: Callable[[Call, Callable[[Answered], None]], None] | None = None
+    call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None = None
     """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
 
 
@@ -67,7 +67,7 @@ class World:
         store: SnapshotStore,
         scheduler: Scheduler,
         ports: Callable[[TaskId], Ports],
-        settings: Settings,
+        settings: WorldSettings,
         listener: Callable[[int, Report], None] = lambda time_us, report: None,
         observer: Observer = lambda time_us, task, observed: None,
         hook: Callable[[World], None] = lambda world: None,

@@ -9,7 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from clonos_py.bench import digests
-from clonos_py.bench.digests import PARALLELISMS, UNPACED, Case, Finding, cases, verdict, wrong_answers, wrong_failures
+from clonos_py.bench.digests import (
+    PARALLELISMS,
+    UNPACED,
+    DigestCase,
+    DigestFinding,
+    cases,
+    verdict,
+    wrong_answers,
+    wrong_failures,
+)
 from clonos_py.connectors import BlackholeSink
 from clonos_py.model.ids import TaskId
 from clonos_py.nexmark.jobs import QUERIES, build
@@ -21,7 +30,7 @@ from clonos_py.settings.definitions import Runtime
 from clonos_py.settings.resolution import resolve
 
 JOIN = TaskId("join", 0)
-KILLED, CALM = Case("q3", 1, Runtime.LOCAL, killed=True), Case("q3", 1, Runtime.LOCAL)
+KILLED, CALM = DigestCase("q3", 1, Runtime.LOCAL, killed=True), DigestCase("q3", 1, Runtime.LOCAL)
 
 
 def told(*events: Event, events_read: int = UNPACED.events) -> Sequence[Event]:
@@ -58,7 +67,7 @@ def test_a_kill_counts_if_something_was_lost_by_it(events: Sequence[Event]) -> N
     ids=["nothing lost", "nobody died", "died twice", "died without an order", "rolled back"],
 )
 def test_failures_that_were_not_ordered_or_prove_nothing_are_wrong(
-    case: Case, events: Sequence[Event], wrong: str
+    case: DigestCase, events: Sequence[Event], wrong: str
 ) -> None:
     assert wrong_failures(case, events) == wrong
 
@@ -71,17 +80,17 @@ def test_answers_are_compared_with_the_independent_ones() -> None:
 
 
 def test_a_run_is_identical_if_right_and_alike_to_the_byte() -> None:
-    first = Finding(3, "aa", None)
+    first = DigestFinding(3, "aa", None)
     assert verdict(first, first) == "identical"
-    assert verdict(Finding(3, "bb", None), first) == "DIFFERENT from the first run, aa"
-    assert verdict(Finding(3, "aa", "the job rolled back"), first) == "WRONG: the job rolled back"
+    assert verdict(DigestFinding(3, "bb", None), first) == "DIFFERENT from the first run, aa"
+    assert verdict(DigestFinding(3, "aa", "the job rolled back"), first) == "WRONG: the job rolled back"
 
 
 @pytest.mark.parametrize("parallelism", PARALLELISMS)
 @pytest.mark.parametrize("query", QUERIES)
 def test_every_query_has_a_task_to_kill(query: str, parallelism: int) -> None:
     planned = plan(build(query, UNPACED, BlackholeSink()), parallelism=parallelism)
-    assert kills(planned, resolve({"kills": [f"{Case(query, parallelism, Runtime.RAY, True).victim}@1s"]}))
+    assert kills(planned, resolve({"kills": [f"{DigestCase(query, parallelism, Runtime.RAY, True).victim}@1s"]}))
 
 
 def test_each_query_runs_on_each_driver_at_each_parallelism_with_and_without_a_kill() -> None:
@@ -96,7 +105,7 @@ def test_the_command_prints_a_line_for_each_run(query: str) -> None:
 
 
 def test_the_command_fails_if_any_run_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "find", lambda case: Finding(1, str(case.killed), None))
+    monkeypatch.setattr(digests, "find", lambda case: DigestFinding(1, str(case.killed), None))
     result = CliRunner().invoke(digests.command, ["q0", "--runtime", "local"])
     assert result.exit_code == 1
     assert result.output.count("DIFFERENT") == 2

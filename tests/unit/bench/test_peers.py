@@ -24,23 +24,23 @@ from clonos_py.bench.peers.datasets import CYCLE_ROWS, Dataset
 from clonos_py.bench.peers.engines import Terms
 from clonos_py.bench.peers.environment import Environment
 from clonos_py.bench.peers.flink import Flink, cluster_settings, counted_kind, table_settings
-from clonos_py.bench.peers.flink_cluster import Cluster
+from clonos_py.bench.peers.flink_cluster import FlinkCluster
 from clonos_py.bench.peers.measuring import dataset_of, datasets, measured, schedule
-from clonos_py.bench.peers.rates import Comparison, Rate, geometric_mean, median, steady
+from clonos_py.bench.peers.rates import Rate, RateComparison, geometric_mean, median, steady
 from clonos_py.bench.peers.verifying import flink_rows, verdict
 from clonos_py.connectors import MemorySink
 from clonos_py.model.errors import SettingError
 from clonos_py.nexmark import oracle
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.recorded import RecordedEvents
-from clonos_py.nexmark.report import Sample
+from clonos_py.nexmark.report import RateSample
 from clonos_py.nexmark.source import NexmarkSource
 
 SECOND_US = 1_000_000
 
 
 @contextmanager
-def flink_that_answers(status: int, said: list[str]) -> Iterator[Cluster]:
+def flink_that_answers(status: int, said: list[str]) -> Iterator[FlinkCluster]:
     """A server in Flink's place."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ def flink_that_answers(status: int, said: list[str]) -> Iterator[Cluster]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield Cluster(server.server_address[1], Path())
+            yield FlinkCluster(server.server_address[1], Path())
         finally:
             server.shutdown()
             thread.join()
@@ -79,8 +79,8 @@ def test_flink_says_why_it_does_not_cancel(status: int) -> None:
         running.cancel("abc")
 
 
-def _samples(*events: int, begin_s: int = 100) -> list[Sample]:
-    return [Sample((begin_s + number) * SECOND_US, total) for number, total in enumerate(events)]
+def _samples(*events: int, begin_s: int = 100) -> list[RateSample]:
+    return [RateSample((begin_s + number) * SECOND_US, total) for number, total in enumerate(events)]
 
 
 def test_the_clock_starts_with_the_first_event_and_the_warm_up_is_left_out() -> None:
@@ -112,7 +112,7 @@ def test_the_median_is_a_run_and_twice_and_half_cancel_each_other() -> None:
 def test_the_table_has_ratios_where_both_ran_and_their_mean() -> None:
     ours = {"ours": [Rate(8e6, 9), Rate(4e6, 9), Rate(6e6, 9)]}
     runs = {"q0": {**ours, "flink": [Rate(1e6, 9)]}, "q5": {**ours, "flink": [Rate(0.25e6, 9)]}, "q6": ours}
-    table = Comparison(("ours", "flink", "other"), runs)
+    table = RateComparison(("ours", "flink", "other"), runs)
     assert table.headings() == ("query", "ours, M events/s", "flink", "ratio", "other", "ratio")
     assert table.line("q0") == ("q0", "6.00", "1.00", "6.0", "", "")
     assert table.line("q6") == ("q6", "6.00", "", "", "", "")

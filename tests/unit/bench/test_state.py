@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.bench.state import Growth, Sample, Sampler, halves
+from clonos_py.bench.state import Growth, Sampler, StateSample, halves
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.cli.options import resolved
 from clonos_py.connectors import BlackholeSink
@@ -17,21 +17,21 @@ from clonos_py.runtime.launch import run_job
 
 
 def test_what_was_there_before_the_first_row_does_not_count() -> None:
-    samples = [Sample(rows, 10 * rows, 5_000 + 20 * rows) for rows in range(100, 1_000, 100)]
+    samples = [StateSample(rows, 10 * rows, 5_000 + 20 * rows) for rows in range(100, 1_000, 100)]
     assert halves(samples) == (Growth(10, 20), Growth(10, 20))
 
 
 def test_memory_that_grows_more_and_more_is_seen() -> None:
-    samples = [Sample(rows, 10 * rows, rows * rows) for rows in range(100, 1_000, 100)]
+    samples = [StateSample(rows, 10 * rows, rows * rows) for rows in range(100, 1_000, 100)]
     first, second = halves(samples)
     assert second.resident_bytes > first.resident_bytes
 
 
 def test_too_few_checkpoints_and_state_that_does_not_grow_are_refused() -> None:
     with pytest.raises(SettingError, match="2 checkpoints tell nothing"):
-        halves([Sample(1, 1, 1), Sample(2, 2, 2)])
+        halves([StateSample(1, 1, 1), StateSample(2, 2, 2)])
     with pytest.raises(SettingError, match="did not grow"):
-        halves([Sample(1, 1, 1)] * 5)
+        halves([StateSample(1, 1, 1)] * 5)
 
 
 def test_rows_are_those_of_the_snapshots(tmp_path: Path) -> None:

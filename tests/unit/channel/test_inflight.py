@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from clonos_py.channel import inflight
 from clonos_py.channel.frames import Frame, FrameKind
-from clonos_py.channel.inflight import Entry, InFlightLog
+from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.model.errors import ProtocolError
 
 
-def entry(seq: int, epoch: int = 0, kind: FrameKind = FrameKind.DATA) -> Entry:
-    return Entry(Frame(seq, kind, epoch), 1, f"body {seq}", 10, seq * 7)
+def entry(seq: int, epoch: int = 0, kind: FrameKind = FrameKind.DATA) -> RetainedFrame:
+    return RetainedFrame(Frame(seq, kind, epoch), 1, f"body {seq}", 10, seq * 7)
 
 
 def filled(count: int, start: int = 0) -> InFlightLog:
@@ -37,7 +37,7 @@ def spilled(count: int) -> InFlightLog:
     return log
 
 
-def seqs(entries: list[Entry]) -> list[int]:
+def seqs(entries: list[RetainedFrame]) -> list[int]:
     return [entry.frame.seq for entry in entries]
 
 

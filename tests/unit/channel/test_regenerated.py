@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.channel.frames import Frame, FrameKind
-from clonos_py.channel.inflight import Entry
+from clonos_py.channel.inflight import RetainedFrame
 from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.model.errors import ProtocolError
 
 
-def entry(seq: int, epoch: int = 0, kind: FrameKind = FrameKind.DATA, checkpoint: int = 0) -> Entry:
-    return Entry(Frame(seq, kind, epoch, checkpoint=checkpoint), 1, f"body {seq}", 10, seq * 7)
+def entry(seq: int, epoch: int = 0, kind: FrameKind = FrameKind.DATA, checkpoint: int = 0) -> RetainedFrame:
+    return RetainedFrame(Frame(seq, kind, epoch, checkpoint=checkpoint), 1, f"body {seq}", 10, seq * 7)
 
 
 def filled(count: int, connected: bool = True) -> RegeneratedLog:

@@ -17,15 +17,15 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import (
     AbortCheckpoint,
     Complete,
+    FramesNotSpilled,
     Prepare,
     Promote,
     Replay,
     RequestCheckpoint,
     Sever,
     SnapshotFailed,
-    SpillFailed,
     Stop,
-    Trigger,
+    TriggerCheckpoint,
 )
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
@@ -35,7 +35,7 @@ def triggered(checkpoint_timeout_us: int = 60 * SECOND_US) -> Stage:
     """A stage on which checkpoint 1 is under way."""
     policy = JobPolicy(SECOND_US, checkpoint_timeout_us, heartbeat_timeout_us=1_000 * SECOND_US)
     stage = deployed(policy=policy)
-    assert sent(stage.wait(SECOND_US), Trigger) == [(stage.process(SOURCE), Trigger(1))]
+    assert sent(stage.wait(SECOND_US), TriggerCheckpoint) == [(stage.process(SOURCE), TriggerCheckpoint(1))]
     return stage
 
 
@@ -52,25 +52,25 @@ def test_the_manifest_is_written_with_the_last_snapshot_and_completes_the_checkp
 def test_one_checkpoint_is_under_way_at_most() -> None:
     stage = triggered()
     assert stage.say(RequestCheckpoint(stage.process(MIDDLE))) == []
-    assert sent(stage.wait(SECOND_US), Trigger) == []
+    assert sent(stage.wait(SECOND_US), TriggerCheckpoint) == []
 
 
 def test_a_full_in_flight_log_asks_for_a_checkpoint_before_its_time() -> None:
     stage = deployed()
     instructions = stage.say(RequestCheckpoint(stage.process(MIDDLE)))
-    assert receivers(instructions, Trigger) == {stage.process(SOURCE)}
+    assert receivers(instructions, TriggerCheckpoint) == {stage.process(SOURCE)}
 
 
 def test_a_checkpoint_that_was_asked_for_during_a_recovery_is_triggered_when_it_has_ended() -> None:
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
-    assert sent(stage.say(RequestCheckpoint(stage.process(MIDDLE))), Trigger) == []
-    assert receivers(stage.answer(sent(instructions, Sever)), Trigger) == {stage.process(SOURCE)}
+    assert sent(stage.say(RequestCheckpoint(stage.process(MIDDLE))), TriggerCheckpoint) == []
+    assert receivers(stage.answer(sent(instructions, Sever)), TriggerCheckpoint) == {stage.process(SOURCE)}
 
 
 def test_frames_that_cannot_be_written_are_reported_with_task_and_reason() -> None:
     stage = deployed()
-    (report,) = of(stage.say(SpillFailed(stage.process(MIDDLE), "the disk is full")), Report)
+    (report,) = of(stage.say(FramesNotSpilled(stage.process(MIDDLE), "the disk is full")), Report)
     assert (report.what, report.task, report.detail) == (
         ReportKind.SPILL_FAILED,
         MIDDLE,
@@ -93,7 +93,7 @@ def test_the_number_of_an_aborted_checkpoint_is_not_used_again() -> None:
     stage = triggered()
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     stage.answer(sent(instructions, Sever))
-    assert [m for _, m in sent(stage.wait(SECOND_US), Trigger)] == [Trigger(2)]
+    assert [m for _, m in sent(stage.wait(SECOND_US), TriggerCheckpoint)] == [TriggerCheckpoint(2)]
 
 
 def test_a_manifest_being_written_is_settled_before_the_round_begins() -> None:
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_takes_too_long_is_aborted() -> None:
     stage = triggered()
     instructions = stage.wait(60 * SECOND_US)
     assert ReportKind.CHECKPOINT_ABORTED in happened(instructions)
-    assert [m for _, m in sent(instructions, Trigger)] == [Trigger(2)]
+    assert [m for _, m in sent(instructions, TriggerCheckpoint)] == [TriggerCheckpoint(2)]
 
 
 def test_a_manifest_that_is_being_written_is_never_aborted_since_it_may_be_complete() -> None:
@@ -165,7 +165,7 @@ def test_storage_that_fails_ends_the_job() -> None:
 
 def test_the_final_checkpoint_and_its_commits_end_the_job() -> None:
     stage = deployed()
-    assert sent(stage.drain(), Trigger) == [(stage.process(SOURCE), Trigger(1))]
+    assert sent(stage.drain(), TriggerCheckpoint) == [(stage.process(SOURCE), TriggerCheckpoint(1))]
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     assert of(stage.say(ManifestWritten(1)), EndJob) == [], "nothing is committed yet"
     instructions = stage.commit(1)
@@ -190,8 +190,8 @@ def test_a_drained_task_that_dies_must_drain_again() -> None:
     stage = deployed()
     instructions = stage.drain()
     instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
-    assert sent(stage.answer(sent(instructions, Sever)), Trigger) == []
-    assert [m for _, m in sent(stage.drain(), Trigger)] == [Trigger(2)]
+    assert sent(stage.answer(sent(instructions, Sever)), TriggerCheckpoint) == []
+    assert [m for _, m in sent(stage.drain(), TriggerCheckpoint)] == [TriggerCheckpoint(2)]
 
 
 def test_the_manifest_records_the_digest_of_the_code() -> None:

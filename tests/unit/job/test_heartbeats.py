@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from clonos_py.job.events import AtWork, EndJob, JobInstruction, JobPolicy, KillProcess, ReportKind, WriteManifest
-from clonos_py.model.messages import Ping, Pong, Trigger
+from clonos_py.model.messages import Ping, Pong, TriggerCheckpoint
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
 
 POLICY = JobPolicy(checkpoint_interval_us=0, heartbeat_us=SECOND_US // 4, heartbeat_timeout_us=2 * SECOND_US)
@@ -118,7 +118,7 @@ def test_without_a_pace_nobody_is_asked_and_nobody_is_late() -> None:
 
 def test_a_checkpoint_is_not_given_up_because_the_coordinator_stood_still() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, checkpoint_timeout_us=3 * SECOND_US))
-    assert receivers(stage.wait(SECOND_US), Trigger) == {stage.process(SOURCE)}
+    assert receivers(stage.wait(SECOND_US), TriggerCheckpoint) == {stage.process(SOURCE)}
     assert ReportKind.CHECKPOINT_ABORTED not in happened(stage.stand_still(60 * SECOND_US))
     assert of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1), WriteManifest) != []
 

@@ -12,7 +12,7 @@ from clonos_py.job.events import OpenGeneration, ProcessDied
 from clonos_py.job.recovery import latest_named
 from clonos_py.job.states import JobState
 from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
-from clonos_py.model.messages import Trigger as TriggerMessage
+from clonos_py.model.messages import TriggerCheckpoint as TriggerMessage
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Segment
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, Stage, chain, of, receivers, sent

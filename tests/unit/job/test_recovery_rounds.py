@@ -28,7 +28,7 @@ from clonos_py.model.messages import (
     Running,
     Sever,
     Suspect,
-    Trigger,
+    TriggerCheckpoint,
 )
 from clonos_py.model.segments import Segment
 from tests.unit.job.stage import (
@@ -193,7 +193,7 @@ def test_who_received_what_was_sent_anew_starts_anew_itself_until_a_checkpoint_i
     assert ReportKind.RESTARTED_WITHOUT_LOG in happened(again)
     stage.answer(sent(again, Sever))
     stage.start_up()
-    (trigger,) = {message.checkpoint for _, message in sent(stage.wait(SECOND_US), Trigger)}
+    (trigger,) = {message.checkpoint for _, message in sent(stage.wait(SECOND_US), TriggerCheckpoint)}
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=trigger)
     stage.say(ManifestWritten(trigger))
     assert ReportKind.RESTARTED_WITHOUT_LOG not in happened(stage.say(ProcessDied(stage.process(SINK), "killed")))

@@ -34,7 +34,7 @@ from clonos_py.model.messages import (
     Sever,
     Snapshotted,
     Started,
-    Trigger,
+    TriggerCheckpoint,
 )
 from clonos_py.model.segments import Incarnation
 from clonos_py.model.snapshots import Manifest, TaskHandle
@@ -101,7 +101,7 @@ def test_checkpoints_that_the_lost_one_triggered_are_void_and_their_numbers_not_
     assert receivers(instructions, Complete) == {1, 2, 3}
     assert {m.restore.checkpoint for _, m in sent(instructions, Prepare)} == {4}
     assert stage.say(Snapshotted(1, TaskHandle(SOURCE, 5, {}, b"", {}))) == [], "too late to count"
-    ((_, trigger),) = sent(stage.wait(SECOND_US), Trigger)
+    ((_, trigger),) = sent(stage.wait(SECOND_US), TriggerCheckpoint)
     assert trigger.checkpoint > max(void)
 
 
@@ -109,7 +109,7 @@ def test_a_manifest_of_the_new_coordinator_is_of_its_generation() -> None:
     policy = JobPolicy(checkpoint_interval_us=SECOND_US, heartbeat_timeout_us=100 * SECOND_US)
     stage = taking_over(policy=policy)
     answer(stage, *all_well())
-    ((_, trigger),) = sent(stage.wait(SECOND_US), Trigger)
+    ((_, trigger),) = sent(stage.wait(SECOND_US), TriggerCheckpoint)
     for number in (1, 2, 3):
         told = stage.say(Snapshotted(number, TaskHandle(ROSTER[number], trigger.checkpoint, {}, b"", {})))
     (write,) = of(told, WriteManifest)
@@ -215,13 +215,13 @@ def test_what_is_said_before_all_have_answered_counts_afterwards() -> None:
     for number in (1, 2, 3):
         assert stage.say(Drained(number)) == []
     instructions = answer(stage, Present(6))
-    assert receivers(instructions, Trigger) == {1}
+    assert receivers(instructions, TriggerCheckpoint) == {1}
 
 
 def test_a_drained_job_commits_by_a_final_checkpoint_of_its_own() -> None:
     stage = taking_over(checkpoint=4)
     instructions = answer(stage, *all_well(drained=True, checkpoint=4))
-    assert receivers(instructions, Trigger) == {1}
+    assert receivers(instructions, TriggerCheckpoint) == {1}
 
 
 def test_a_failure_that_could_be_told_to_nobody_is_acted_upon() -> None:

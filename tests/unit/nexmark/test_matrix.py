@@ -12,10 +12,10 @@ from clonos_py.cli.main import invoke
 from clonos_py.model.errors import SettingError
 from clonos_py.nexmark import cell_runs
 from clonos_py.nexmark.cell_runs import Effort
-from clonos_py.nexmark.matrix import Cell, Results, cells
+from clonos_py.nexmark.matrix import MatrixCell, MatrixResults, cells
 from clonos_py.settings.definitions import Settings
 
-FULL = Cell("q0", "1", "full", "exactly-once")
+FULL = MatrixCell("q0", "1", "full", "exactly-once")
 
 
 def matrix(out: Path, *more: str) -> int:
@@ -49,8 +49,8 @@ def test_a_second_start_runs_only_what_is_missing_or_has_failed(
         return honest(query, effort, settings)
 
     monkeypatch.setattr(cell_runs, "attempted", watched)
-    Results(tmp_path, json.loads((tmp_path / "matrix.json").read_text())).keep(
-        Cell("q1", "1", "full", "exactly-once"), {"error": "ClusterError: it was late"}
+    MatrixResults(tmp_path, json.loads((tmp_path / "matrix.json").read_text())).keep(
+        MatrixCell("q1", "1", "full", "exactly-once"), {"error": "ClusterError: it was late"}
     )
     assert matrix(tmp_path, "--queries", "q0,q1,q2") == 0
     assert ran == ["q1", "q2"]
@@ -85,13 +85,13 @@ def test_what_cannot_be_is_refused_before_anything_runs(
 
 
 def test_a_folder_of_other_runs_is_left_alone(tmp_path: Path) -> None:
-    Results(tmp_path, {"events": 5})
+    MatrixResults(tmp_path, {"events": 5})
     with pytest.raises(SettingError, match=r"events \(5, now 6\)"):
-        Results(tmp_path, {"events": 6})
+        MatrixResults(tmp_path, {"events": 6})
 
 
 def test_a_result_that_is_damaged_is_named(tmp_path: Path) -> None:
-    results = Results(tmp_path, {})
+    results = MatrixResults(tmp_path, {})
     (tmp_path / f"{FULL.name}.json").write_text("{")
     with pytest.raises(SettingError, match="is damaged"):
         results.done(FULL)

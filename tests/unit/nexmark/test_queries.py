@@ -22,7 +22,7 @@ from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
-from clonos_py.runtime.world.world import Settings, World
+from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.states import TaskState
 
 SOURCE = NexmarkSource(events=4_000, event_rate=100)
@@ -98,7 +98,7 @@ def _answers(query: str, parallelism: int, seed: int = 0, kills: Kills | None = 
         store,
         time,
         lambda task: ports,
-        Settings(JobPolicy(checkpoint_interval_us=20_000), linger_us=2_000, events_max=100_000),
+        WorldSettings(JobPolicy(checkpoint_interval_us=20_000), linger_us=2_000, events_max=100_000),
         hook=kills or (lambda world: None),
     ).run()
     table = sink.table()

@@ -10,7 +10,7 @@ import pytest
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, SourcePlan, Vertex
-from clonos_py.nexmark.report import Recorder, Sample, cpu_us_per_event, latencies, lines, report, throughput
+from clonos_py.nexmark.report import RateSample, Recorder, cpu_us_per_event, latencies, lines, report, throughput
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.events import (
     CheckpointCompleted,
@@ -33,9 +33,9 @@ JOIN = TaskId("join", 1)
 
 
 def test_steady_state_leaves_out_deployment_warm_up_and_what_comes_after_the_last_read() -> None:
-    samples = [Sample(5_000_000, 0), Sample(6_000_000, 50)]
-    samples += [Sample(second * 1_000_000, (second - 6) * 1_000) for second in range(7, 17)]
-    samples += [Sample(30_000_000, 10_500)]
+    samples = [RateSample(5_000_000, 0), RateSample(6_000_000, 50)]
+    samples += [RateSample(second * 1_000_000, (second - 6) * 1_000) for second in range(7, 17)]
+    samples += [RateSample(30_000_000, 10_500)]
     found = throughput(samples, deployed_us=5_000_000)
     assert found["steady_events_per_s"] == 1_000
     assert found["steady_seconds"] == 9
@@ -44,19 +44,21 @@ def test_steady_state_leaves_out_deployment_warm_up_and_what_comes_after_the_las
 
 
 def test_a_short_run_counts_as_a_whole() -> None:
-    found = throughput([Sample(1_000_000, 0), Sample(1_500_000, 300), Sample(2_000_000, 600)], deployed_us=1_000_000)
+    found = throughput(
+        [RateSample(1_000_000, 0), RateSample(1_500_000, 300), RateSample(2_000_000, 600)], deployed_us=1_000_000
+    )
     assert found["steady_events_per_s"] == 600
 
 
 def test_a_run_that_read_everything_before_it_was_deployed_counts_from_its_start() -> None:
-    samples = [Sample(0, 0, 5_000), Sample(1_000_000, 500, 9_000), Sample(1_500_000, 500, 9_500)]
+    samples = [RateSample(0, 0, 5_000), RateSample(1_000_000, 500, 9_000), RateSample(1_500_000, 500, 9_500)]
     found = throughput(samples, deployed_us=900_000)
     assert (found["steady_events_per_s"], found["steady_seconds"]) == (333.3, 1.5)
     assert cpu_us_per_event(samples, deployed_us=900_000) == 9
 
 
 def test_a_run_that_was_not_seen_to_read_has_no_cpu_time_per_event() -> None:
-    samples = [Sample(1_000_000, 500, 5_000), Sample(1_500_000, 500, 9_500)]
+    samples = [RateSample(1_000_000, 500, 5_000), RateSample(1_500_000, 500, 9_500)]
     assert throughput(samples, deployed_us=900_000)["steady_events_per_s"] == 0
     assert cpu_us_per_event(samples, deployed_us=900_000) is None
 
@@ -142,7 +144,7 @@ def _plan() -> PhysicalPlan:
 
 def test_cpu_time_per_event_is_that_of_the_steady_state() -> None:
     samples = [
-        Sample(second * 1_000_000, second * 100, second * 700 + (5_000 if second > 1 else 0)) for second in range(9)
+        RateSample(second * 1_000_000, second * 100, second * 700 + (5_000 if second > 1 else 0)) for second in range(9)
     ]
     assert cpu_us_per_event(samples, deployed_us=0) == 7
     assert cpu_us_per_event([sample._replace(cpu_us=0) for sample in samples], deployed_us=0) is None

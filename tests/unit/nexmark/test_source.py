@@ -17,7 +17,7 @@ from clonos_py.model.errors import SettingError, SourceError
 from clonos_py.model.operators import End, Read, Wait
 from clonos_py.nexmark.generator import AUCTION, BID, PERSON, Generator
 from clonos_py.nexmark.model import OFFICIAL
-from clonos_py.nexmark.schedule import Place
+from clonos_py.nexmark.schedule import SourcePosition
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.nexmark.stripe_reader import StripeReader
 
@@ -134,11 +134,11 @@ def test_the_schedule_begins_with_the_first_poll_and_is_alike_for_all_tasks() ->
 
 
 def test_an_offset_holds_the_events_read_and_since_when() -> None:
-    place = Place(12_345).begun(NOW)
-    assert Place.at(place.offset, paced=True) == place
+    place = SourcePosition(12_345).begun(NOW)
+    assert SourcePosition.at(place.offset, paced=True) == place
     assert place.began_us == NOW
     assert place.begun(NOW + 50_000_000) == place
-    assert Place(12_345).offset == 12_345
+    assert SourcePosition(12_345).offset == 12_345
 
 
 def test_a_definition_survives_pickling() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from clonos_py.cli.main import invoke
 from clonos_py.nexmark import cell_runs
-from clonos_py.nexmark.sustained import Trial, judged, search
+from clonos_py.nexmark.sustained import RateTrial, judged, search
 
 
 def job(maximum: float) -> Any:
     """A job that keeps up to ``maximum``."""
-    return lambda rate: Trial(rate, rate <= maximum, 0.0, 0.0)
+    return lambda rate: RateTrial(rate, rate <= maximum, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("maximum", [1_000.0, 77_777.0, 1_000_000.0, 1_300_000.0, 9_000_000.0])
@@ -46,12 +46,12 @@ def report(*p50s: float) -> dict[str, Any]:
 def test_a_rate_is_sustained_if_the_last_quarter_is_not_behind() -> None:
     hiccup = report(*[10] * 8, 900, *[10] * 7)
     behind = report(*(50 * second for second in range(16)))
-    assert judged(7.0, hiccup, 500) == Trial(7.0, True, 10, 900, 0.5)
-    assert judged(7.0, behind, 500) == Trial(7.0, False, 675, 750, 0.5)
+    assert judged(7.0, hiccup, 500) == RateTrial(7.0, True, 10, 900, 0.5)
+    assert judged(7.0, behind, 500) == RateTrial(7.0, False, 675, 750, 0.5)
 
 
 def test_a_trial_that_no_marker_survived_sustains_nothing() -> None:
-    assert judged(7.0, report(), 500) == Trial(7.0, False, None, None, 0.5)
+    assert judged(7.0, report(), 500) == RateTrial(7.0, False, None, None, 0.5)
 
 
 def command(monkeypatch: pytest.MonkeyPatch, maximum: float, *arguments: str) -> int:

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from clonos_py.runtime.transport.endpoint import Endpoint
-from clonos_py.runtime.transport.events import Accepted, Connected, TransportEvent
+from clonos_py.runtime.transport.events import Accepted, PeerConnected, TransportEvent
 from clonos_py.runtime.transport.tls import Tls
-from clonos_py.runtime.transport.wire import MAGIC, Kind, Limits, Preamble, announce, preamble
+from clonos_py.runtime.transport.wire import MAGIC, Limits, Preamble, WireKind, announce, preamble
 
 SECRET = b"the job's secret"
 LOCALHOST = "127.0.0.1"
@@ -51,7 +51,7 @@ class Network:
         """The connection's number at both ends."""
         before = len(self.of(target, Accepted))
         number = source.connect(target.address, hello)
-        self.poll_until(lambda: Connected(number) in self.told[source] and len(self.of(target, Accepted)) > before)
+        self.poll_until(lambda: PeerConnected(number) in self.told[source] and len(self.of(target, Accepted)) > before)
         return number, self.of(target, Accepted)[-1].connection
 
 
@@ -69,6 +69,6 @@ def a_network() -> Iterator[Network]:
 def garbage(chance: random.Random) -> bytes:
     """Nothing but noise, a valid start with noise behind, or a header that promises too much."""
     noise = chance.randbytes(chance.randrange(1, 500))
-    kind = chance.choice(list(Kind))
+    kind = chance.choice(list(WireKind))
     head = Preamble(kind, chance.choice([0, 32, len(noise), 2**32 - 1]), chance.choice([0, 1, 2**40]), 0)
     return chance.choice([noise, announce(head) + noise, MAGIC + noise, preamble(kind, noise, 0) + noise])

@@ -21,7 +21,7 @@ from clonos_py.runtime.ray.wire_codec import WireCodec, encode_header
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Accepted
 from clonos_py.runtime.transport.outbound import Outbound
-from clonos_py.runtime.transport.wire import Kind, Preamble, announce
+from clonos_py.runtime.transport.wire import Preamble, WireKind, announce
 from clonos_py.task.instructions import Arrived, Connect, Connected, Hello, LinkEvent, Lost
 from tests.unit.runtime.network import LOCALHOST, SECRET
 from tests.unit.task.plans import DOWN, rows, three
@@ -110,7 +110,7 @@ def a_receiver(remote: bool) -> Iterator[Receiver]:
 
 def on_the_wire(header: FrameHeader, body: bytes) -> bytes:
     outbound = Outbound()
-    outbound.add(Kind.DATA, encode_header(header), [memoryview(body)])
+    outbound.add(WireKind.DATA, encode_header(header), [memoryview(body)])
     return b"".join(outbound.pieces())
 
 
@@ -180,7 +180,7 @@ def test_frames_with_random_damage_hurt_no_other_connection(remote: bool) -> Non
 def test_lengths_that_are_only_claimed_hurt_no_other_connection() -> None:
     with a_receiver(True) as receiver:
         for header_bytes, body_bytes in [(1 << 30, 0), (10, 1 << 30), (1 << 30, 1 << 30), (0, (1 << 64) - 1)]:
-            receiver.send_damaged(announce(Preamble(Kind.DATA, header_bytes, body_bytes, 0)) + b"begin")
+            receiver.send_damaged(announce(Preamble(WireKind.DATA, header_bytes, body_bytes, 0)) + b"begin")
             receiver.settle()
             assert receiver.still_receives(header_bytes % 999 + body_bytes % 9_999)
             assert receiver.lost() == (body_bytes > 1 << 30)

@@ -28,7 +28,7 @@ from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.sim.run import simulate
 from clonos_py.runtime.sim.scenario import run_seed
-from clonos_py.runtime.sim.witness import Ledger, WitnessJob
+from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.resolution import resolve
 from clonos_py.task.instructions import Instruction
@@ -63,7 +63,7 @@ def _noting(init: Callable[..., None], found: set[type]) -> Callable[..., None]:
 
 def run_on_ray(folder: Path) -> None:
     """Without Ray: a process and a coordinator as Ray runs them, in threads."""
-    plan, store = WitnessJob().plan(Ledger()), MemoryStore("witness")
+    plan, store = WitnessJob().plan(WitnessLedger()), MemoryStore("witness")
     deployment = Deployment(plan, lambda: store, b"secret", LinkLimits(), 10_000, True, folder)
     process = ProcessRuntime(deployment, 1, TaskId("enrich", 0), "node", "127.0.0.1", lambda message: None)
     process.start()

@@ -22,7 +22,7 @@ from clonos_py.model.messages import (
     Snapshotted,
     Started,
     ToProcess,
-    Trigger,
+    TriggerCheckpoint,
 )
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
@@ -54,7 +54,7 @@ class Cast:
                 self.loop.put(Pong(number, ping))
             case Sever(round_):
                 self.loop.put(HeldLogsReport(number, round_, [], []))
-            case Trigger(checkpoint):
+            case TriggerCheckpoint(checkpoint):
                 for task in TASKS:
                     self.loop.put(Snapshotted(self.hosts[task], TaskHandle(task, checkpoint, {}, b"", {})))
             case _:

@@ -11,7 +11,7 @@ import pytest
 from clonos_py.model.errors import CapacityError
 from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
 from clonos_py.observe.status import RunStatus
-from clonos_py.runtime.spill import FileShelf, Place
+from clonos_py.runtime.spill import FileShelf, SpilledAt
 from clonos_py.settings.resolution import resolve
 
 
@@ -52,10 +52,10 @@ def test_a_kill_that_comes_too_late_is_told() -> None:
 
 
 def test_retained_frames_go_to_disk_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    spilled: list[Place] = []
+    spilled: list[SpilledAt] = []
 
     class Watched(FileShelf):
-        def write(self, body: pa.Buffer | pa.RecordBatch) -> Place:
+        def write(self, body: pa.Buffer | pa.RecordBatch) -> SpilledAt:
             spilled.append(super().write(body))
             return spilled[-1]
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Partitioning, PhysicalPlan
-from clonos_py.runtime.sim.histories import Ledger
+from clonos_py.runtime.sim.histories import HistoryLedger
 from clonos_py.runtime.sim.origin import Volume
 from clonos_py.runtime.sim.orphans import Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.steps import StepKind
-from clonos_py.runtime.sim.topology import Feed, Node, Topology
+from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 
 SOURCE, FIRST, SECOND, SINK = TaskId("source0", 0), TaskId("step1", 0), TaskId("step2", 0), TaskId("sink3", 0)
 NOTHING_STABLE = (0, 0, 0, 0)
@@ -19,13 +19,13 @@ NOTHING_STABLE = (0, 0, 0, 0)
 def chain(sharing_depth: int, also_directly: bool = False) -> PhysicalPlan:
     """source0 -> step1 -> step2 -> sink3, and from source0 to sink3 if ``also_directly``."""
 
-    def node(*sources: int) -> Node:
-        feeds = tuple(Feed(source, Partitioning.FORWARD, 4, 0) for source in sources)
-        return Node(1, feeds, (StepKind.PLAIN,))
+    def node(*sources: int) -> SimulatedVertex:
+        feeds = tuple(InputEdge(source, Partitioning.FORWARD, 4, 0) for source in sources)
+        return SimulatedVertex(1, feeds, (StepKind.PLAIN,))
 
-    source = Node(1, (), (), Volume(8, 1, 1, 1_000, None))
+    source = SimulatedVertex(1, (), (), Volume(8, 1, 1, 1_000, None))
     last = node(2, 0) if also_directly else node(2)
-    return Topology((source, node(0), node(1), last), sharing_depth).plan(Ledger())
+    return Topology((source, node(0), node(1), last), sharing_depth).plan(HistoryLedger())
 
 
 def survivor(

@@ -20,10 +20,10 @@ import pytest
 
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.endpoint import Endpoint
-from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Received
+from clonos_py.runtime.transport.events import Accepted, Closed, PeerConnected, Received
 from clonos_py.runtime.transport.strangers import HANDSHAKE_S, STRANGERS_MAX
 from clonos_py.runtime.transport.tls import TlsFiles
-from clonos_py.runtime.transport.wire import Kind, Preamble, announce
+from clonos_py.runtime.transport.wire import Preamble, WireKind, announce
 from tests.unit.runtime.certificates import Authority
 from tests.unit.runtime.network import LOCALHOST, SECRET, Network, a_network
 
@@ -140,7 +140,7 @@ def test_a_peer_that_knows_the_secret_connects_among_500_that_do_not(network: Ne
 def test_a_peer_that_writes_slowly_has_no_more_time_than_a_silent_one(network: Network, crowd: Crowd) -> None:
     crowd.grow(2)
     slow, silent = crowd.sockets
-    for byte in announce(Preamble(Kind.PROOF, 4096, 0, 0))[:20]:
+    for byte in announce(Preamble(WireKind.PROOF, 4096, 0, 0))[:20]:
         slow.sendall(bytes([byte]))
         network.now += HANDSHAKE_S / 25
         network.endpoints[0].poll(0)
@@ -182,7 +182,7 @@ def test_without_descriptors_no_time_is_spent_existing_connections_go_on_and_it_
     assert child.stdout
     address = child.stdout.readline().strip()
     mine = left.connect(address, b"hello")
-    network.poll_until(lambda: Connected(mine) in network.told[left])
+    network.poll_until(lambda: PeerConnected(mine) in network.told[left])
     strangers = [socket.create_connection((LOCALHOST, Address.parse(address).port)) for _ in range(3 * DESCRIPTORS)]
     network.poll_until(lambda: network.of(left, Received) or network.of(left, Closed))
     assert network.of(left, Received), child.communicate(timeout=30)[1]
@@ -196,7 +196,7 @@ def test_without_descriptors_no_time_is_spent_existing_connections_go_on_and_it_
     for stranger in strangers:
         stranger.close()
     another = left.connect(address, b"again")
-    network.poll_until(lambda: Connected(another) in network.told[left])
+    network.poll_until(lambda: PeerConnected(another) in network.told[left])
     left.send(mine, b"end")
     left.poll(0)
     _, errors = child.communicate(timeout=30)

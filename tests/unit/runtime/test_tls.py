@@ -19,7 +19,7 @@ from clonos_py.observe.events import unheard
 from clonos_py.runtime.ray.run import run
 from clonos_py.runtime.transport import tls_connection
 from clonos_py.runtime.transport.address import Address
-from clonos_py.runtime.transport.events import Closed, Drained, Received
+from clonos_py.runtime.transport.events import Closed, QueueEmptied, Received
 from clonos_py.runtime.transport.tls import Tls, TlsFiles
 from clonos_py.settings.resolution import resolve
 from tests.unit.runtime.certificates import Authority
@@ -77,7 +77,7 @@ def test_frames_of_several_megabytes_pass_both_ways_at_once(network: Network, tl
     network.poll_until(lambda: len(network.of(right, Received)) == len(network.of(left, Received)) == 3)
     assert [bytes(event.body or b"") for event in network.of(right, Received)] == bodies
     assert [bytes(event.body or b"")[::-1] for event in network.of(left, Received)] == bodies
-    assert Drained(mine) in network.told[left]
+    assert QueueEmptied(mine) in network.told[left]
     assert left.unsent_bytes(mine) == right.unsent_bytes(theirs) == 0
 
 

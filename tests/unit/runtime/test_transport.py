@@ -18,9 +18,9 @@ from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.batches import decode_batch, encode_batch
 from clonos_py.runtime.transport.connection import SILENCE_S
 from clonos_py.runtime.transport.endpoint import Endpoint
-from clonos_py.runtime.transport.events import Accepted, Closed, Connected, Drained, Received
+from clonos_py.runtime.transport.events import Accepted, Closed, PeerConnected, QueueEmptied, Received
 from clonos_py.runtime.transport.strangers import HANDSHAKE_S
-from clonos_py.runtime.transport.wire import MAGIC, Kind, Limits, preamble
+from clonos_py.runtime.transport.wire import MAGIC, Limits, WireKind, preamble
 from tests.unit.runtime.network import LOCALHOST, SECRET, Network, a_network, garbage
 
 
@@ -72,7 +72,7 @@ def test_frames_larger_than_every_buffer_arrive_and_the_sender_learns_when_they_
     network.poll_until(lambda: len(network.of(right, Received)) == 3)
     assert [bytes(event.body or b"") for event in network.of(right, Received)] == bodies
     assert [event.header for event in network.of(right, Received)] == [body[:300_000] for body in bodies]
-    assert Drained(mine) in network.told[left]
+    assert QueueEmptied(mine) in network.told[left]
     assert left.unsent_bytes(mine) == 0
 
 
@@ -90,8 +90,8 @@ def test_an_accepting_side_may_send_large_frames_at_once(network: Network) -> No
     network.poll_until(lambda: network.of(right, Accepted))
     right.send(network.of(right, Accepted)[0].connection, b"h" * 10_000, [b"x" * 1_000_000])
     network.poll_until(lambda: network.of(left, Received))
-    assert [type(event) for event in network.told[left]] == [Connected, Received]
-    assert network.told[left][0] == Connected(number)
+    assert [type(event) for event in network.told[left]] == [PeerConnected, Received]
+    assert network.told[left][0] == PeerConnected(number)
 
 
 def test_a_decoded_batch_outlives_its_connection(network: Network) -> None:
@@ -142,7 +142,9 @@ def test_an_acceptor_that_does_not_know_the_secret_gets_no_frame(network: Networ
     left.send(number, b"confidential")
     left.poll(0.05)
     peer, _ = listener.accept()
-    peer.sendall(preamble(Kind.CHALLENGE, bytes(32), 0) + bytes(32) + preamble(Kind.WELCOME, bytes(32), 0) + bytes(32))
+    peer.sendall(
+        preamble(WireKind.CHALLENGE, bytes(32), 0) + bytes(32) + preamble(WireKind.WELCOME, bytes(32), 0) + bytes(32)
+    )
     network.poll_until(lambda: network.of(left, Closed))
     peer.settimeout(5)
     heard = b"".join(iter(lambda: peer.recv(65536), b""))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.inbound import STAGING_BYTES, STAGING_BYTES_UNPROVEN, Inbound
 from clonos_py.runtime.transport.outbound import Outbound
-from clonos_py.runtime.transport.wire import PREAMBLE_BYTES, Kind, Limits, Preamble, announce
+from clonos_py.runtime.transport.wire import PREAMBLE_BYTES, Limits, Preamble, WireKind, announce
 
 FRAMES = st.lists(st.tuples(st.binary(max_size=300), st.lists(st.binary(max_size=3000), max_size=3)), max_size=8)
 LIMITS = Limits(1 << 20, 1 << 20)
@@ -22,7 +22,7 @@ def written(frames: list[tuple[bytes, list[bytes]]], chunks: list[int]) -> bytes
     """What an Outbound puts on the wire when each call sends as much as the next of ``chunks`` allows."""
     outbound = Outbound()
     for header, bodies in frames:
-        outbound.add(Kind.DATA, header, [memoryview(body) for body in bodies])
+        outbound.add(WireKind.DATA, header, [memoryview(body) for body in bodies])
     wire = b""
     while pieces := outbound.pieces():
         sent = b"".join(pieces)[: chunks[len(wire) % len(chunks)]]
@@ -102,11 +102,11 @@ def test_a_length_that_is_only_claimed_takes_no_memory(header_bytes: int, body_b
 
     before = resident_bytes()
     inbound = Inbound(Limits())
-    assert read(inbound, announce(Preamble(Kind.DATA, header_bytes, body_bytes, 0)) + b"begin", [1 << 30]) == []
+    assert read(inbound, announce(Preamble(WireKind.DATA, header_bytes, body_bytes, 0)) + b"begin", [1 << 30]) == []
     assert resident_bytes() - before < 64 << 20
 
 
 def test_a_length_that_memory_has_no_room_for_is_refused() -> None:
     limits = Limits(1 << 30, 1 << 62)
     with pytest.raises(CodecError, match="no memory for a frame of 10 \\+ 4611686018427387904 bytes"):
-        read(Inbound(limits), announce(Preamble(Kind.DATA, 10, 1 << 62, 0)), [1 << 30])
+        read(Inbound(limits), announce(Preamble(WireKind.DATA, 10, 1 << 62, 0)), [1 << 30])

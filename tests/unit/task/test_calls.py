@@ -12,7 +12,7 @@ import pytest
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Completion, Determinant, InputOrder
 from clonos_py.channel.frames import Frame, FrameKind
-from clonos_py.model.calls import Answered, Call
+from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import EventTime, Operator, Sink
@@ -102,7 +102,7 @@ class Run:
     def __init__(self, log: Sequence[Segment] = (), state: Snapped | None = None) -> None:
         self.machine = TaskMachine(plan(), MIDDLE, Outside(), linger_us=100)
         self.events: list[Any] = []
-        self.calls: list[Call] = []
+        self.calls: list[ServiceCall] = []
         if state is not None:
             operators = {name: [found] for name, found in state.snapshot.operators.items()}
             self.machine.offer(TakeState(1, operators, state.progress))
@@ -146,7 +146,7 @@ def answer(number: int, value: int) -> Answered:
 
 def test_completions_are_events_in_the_order_they_came() -> None:
     run = Run().go(Deliver(0, data(0, 1, 2)))
-    assert run.calls == [Call(0, 1, "oracle", 10), Call(0, 2, "oracle", 20)]
+    assert run.calls == [ServiceCall(0, 1, "oracle", 10), ServiceCall(0, 2, "oracle", 20)]
     run.go(answer(2, 52), answer(1, 51))
     assert run.log == [InputOrder(0, 1), Completion(0, 2, 52), Completion(0, 1, 51)]
     assert run.keys == [52, 51]

@@ -369,7 +369,7 @@ def test_a_full_disk_is_told_once_and_a_checkpoint_asked_for_which_makes_room_to
     link = running(limits=SPILLING)
     link.handle(produced(0, 1))
     full = io.FramesNotWritten(0, [0, 1], "the disk is full")
-    assert told(link.handle(full)) == [control.SpillFailed(5, "the disk is full"), control.RequestCheckpoint(5)]
+    assert told(link.handle(full)) == [control.FramesNotSpilled(5, "the disk is full"), control.RequestCheckpoint(5)]
     assert of(link.handle(produced(2)), io.WriteFrames) == []
     progress = task.TaskProgress([task.InputProgress(0)], [1], [0], [0], False, 0, [], [], [], {})
     link.handle(task.Snapped(_snapshot(1), progress, persist=True))

@@ -9,7 +9,7 @@ import pytest
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameKind, PassThrough
-from clonos_py.channel.inflight import Entry
+from clonos_py.channel.inflight import RetainedFrame
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
@@ -29,7 +29,7 @@ def output() -> OutputChannel:
 
 def cut(channel: OutputChannel, *sizes: int, epoch: int = 0) -> None:
     for size in sizes:
-        channel.log.append(Entry(Frame(channel.log.next_seq, FrameKind.DATA, epoch), 1, "body", size, 0))
+        channel.log.append(RetainedFrame(Frame(channel.log.next_seq, FrameKind.DATA, epoch), 1, "body", size, 0))
 
 
 def pressure(

@@ -70,7 +70,7 @@ def test_the_newest_attempt_of_a_neighbour_is_known_though_it_has_not_subscribed
 
 def test_checkpoints_are_known_from_whoever_speaks_of_them() -> None:
     link = running()
-    link.handle(control.Trigger(2))
+    link.handle(control.TriggerCheckpoint(2))
     assert present(link).checkpoint == 2
     link.handle(control.AbortCheckpoint(3))
     assert present(link).checkpoint == 3
