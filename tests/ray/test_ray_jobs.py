@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 import ray
 
 from clonos_py.connectors.digests import read_digest
-from clonos_py.model.errors import ClusterError, SettingError
+from clonos_py.model.errors import ClusterError, SettingError, UnclaimedStateError
 from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import (
     CheckpointCompleted,
     CoordinatorReplaced,
@@ -180,6 +182,15 @@ def test_no_cluster_at_the_address_is_one_line() -> None:
         run(counting("unused"), resolve(command_line={"address": "127.0.0.1:1"}), lambda event: None)
 
 
+def renamed(plan: PhysicalPlan, old: str, new: str) -> PhysicalPlan:
+    """The plan with another name for one of its operators."""
+    vertices = tuple(
+        replace(v, operators=tuple(replace(o, name=new) if o.name == old else o for o in v.operators))
+        for v in plan.vertices
+    )
+    return replace(plan, vertices=vertices)
+
+
 def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
     plan = counting(str(tmp_path), 6_000, 2_000, standbys=0)
     settings = resolve(command_line={"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"})
@@ -190,6 +201,8 @@ def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, t
 
     with pytest.raises(KeyboardInterrupt):
         run(plan, settings, interrupt)
+    with pytest.raises(UnclaimedStateError, match=r"'count'.*--rename count=counted"):
+        run(renamed(plan, "count", "counted"), settings, interrupt)
     completed: list[Event] = []
     run(plan, settings, completed.append)
     assert min(event.checkpoint for event in completed if isinstance(event, CheckpointCompleted)) > 2
