@@ -55,7 +55,7 @@ class Sales:
         totals = by_product.aggregate(total=col("amount").sum(), sales=count()).named("totals")
         best = totals.key_by("category").top(FIRST, by=col("total").desc(), into=Best).named("best")
         best.changes(kind="change").sink(FileSink(folder, format="parquet"))
-        settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": "1s", "kills": kills}
+        settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": "500ms", "kills": kills}
         events: list[Event] = []
         run_job(job, resolve(command_line=settings), events.append)
         failed = [event for event in events if isinstance(event, TaskFailed)]

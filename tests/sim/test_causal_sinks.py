@@ -189,7 +189,7 @@ class Fickle(EnrichStep):
 def test_an_operator_that_is_not_deterministic_ends_the_job_and_what_was_seen_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(witness, "Enrich", Fickle)
+    monkeypatch.setattr(witness, EnrichStep.__name__, Fickle)
     course = Course(3, JOB, Kills(everybody, 1))
     problem = course.run()[0]
     assert "rebuilt with other content" in problem
