@@ -10,8 +10,8 @@ A body is in memory, or at a place on disk, or both: while it is written it can 
 soon is read back ahead of the cursor. Reading and writing are asked of somebody else; this log says what, and takes
 note of the outcome.
 
-Invariants: first <= next_seq; retained sequence numbers are contiguous; nothing above a completed checkpoint's
-barrier is ever dropped; a body leaves memory only when it can be read back.
+Invariants: first <= next_seq; retained sequence numbers are contiguous; nothing is dropped that the restart point of
+the receiver does not cover; a body leaves memory only when it can be read back.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RetainedFrame:
 
 
 class InFlightLog:
-    """Frames of one channel since the last completed checkpoint, and what of them its receiver has."""
+    """Frames of one channel that the receiver's restart point does not cover, and which of them the receiver has."""
 
     def __init__(self, next_seq: int) -> None:
         self._entries: deque[RetainedFrame] = deque()
@@ -147,9 +147,12 @@ class InFlightLog:
             raise ProtocolError(f"frames below {next_seq} were acknowledged, only those below {self.cursor} were sent")
         self.acked = max(self.acked, next_seq)
 
-    def truncate(self, checkpoint: int) -> None:
-        """Checkpoint ``checkpoint`` is complete: frames cut before its barrier, and it, are dropped."""
-        while self._entries and self._entries[0].frame.epoch < checkpoint:
+    def truncate_below(self, seq: int) -> None:
+        """The receiver's restart point covers the frames below ``seq``: they are dropped. Raises ProtocolError if they
+        were not cut yet."""
+        if seq > self.next_seq:
+            raise ProtocolError(f"frames below {seq} are said to be covered, those below {self.next_seq} were cut")
+        while self._entries and self.first < seq:
             self._drop_first()
         self.cursor = max(self.cursor, self.first)
         self.acked = max(self.acked, self.first)

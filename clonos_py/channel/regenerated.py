@@ -7,14 +7,13 @@ A receiver that asks for a frame below ``kept`` gets frames that are regenerated
 their order. What is known of a frame that is nowhere is its checksum: made again it must have the same.
 
 Invariants: those of ``InFlightLog``, but that the sequence numbers retained are those from ``kept`` on; all below it
-down to ``first`` can be regenerated from the log of the task since the last completed checkpoint.
+down to ``first`` can be regenerated from the log of the task since its restart point.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from clonos_py.channel.frames import FrameKind
 from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 
 
@@ -28,13 +27,9 @@ class RegeneratedLog(InFlightLog):
         """How many receivers have connected so far: what was made again for an earlier one is of no use."""
         self._again: deque[RetainedFrame] = deque()
         self._checksum_of: dict[int, int] = {}
-        self._after_barrier: dict[int, int] = {}
 
     def append(self, entry: RetainedFrame) -> None:
         super().append(entry)
-        frame = entry.frame
-        if frame.kind is FrameKind.BARRIER:
-            self._after_barrier[frame.checkpoint] = self.next_seq
         self._forget(self.acked if self.connected else self.next_seq)
 
     def go_on_at(self, next_seq: int) -> None:
@@ -75,9 +70,8 @@ class RegeneratedLog(InFlightLog):
             self.memory_bytes -= self._entries.popleft().size_bytes
             self.kept += 1
 
-    def truncate(self, checkpoint: int) -> None:
-        self.first = max(self.first, self._after_barrier.get(checkpoint, self.first))
-        self._after_barrier = {n: seq for n, seq in self._after_barrier.items() if n > checkpoint}
+    def truncate_below(self, seq: int) -> None:
+        self.first = max(self.first, seq)
         self._checksum_of = {seq: known for seq, known in self._checksum_of.items() if seq >= self.first}
         self._forget(self.first)
         self.cursor = max(self.cursor, self.first)

@@ -53,7 +53,7 @@ class Connections:
             return
         channel.opened = False
         next_seq = -1 if channel.renumbers else channel.next_seq
-        hello = io.Hello(self._job, channel.channel, self._attempt, channel.peer.attempt, next_seq)
+        hello = io.Hello(self._job, channel.channel, self._attempt, channel.peer.attempt, next_seq, channel.covered)
         self._wishes[channel.index] = hello
         self._out.append(io.Connect(channel.index, channel.peer.address, hello))
 

@@ -24,13 +24,15 @@ from clonos_py.task.events import ToTask
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """What a subscriber says first. ``next_seq`` -1: start where you are (nothing was kept for me)."""
+    """The first message of a subscriber. ``next_seq`` -1: start where you are (nothing was kept for me). The restart
+    point of the receiver covers the frames below ``covered``: they are never asked for again."""
 
     job: str
     channel: ChannelId
     receiver: Attempt
     sender: Attempt
     next_seq: int
+    covered: int = 0
 
 
 _hello_encoder = msgspec.msgpack.Encoder()
@@ -81,12 +83,14 @@ class Arrived:
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
     """The receiver at the other end has taken everything below ``next_seq``, and holds ``held`` of upstream logs, some
-    of it from others. ``rows_wanted``: see the task's event of that name; 0 where it does not matter."""
+    of it from others. ``rows_wanted``: see the task's event of that name; 0 where it does not matter. ``covered``: see
+    Hello."""
 
     connection: int
     next_seq: int
     held: Sequence[Reach] = ()
     rows_wanted: int = 0
+    covered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +238,13 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class SendAck:
+    """What the sender at the other end gets as ``Acknowledged``."""
+
     connection: int
     next_seq: int
     held: Sequence[Reach] = ()
     rows_wanted: int = 0
+    covered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

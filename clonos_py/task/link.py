@@ -176,7 +176,7 @@ class LinkMachine:
     def _restore_channels(self, progress: TaskProgress | None) -> None:
         self._restart_point = progress
         for channel in self.inputs:
-            channel.restore(progress.inputs[channel.index].next_seq if progress else 0)
+            channel.start_from(progress.inputs[channel.index].next_seq if progress else 0)
         for output in self.outputs:
             output.restore(progress.outputs[output.index] if progress else 0)
         self._catching_up.restore([channel.next_seq for channel in self.inputs])
@@ -218,6 +218,9 @@ class LinkMachine:
 
     def _on_connected(self, event: io.Connected) -> None:
         self._connections.connected(event)
+        channel = self.inputs[event.input]
+        if channel.connection == event.connection and event.hello.covered < channel.covered:
+            self._acknowledge(channel, channel.acknowledged)
 
     def _on_lost(self, event: io.Lost) -> None:
         self._connections.lost(event)
@@ -226,6 +229,7 @@ class LinkMachine:
     def _on_subscribed(self, event: io.Subscribed) -> None:
         output = self._connections.admit(event)
         if output is not None:
+            self._outflow.cover(output, event.hello.covered)
             header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self.store)
             self._outflow.send(event.connection, header, None)
             self._outflow.pump(output)
@@ -283,6 +287,7 @@ class LinkMachine:
             if output.connection == event.connection:
                 if output.acknowledged(event.next_seq, event.held, event.rows_wanted):
                     self._out.append(io.Hand(task.RowsWanted(output.index, event.rows_wanted)))
+                self._outflow.cover(output, event.covered)
                 self._outflow.pump(output)
         self._outflow.weigh()
 
@@ -291,14 +296,18 @@ class LinkMachine:
         if channel.renumbers or event.restarts < channel.restarts:
             return
         taken = channel.acknowledge(event.next_seq)
-        if taken is not None and channel.connection is not None:
-            news = self._held_logs.news(channel.index)
-            self._out.append(io.SendAck(channel.connection, taken, news, event.rows_wanted))
+        if taken is not None:
+            self._acknowledge(channel, taken, event.rows_wanted)
         new = self._catching_up.took(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
             self._catching_up.tell_running(self._round, 0)
         if new and not self.outputs:
             self._catching_up.tell_effect()
+
+    def _acknowledge(self, channel: InputChannel, taken: int, rows_wanted: int = 0) -> None:
+        if channel.connection is not None:
+            held = self._held_logs.news(channel.index)
+            self._out.append(io.SendAck(channel.connection, taken, held, rows_wanted, channel.covered))
 
     def _on_produced(self, event: task.Produced) -> None:
         if event.log is not None:
@@ -358,9 +367,11 @@ class LinkMachine:
             return
         self._restart_point = progress
         self._held_logs.complete()
-        self._outflow.truncate(checkpoint)
+        self._outflow.complete(checkpoint)
         for channel in self.inputs:
-            channel.truncate(progress.inputs[channel.index].next_seq)
+            channel.cover(progress.inputs[channel.index].next_seq)
+            if not channel.renumbers:
+                self._acknowledge(channel, channel.acknowledged)
 
     def _on_commit_done(self, event: io.CommitDone) -> None:
         self._out.append(io.Tell(control.Committed(self.process, event.checkpoint)))

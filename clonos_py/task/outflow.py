@@ -44,7 +44,8 @@ class Outflow:
         self._codec, self._limits, self._pressure = codec, limits, pressure
         self._catching_up, self._out = catching_up, out
         self._spill_failure_told = False
-        self._checkpoint_requested = False
+        self._uncovered: set[int] = set()
+        """Outputs that hold what they held when a checkpoint was asked for."""
         self._runs: dict[int, tuple[int, int]] = {}
         """By output: the run under way, and the number below which it may make frames."""
         self.may_produce = True
@@ -183,8 +184,8 @@ class Outflow:
         if self._pressure.writes:
             self._spill()
         verdict = self._pressure.weigh()
-        if verdict.wants_checkpoint and not self._checkpoint_requested:
-            self._checkpoint_requested = True
+        if verdict.wants_checkpoint and not self._uncovered:
+            self._uncovered = set(range(len(self._outputs)))
             self._out.append(io.Tell(control.RequestCheckpoint(self._process)))
         if verdict.may_produce != self.may_produce:
             self.may_produce = verdict.may_produce
@@ -199,20 +200,22 @@ class Outflow:
         """Whoever waited for this checkpoint needs another."""
         if self._pressure.barrier_passed == checkpoint:
             self._pressure.barrier_passed = 0
-        self._checkpoint_requested = False
+        self._uncovered = set()
         self.weigh()
 
     def ask_again(self) -> None:
         """Nobody knows any more what was asked for, nor which checkpoint is under way."""
         self._pressure.barrier_passed = 0
-        self._checkpoint_requested = False
+        self._uncovered = set()
         self.weigh()
 
-    def truncate(self, checkpoint: int) -> None:
-        """The checkpoint is complete. There may be room on disk again."""
-        for output in self._outputs:
-            output.log.truncate(checkpoint)
-        self._checkpoint_requested = False
-        self._pressure.disk_problem = None
+    def cover(self, output: OutputChannel, below: int) -> None:
+        """The restart point of a receiver covers the frames below ``below``. There may be room on disk again."""
+        if output.cover(below):
+            self._uncovered.discard(output.index)
+            self._pressure.disk_problem = None
+
+    def complete(self, checkpoint: int) -> None:
+        """The checkpoint is complete."""
         if self._pressure.barrier_passed <= checkpoint:
             self._pressure.barrier_passed = 0

@@ -32,9 +32,15 @@ class InputChannel:
         """Whether the sender has started anew since a connection to it was last opened, so that what has come before
         says nothing about what comes next."""
         self._window = window
-        self.restore(0)
+        self.start_from(0)
 
-    def restore(self, next_seq: int) -> None:
+    def start_from(self, next_seq: int) -> None:
+        """The restart point of the task is where ``next_seq`` is next."""
+        self.covered = next_seq
+        """The restart point covers the frames below."""
+        self._number_from(next_seq)
+
+    def _number_from(self, next_seq: int) -> None:
         self.next_seq = next_seq
         self._acknowledged = next_seq
         self._checksums: deque[tuple[int, int]] = deque()
@@ -47,7 +53,7 @@ class InputChannel:
 
     def void(self) -> None:
         """What has come, and was not taken yet, will come again under other numbers."""
-        self.restore(-1)
+        self._number_from(-1)
         self.restarts += 1
 
     def open(self, header: FrameHeader) -> bool:
@@ -60,7 +66,7 @@ class InputChannel:
             raise ProtocolError(
                 f"{self.sender} offers frames from {header.seq} on {self.channel}, {self.next_seq} is next"
             )
-        self.restore(header.seq)
+        self._number_from(header.seq)
         self.restarts += 1
         return True
 
@@ -78,14 +84,20 @@ class InputChannel:
         self._acknowledged = taken
         return taken
 
-    def truncate(self, next_seq: int) -> None:
-        """Everything below is covered by a completed checkpoint."""
+    @property
+    def acknowledged(self) -> int:
+        """The task has taken the frames below, as far as the sender was told."""
+        return self._acknowledged
+
+    def cover(self, next_seq: int) -> None:
+        """The task's restart point has moved: it covers the frames below ``next_seq``."""
+        self.covered = next_seq
         while self._checksums and self._checksums[0][0] < next_seq:
             self._checksums.popleft()
 
     @property
     def has_received(self) -> bool:
-        """Whether frames have come that no completed checkpoint covers."""
+        """Whether frames have come that the restart point does not cover."""
         return bool(self._checksums)
 
     @property

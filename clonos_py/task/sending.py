@@ -53,6 +53,7 @@ class OutputChannel:
         self._held: dict[int, Reach] = {}
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
+        self._covered = next_seq
         self._rows_wanted = self._frame_rows = 0
 
     @property
@@ -120,6 +121,15 @@ class OutputChannel:
         changed = rows_wanted.bit_length() != self._rows_wanted.bit_length()
         self._rows_wanted = rows_wanted
         return changed
+
+    def cover(self, below: int) -> bool:
+        """The restart point of the receiver covers the frames below ``below``. Whether that is more than was known.
+        Raises ProtocolError if they were not cut yet."""
+        if below <= self._covered:
+            return False
+        self._covered = below
+        self.log.truncate_below(below)
+        return True
 
     def _delta(self, store: CausalStore) -> list[Any]:
         delta = store.since(self._position, self._shared_logs.__contains__) if self._shared_logs else []

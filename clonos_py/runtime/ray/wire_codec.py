@@ -15,7 +15,7 @@ from clonos_py.task.instructions import SendAck
 
 _header_encoder = msgspec.msgpack.Encoder()
 _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)
-_Ack = tuple[int, list[Reach], int]
+_Ack = tuple[int, list[Reach], int, int]
 _ack_decoder: msgspec.msgpack.Decoder[_Ack] = msgspec.msgpack.Decoder(_Ack)
 
 _PAGE_BYTES, _EVERY = 4_096, 8
@@ -40,11 +40,13 @@ def encode_header(header: FrameHeader) -> bytes:
 
 
 def encode_ack(acknowledgement: SendAck) -> bytes:
-    return _header_encoder.encode((acknowledgement.next_seq, acknowledgement.held, acknowledgement.rows_wanted))
+    ack = acknowledgement
+    return _header_encoder.encode((ack.next_seq, ack.held, ack.rows_wanted, ack.covered))
 
 
-def decode_ack(data: bytes) -> tuple[int, list[Reach], int]:
-    """The next sequence number, how far the receiver holds logs, and how many rows it wants. Raises CodecError."""
+def decode_ack(data: bytes) -> _Ack:
+    """The next sequence number, how far the receiver holds logs, how many rows it wants, and below which number its
+    restart point covers frames. Raises CodecError."""
     try:
         return _ack_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as problem:

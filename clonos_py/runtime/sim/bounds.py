@@ -2,7 +2,8 @@
 
 Promises, each a ``Violation`` where it is broken:
 - of a connection's frames, a receiver holds a window at most that its task has not taken;
-- what a completed checkpoint covers is dropped: frames, their checksums, determinants, snapshots that were noted;
+- what a completed checkpoint covers is dropped: determinants, checksums, snapshots that were noted; frames as soon as
+  the receiver has said so;
 - what the coordinator keeps of checkpoints, pings and connections does not grow;
 - a task's watermark is never beyond what the sources before it have given, and never at the end before they are;
 - rows wait to be cut for the linger time at most, and timers fire in time, whatever becomes of the time of day.
@@ -10,7 +11,7 @@ Promises, each a ``Violation`` where it is broken:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.machine import JobMachine
@@ -29,6 +30,8 @@ Partition = tuple[int, int]
 """The number of a source, and that of a partition of it."""
 _PINGS_MAX = 8 * 5 + 1
 """Pings are forgotten after eight heartbeat timeouts, of at most five heartbeats each."""
+_COVERED_US = 200_000
+"""So long an acknowledgement may be on its way."""
 _LATE_US = 20_000
 """So late a task of a generated run may be, unless its steps are slow."""
 LOOK_EVERY = 16
@@ -57,7 +60,7 @@ class Bounds:
         self._watermarks: dict[int, int] = {}
         self._waits: dict[tuple[int, tuple[str, tuple[int, int]]], int] = {}
         """By process and what waits there: since when, as far as was seen."""
-        self._linger_us = linger_us
+        self._limits_us = {"rows": linger_us, "timers": CountTimers.PAUSE_US, "covered frames": _COVERED_US}
 
     def restarted(self) -> None:
         """All processes are new."""
@@ -93,14 +96,6 @@ class Bounds:
     def dropped(self, process: LocalProcess, checkpoint: int, progress: TaskProgress) -> None:
         """``checkpoint`` is complete, and ``process`` knows it."""
         link, task = process.link, process.task
-        for output in link.outputs:
-            first, barrier = output.log.first, progress.outputs[output.index]
-            check(first >= barrier, f"{task} retains frame {first} of {output.channel}, {barrier} is enough")
-            lowest = output.again.lowest_checksum if output.again is not None else None
-            check(
-                lowest is None or lowest >= barrier,
-                f"{task} has the checksum of frame {lowest} of {output.channel}, {barrier} is enough",
-            )
         for channel in link.inputs:
             held, barrier = channel.expectation.checksums, progress.inputs[channel.index].next_seq
             check(
@@ -150,15 +145,24 @@ class Bounds:
 
     def look(self, prompt: Iterable[LocalProcess], now_us: int) -> None:
         """Every ``LOOK_EVERY`` actions: nothing has waited for too long in the processes ``prompt``."""
-        before, self._waits = self._waits, {}
+        before, self._waits, prompt = self._waits, {}, list(prompt)
+        covered = {c.connection: c.covered for p in prompt for c in p.link.inputs if c.connection is not None}
         for process in prompt:
-            for what in self._waiting(process):
+            for what in (*self._waiting(process), *self._retained(process, covered)):
                 key = process.number, what
                 since_us = self._waits[key] = before.get(key, now_us)
-                limit_us = self._linger_us if what[0] == "rows" else CountTimers.PAUSE_US
+                limit_us = self._limits_us[what[0]]
                 waited_us = now_us - since_us
                 if waited_us > limit_us + _LATE_US:
                     raise Violation(f"{process.task} has {what[0]} that have waited for {waited_us / 1e3:g} ms")
+
+    def _retained(self, process: LocalProcess, covered: Mapping[int, int]) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Frames that are retained for nobody. ``covered``: by connection, what the receiver's restart point covers."""
+        for output in process.link.outputs:
+            below = covered.get(output.connection, 0) if output.connection is not None else 0
+            lowest = output.again.lowest_checksum if output.again is not None else None
+            if output.log.first < below or (lowest is not None and lowest < below):
+                yield "covered frames", (output.index, output.log.first)
 
     def _waiting(self, process: LocalProcess) -> list[tuple[str, tuple[int, int]]]:
         machine = process.machine

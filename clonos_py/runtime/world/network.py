@@ -105,5 +105,5 @@ class LocalConnections:
         self._network.transmit(self._process, wish.connection, Arrived(wish.connection, h, frame))
 
     def send_ack(self, wish: SendAck) -> None:
-        acknowledged = Acknowledged(wish.connection, wish.next_seq, wish.held, wish.rows_wanted)
+        acknowledged = Acknowledged(wish.connection, wish.next_seq, wish.held, wish.rows_wanted, wish.covered)
         self._network.transmit(self._process, wish.connection, acknowledged)

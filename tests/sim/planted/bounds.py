@@ -36,26 +36,29 @@ def frames_are_acknowledged_before_they_are_taken(patch: pytest.MonkeyPatch) -> 
         LinkMachine._on_arrived(self, event)
         for channel in self.inputs:
             if channel.connection == event.connection and event.header.kind is not FrameKind.LOG_ONLY:
-                self._out.append(io.SendAck(event.connection, channel.next_seq, self._held_logs.news(channel.index)))
+                self._acknowledge(channel, channel.next_seq)
 
     rehandled(patch, io.Arrived, hasty)
 
 
 @BUGS.planted()
 def checksums_of_inputs_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(InputChannel, "truncate", lambda self, next_seq: None)
+    def keeping(self: InputChannel, next_seq: int) -> None:
+        self.covered = next_seq
+
+    patch.setattr(InputChannel, "cover", keeping)
 
 
 @BUGS.planted()
 def checksums_of_frames_that_can_be_made_again_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
-    truncate = RegeneratedLog.truncate
+    truncate_below = RegeneratedLog.truncate_below
 
-    def keeping(self: RegeneratedLog, checkpoint: int) -> None:
+    def keeping(self: RegeneratedLog, seq: int) -> None:
         known = dict(self._checksum_of)
-        truncate(self, checkpoint)
+        truncate_below(self, seq)
         self._checksum_of = known
 
-    patch.setattr(RegeneratedLog, "truncate", keeping)
+    patch.setattr(RegeneratedLog, "truncate_below", keeping)
 
 
 @BUGS.planted()

@@ -83,11 +83,11 @@ def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> 
 
 
 @BUGS.planted()
-def logs_are_dropped_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch) -> None:
+def frames_count_as_covered_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch) -> None:
     def hasty(self: LinkMachine, event: Snapped) -> None:
         LinkMachine._on_snapped(self, event)
-        for output in self.outputs:
-            output.log.truncate(event.snapshot.checkpoint)
+        for channel in self.inputs:
+            channel.covered = event.progress.inputs[channel.index].next_seq
 
     rehandled(patch, Snapped, hasty)
 

@@ -26,6 +26,7 @@ from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
 from clonos_py.task.receiving import InputChannel
 from clonos_py.task.restoring import Restoring
+from clonos_py.task.sending import OutputChannel
 from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.timers import Timers
 from tests.sim.planted.bug import Bugs
@@ -172,14 +173,25 @@ def _take_what_comes(patch: pytest.MonkeyPatch) -> None:
 
 
 @BUGS.planted()
-def in_flight_log_is_truncated_one_epoch_early(patch: pytest.MonkeyPatch) -> None:
-    truncate = InFlightLog.truncate
-    patch.setattr(InFlightLog, "truncate", lambda self, checkpoint: truncate(self, checkpoint + 1))
+def frames_are_dropped_when_they_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    acknowledged = OutputChannel.acknowledged
+
+    def hasty(self: OutputChannel, next_seq: int, held: Any, rows_wanted: int = 0) -> bool:
+        changed = acknowledged(self, next_seq, held, rows_wanted)
+        self.cover(next_seq)
+        return changed
+
+    patch.setattr(OutputChannel, "acknowledged", hasty)
 
 
 @BUGS.planted()
 def in_flight_log_is_never_truncated(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(InFlightLog, "truncate", lambda self, checkpoint: None)
+    patch.setattr(InFlightLog, "truncate_below", lambda self, seq: None)
+
+
+@BUGS.planted()
+def receivers_do_not_say_what_their_restart_point_covers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OutputChannel, "cover", lambda self, below: False)
 
 
 @BUGS.planted()

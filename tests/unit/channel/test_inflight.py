@@ -85,13 +85,18 @@ def test_back_pressure_counts_what_was_cut_since_the_receiver_connected() -> Non
     assert log.unreceived == 0, "what is replayed was let through once"
 
 
-def test_truncation_drops_the_epochs_before_a_completed_checkpoint_only() -> None:
-    log = InFlightLog(0)
-    for seq, epoch in enumerate([0, 0, 3, 3]):
-        log.append(entry(seq, epoch))
-    log.truncate(3)
+def test_truncation_drops_what_the_restart_point_of_the_receiver_covers_only() -> None:
+    log = filled(4)
+    log.truncate_below(2)
     assert (log.first, log.checksums) == (2, [(2, 14), (3, 21)])
     assert log.memory_bytes == 20
+    log.truncate_below(1)
+    assert log.first == 2
+
+
+def test_what_was_not_cut_cannot_be_covered() -> None:
+    with pytest.raises(ProtocolError, match="below 3 are said to be covered, those below 2 were cut"):
+        filled(2).truncate_below(3)
 
 
 def test_what_was_truncated_cannot_be_asked_for() -> None:
@@ -229,7 +234,7 @@ def test_places_are_given_back_once_when_a_checkpoint_covers_their_frames() -> N
     log.to_write(float("inf"))
     log.written(0, "first")
     log.written(1, "second")
-    log.truncate(3)
+    log.truncate_below(3)
     log.written(2, "too late")
     assert log.take_unused() == ["first", "second", "too late"]
     assert log.take_unused() == []
@@ -243,11 +248,11 @@ STEPS = ("append", "write", "written", "failed", "read", "arrive", "send", "ack"
 @given(st.data())
 def test_every_frame_is_sent_in_order_whatever_is_written_read_and_lost_meanwhile(data: st.DataObject) -> None:
     log, writing, reading, disk = InFlightLog(0), [], [], {}
-    received = epoch = 0
+    received = 0
     for _ in range(data.draw(st.integers(1, 60))):
         match data.draw(st.sampled_from(STEPS)):
             case "append":
-                log.append(entry(log.next_seq, epoch))
+                log.append(entry(log.next_seq))
             case "write":
                 writing += [e.frame.seq for e in log.to_write(data.draw(st.integers(1, 40)))]
             case "written" if writing:
@@ -267,9 +272,8 @@ def test_every_frame_is_sent_in_order_whatever_is_written_read_and_lost_meanwhil
             case "connect":
                 received = data.draw(st.integers(log.first, log.next_seq))
                 log.connect(received)
-            case "truncate" if log.connected and received == log.next_seq:
-                epoch += 1
-                log.truncate(epoch)
+            case "truncate" if log.connected:
+                log.truncate_below(data.draw(st.integers(0, received)))
         for place in log.take_unused():
             del disk[place]
         assert log.memory_bytes == sum(e.size_bytes for e in log._entries if e.place is None)

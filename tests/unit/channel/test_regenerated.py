@@ -113,7 +113,7 @@ def test_what_a_completed_checkpoint_covers_cannot_be_asked_for() -> None:
     log = filled(2, connected=False)
     log.append(entry(2, kind=FrameKind.BARRIER, checkpoint=1))
     log.append(entry(3, epoch=1))
-    log.truncate(1)
+    log.truncate_below(3)
     assert log.first == 3
     with pytest.raises(ProtocolError, match="starts at 3"):
         log.connect(2)

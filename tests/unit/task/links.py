@@ -69,12 +69,14 @@ def arrived(seq: int, *delta: Segment, checksum: int = 0) -> io.Arrived:
     return io.Arrived(FROM_UP, header, data(seq, seq))
 
 
-def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0) -> io.Hello:
-    return io.Hello(PLAN.job, OUTPUT, receiver, sender, next_seq)
+def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0, covered: int = 0) -> io.Hello:
+    return io.Hello(PLAN.job, OUTPUT, receiver, sender, next_seq, covered)
 
 
-def subscribe(sender: Attempt = FIRST, receiver: Attempt = FIRST, connection: int = TO_DOWN) -> io.Subscribed:
-    return io.Subscribed(connection, hello(sender, receiver))
+def subscribe(
+    sender: Attempt = FIRST, receiver: Attempt = FIRST, connection: int = TO_DOWN, next_seq: int = 0, covered: int = 0
+) -> io.Subscribed:
+    return io.Subscribed(connection, hello(sender, receiver, next_seq, covered))
 
 
 def connected(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen

@@ -358,23 +358,24 @@ def test_frames_on_disk_are_asked_for_and_sent_when_they_are_here() -> None:
     assert [f.header.seq for f in of(instructions, io.SendFrame)] == [2, 3]
 
 
-def test_what_a_completed_checkpoint_covers_is_freed_on_disk() -> None:
+def test_what_the_receiver_covers_is_freed_on_disk() -> None:
     link = on_disk(0, 1)
-    progress = task.TaskProgress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
-    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
-    assert of(link.handle(control.Complete(1)), io.FreeFrames) == [io.FreeFrames([0, 1])]
+    instructions = link.handle(subscribe(next_seq=2, covered=2))
+    assert of(instructions, io.FreeFrames) == [io.FreeFrames([0, 1])]
 
 
 def test_a_full_disk_is_told_once_and_a_checkpoint_asked_for_which_makes_room_to_try_again() -> None:
     link = running(limits=SPILLING)
+    link.handle(subscribe())
     link.handle(produced(0, 1))
     full = io.FramesNotWritten(0, [0, 1], "the disk is full")
     assert told(link.handle(full)) == [control.FramesNotSpilled(5, "the disk is full"), control.RequestCheckpoint(5)]
     assert of(link.handle(produced(2)), io.WriteFrames) == []
-    progress = task.TaskProgress([task.InputProgress(0)], [1], [0], [0], False, 0, [], [], [], {})
-    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+    snapped(link, 0)
     link.handle(task.Produced(None, [(0, data(3, 3, epoch=1))]))
-    (write,) = of(link.handle(control.Complete(1)), io.WriteFrames)
+    assert told(link.handle(control.Complete(1))) == []
+    link.handle(io.Acknowledged(TO_DOWN, 2))
+    (write,) = of(link.handle(io.Acknowledged(TO_DOWN, 3, covered=3)), io.WriteFrames)
     assert [seq for seq, _ in write.bodies] == [3]
     assert told(link.handle(io.FramesNotWritten(0, [3], "the disk is full"))) == [control.RequestCheckpoint(5)]
 
@@ -429,15 +430,50 @@ def seqs_sent(instructions: list[io.Instruction]) -> list[int]:
 # ---- checkpoints
 
 
-def test_a_completed_checkpoint_truncates_what_it_covers() -> None:
+def snapped(link: LinkMachine, next_seq: int) -> None:
+    """The task has taken all below ``next_seq`` when checkpoint 1 comes."""
+    progress = task.TaskProgress([task.InputProgress(next_seq)], [2], [0], [0], False, 0, [], [], [], {})
+    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
+
+
+def test_a_completed_checkpoint_truncates_logs_and_is_announced_to_senders() -> None:
+    link = running()
+    link.handle(arrived(0))
+    snapped(link, 1)
+    assert link.inputs[0].has_received
+    instructions = link.handle(control.Complete(1))
+    assert [ack.covered for ack in of(instructions, io.SendAck)] == [1]
+    assert not link.inputs[0].has_received
+    assert link.store.stable == 1
+
+
+def test_frames_are_retained_until_the_receiver_covers_them() -> None:
+    link = running()
+    link.handle(subscribe())
+    link.handle(produced(0, 1))
+    snapped(link, 0)
+    link.handle(task.Produced(None, [(0, barrier(2, 1)), (0, data(3, 3, epoch=1))]))
+    link.handle(control.Complete(1))
+    assert link.outputs[0].log.first == 0
+    link.handle(io.Acknowledged(TO_DOWN, 4, covered=3))
+    assert link.outputs[0].log.first == 3
+
+
+def test_a_subscription_says_what_is_covered() -> None:
     link = running()
     link.handle(produced(0, 1))
-    progress = task.TaskProgress([task.InputProgress(0)], [2], [0], [0], False, 0, [], [], [], {})
-    link.handle(task.Snapped(_snapshot(1), progress, persist=True))
-    link.handle(task.Produced(None, [(0, barrier(2, 1)), (0, data(3, 3, epoch=1))]))
-    assert link.outputs[0].log.first == 0
-    link.handle(control.Complete(1))
-    assert (link.outputs[0].log.first, link.store.stable) == (3, 1)
+    link.handle(subscribe(next_seq=2, covered=1))
+    assert link.outputs[0].log.first == 1
+
+
+def test_what_was_covered_while_a_connection_was_made_is_said_when_it_stands() -> None:
+    link = running()
+    link.handle(arrived(0))
+    snapped(link, 1)
+    (connect,) = of(link.handle(io.Lost(FROM_UP)), io.Connect)
+    assert connect.hello.covered == 0
+    assert of(link.handle(control.Complete(1)), io.SendAck) == [], "there is no connection"
+    assert [ack.covered for ack in of(link.handle(io.Connected(0, FROM_UP, connect.hello)), io.SendAck)] == [1]
 
 
 def test_a_snapshot_is_persisted_but_not_one_of_a_replay() -> None:
