@@ -4,7 +4,7 @@ Offsets count determinants from the start of the job and are never reset (D6). A
 log it is, and travels unchanged over every path: holders compare whole segments and never decode what they forward.
 
 Invariants of the store, checked on every append:
-- a log is contiguous, but for what a completed checkpoint has made stable;
+- a log is contiguous, but for what is stable: marks say by task which epochs no replay needs any more;
 - a segment that arrives again equals the one held;
 - of each task only the newest incarnation is held: a task that started anew without its log has made the old one void.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant, InputOrder, length
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.segments import Reach, Segment
+from clonos_py.model.segments import ALL_TASKS, Reach, Segment, StableMark
 
 PENDING_MAX = 256
 """A log is handed over with the frames that depend on it, and at the latest when it has so many determinants."""
@@ -93,23 +93,25 @@ class CausalStore:
         self._incarnations: dict[int, int] = {}
         self.lacking: tuple[int, ...] = ()
         """Numbers of tasks of whose logs something may be missing here that a predecessor of this process held."""
-        self.stable = 0
-        """The newest checkpoint known to be complete."""
+        self._stable: dict[int, int] = {}
+        """The newest marks, in the order in which they came."""
+        self.marks_taken = 0
+        """How many marks have been news: what a connection that carried all of them has reached."""
         self.size_bytes = 0
 
-    def append(self, segment: Segment, stable: int) -> bool:
-        """Takes a segment in; ``stable`` is the newest checkpoint that its sender knew to be complete.
+    def append(self, segment: Segment) -> bool:
+        """Takes a segment in; the marks that came with it are known already.
 
         False if it was known already. Raises ProtocolError on a gap and on an overlap that differs.
         """
-        if segment.epoch < self.stable or not self._lives_on(segment):
+        if segment.epoch < self.stable(segment.task) or not self._lives_on(segment):
             return False
         held = self._segments.setdefault(segment.task, {})
         end = self._ends.get(segment.task)
         if end is not None and segment.start < end:
             self._compare(segment, held.get(segment.start), end)
             return False
-        missing_is_stable = segment.start == segment.epoch_start and segment.epoch <= max(stable, self.stable)
+        missing_is_stable = segment.start == segment.epoch_start and segment.epoch <= self.stable(segment.task)
         if end is not None and segment.start > end and not missing_is_stable:
             raise ProtocolError(
                 f"the log of task number {segment.task} has a gap: held up to {end}, next received is {segment.start}"
@@ -159,7 +161,7 @@ class CausalStore:
         return sorted(self._segments.get(task, {}).values(), key=lambda s: s.start)
 
     def end(self, task: int) -> int | None:
-        """Where the held part of one task's log ends; None if nothing is held that no completed checkpoint covers."""
+        """Where the held part of one task's log ends; None if nothing is held that is not stable."""
         return self._ends[task] if self._segments.get(task) else None
 
     def reach(self, task: int) -> Reach:
@@ -171,26 +173,42 @@ class CausalStore:
         """By task that has started anew: the number of the newest incarnation known."""
         return dict(self._incarnations)
 
-    def truncate(self, checkpoint: int) -> None:
-        """Checkpoint ``checkpoint`` is complete: determinants of earlier epochs are not needed any more."""
-        if checkpoint <= self.stable:
+    # ---- what is stable
+
+    def stable(self, task: int) -> int:
+        """Epochs of a task's log before this one are stable."""
+        return max(self._stable.get(ALL_TASKS, 0), self._stable.get(task, 0))
+
+    def mark(self, mark: StableMark) -> None:
+        """Takes a mark in, and drops what it makes stable."""
+        if mark.epoch <= self.stable(mark.task):
             return
-        self.stable = checkpoint
-        self._keep([s for s in self._journal if s.epoch >= checkpoint])
-        for held in self._segments.values():
-            for start in [start for start, s in held.items() if s.epoch < checkpoint]:
+        for task in [t for t, e in self._stable.items() if mark.task in (t, ALL_TASKS) and e <= mark.epoch]:
+            del self._stable[task]
+        self._stable[mark.task] = mark.epoch
+        self.marks_taken += 1
+        marked = {mark.task} if mark.task != ALL_TASKS else self._segments.keys()
+        self._keep([s for s in self._journal if s.task not in marked or s.epoch >= mark.epoch])
+        for task in marked & self._segments.keys():
+            held = self._segments[task]
+            for start in [start for start, s in held.items() if s.epoch < mark.epoch]:
                 del held[start]
+
+    def marks_since(self, taken: int) -> tuple[StableMark, ...]:
+        """The newest marks that are still true, of those taken in since ``taken`` of them were."""
+        new = self.marks_taken - taken
+        return tuple(map(StableMark._make, list(self._stable.items())[-new:])) if new else ()
 
 
 def merge(answers: Iterable[Sequence[Segment]], epoch: int) -> list[Segment]:
-    """The longest log that the holders' answers make together, from ``epoch`` on, contiguous and without doubles; of
-    the newest incarnation that any of them knows.
+    """The longest log of a task that the holders' answers make together, from ``epoch`` on, contiguous and without
+    doubles; of the newest incarnation that any of them knows.
 
     Raises ProtocolError if two holders disagree or the pieces leave a gap.
     """
     store = CausalStore()
-    store.truncate(epoch)
+    store.mark(StableMark(ALL_TASKS, epoch))
     pieces = sorted((s for answer in answers for s in answer), key=lambda s: (s.incarnation, s.start))
     for segment in pieces:
-        store.append(segment, epoch)
+        store.append(segment)
     return store.of(pieces[0].task) if pieces else []

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import Segment, StableMark
 from clonos_py.model.times import MIN_TIME
 
 
@@ -42,7 +42,7 @@ class Frame:
 
 
 class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What precedes a body on the wire. ``stable``: the newest checkpoint the sender knew to be complete."""
+    """What precedes a body on the wire. ``marks``: what has become stable since the connection last carried some."""
 
     seq: int
     kind: FrameKind
@@ -53,7 +53,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rows: int
     marker_us: int
     checksum: int
-    stable: int
+    marks: tuple[StableMark, ...]
     delta: list[Segment]
     sent_before: int = 0
     """Of LOG_ONLY: frames below this number were sent to the receiver or its predecessor already."""

@@ -16,6 +16,18 @@ class Reach(NamedTuple):
     stop: int
 
 
+ALL_TASKS = -1
+"""In a mark: the logs of all tasks."""
+
+
+class StableMark(NamedTuple):
+    """What the log of a task (its ordinal, or ALL_TASKS) says from before ``epoch`` is stable: the restart point of the
+    task lies behind it, so that no replay needs it."""
+
+    task: int
+    epoch: int
+
+
 class Incarnation(NamedTuple):
     """An incarnation of a task ends when the task restarts without its log. ``number`` counts these restarts; the last
     was from ``checkpoint``, in recovery round ``round``."""

@@ -89,7 +89,7 @@ class CausalOutputs:
     def claimed(self, event: io.OutputClaimed) -> None:
         output = self._outputs[event.number]
         for segment in sorted(event.published.log, key=attrgetter("task", "incarnation", "start")):
-            self._store.append(segment, self._store.stable)
+            self._store.append(segment)
         output.claimed, output.checksums = True, dict(event.published.checksums)
         output.next_seq = max(output.checksums, default=-1) + 1
 

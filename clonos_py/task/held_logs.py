@@ -64,7 +64,7 @@ class HeldLogs:
         """Takes the logs that the coordinator has gathered."""
         self._settled, self.incarnation = True, message.incarnation
         for segment in (*message.upstream, *message.log):
-            self.store.append(segment, self.store.stable)
+            self.store.append(segment)
         codec = LogCodec()
         spoken = (d for segment in message.log for d in codec.load(segment))
         self._told = {d.channel for d in spoken if isinstance(d, InputOrder | FrameBatch)}
@@ -83,10 +83,11 @@ class HeldLogs:
         """Takes in what came with a frame of input ``index``."""
         if header.kind is FrameKind.LOG_ONLY:
             self._acknowledged[index] = self._untold(index)
+        for mark in header.marks:
+            self.store.mark(mark)
         for segment in header.delta:
-            self.store.append(segment, header.stable)
+            self.store.append(segment)
             self._received[index].add(segment.task)
-        self.store.truncate(header.stable)
         if self._lacking[index]:
             self._lacking[index].intersection_update(header.lacking)
             self._note()
@@ -101,9 +102,7 @@ class HeldLogs:
     def produced(self, segment: Segment) -> None:
         """Takes in what the task has logged."""
         number = self.incarnation.number
-        self.store.append(
-            msgspec.structs.replace(segment, incarnation=number) if number else segment, self.store.stable
-        )
+        self.store.append(msgspec.structs.replace(segment, incarnation=number) if number else segment)
 
     def replayed(self) -> None:
         """The log is used up: the frames that it speaks of have come again, and with them what they depend on."""

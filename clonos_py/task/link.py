@@ -23,6 +23,7 @@ from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.segments import ALL_TASKS, StableMark
 from clonos_py.model.states import LastEvents
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
@@ -186,7 +187,7 @@ class LinkMachine:
         restore = self._restoring.wanted
         assert restore is not None
         assert self.attempt is not None
-        self.store.truncate(restore.checkpoint)
+        self.store.mark(StableMark(ALL_TASKS, restore.checkpoint))
         if self._sinks and restore.checkpoint:
             self._out.append(io.Commit(restore.checkpoint, restore.committables))
         for subscription in self._connections.open(self.attempt):
@@ -362,7 +363,7 @@ class LinkMachine:
         self._outflow.weigh()
 
     def _truncate(self, checkpoint: int) -> None:
-        self.store.truncate(checkpoint)
+        self.store.mark(StableMark(ALL_TASKS, checkpoint))
         if (progress := self._epochs.complete(checkpoint)) is None:
             return
         self._restart_point = progress

@@ -12,7 +12,7 @@ from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
-from clonos_py.model.segments import Reach
+from clonos_py.model.segments import Reach, StableMark
 
 NO_ATTEMPT = Attempt(-1, -1)
 
@@ -49,7 +49,7 @@ class OutputChannel:
         self.again = RegeneratedLog(next_seq) if self._regenerates else None
         self.log = self.again or InFlightLog(next_seq)
         self.log.retain = self.retain
-        self._position = 0
+        self._position = self._marks_carried = 0
         self._held: dict[int, Reach] = {}
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
@@ -104,12 +104,13 @@ class OutputChannel:
         if next_seq < 0:
             next_seq = self.log.first if self.retain else self.log.next_seq
         self.log.connect(next_seq)
-        self.connection, self.attempt, self._position = connection, attempt, 0
+        self.connection, self.attempt = connection, attempt
+        self._position = self._marks_carried = 0
         self._held = {}
         delta = self._delta(store)
         sent_before = max(self.log.sent_before, self._first_new)
         kind, lacking = FrameKind.LOG_ONLY, store.lacking
-        return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, store.stable, delta, sent_before, lacking)
+        return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, lacking)
 
     def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_wanted: int = 0) -> bool:
         """The receiver has taken everything below ``next_seq``, has got so much of upstream logs from anybody, and
@@ -138,6 +139,10 @@ class OutputChannel:
             return delta
         return [s for s in delta if (held := self._held.get(s.task)) is None or s.reach > held]
 
+    def _marks(self, store: CausalStore) -> tuple[StableMark, ...]:
+        carried, self._marks_carried = self._marks_carried, store.marks_taken
+        return store.marks_since(carried)
+
     def disconnect(self) -> int | None:
         """Ends the connection; what it was."""
         connection, self.connection = self.connection, None
@@ -159,7 +164,7 @@ class OutputChannel:
                 entry.row_count,
                 frame.marker_us,
                 entry.checksum,
-                store.stable,
+                self._marks(store),
                 self._delta(store),
                 lacking=store.lacking,
             )

@@ -21,7 +21,7 @@ from clonos_py.causal.determinants import (
 )
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore, LogWriter
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import Segment, StableMark
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.task import link
 from clonos_py.task.context import TaskContext
@@ -173,12 +173,12 @@ def logs_of_upstream_tasks_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def causal_log_is_truncated_one_epoch_early(patch: pytest.MonkeyPatch) -> None:
-    truncate = CausalStore.truncate
+    mark = CausalStore.mark
 
-    def early(self: CausalStore, checkpoint: int) -> None:
-        truncate(self, checkpoint + 1 if checkpoint else 0)
+    def early(self: CausalStore, made: StableMark) -> None:
+        mark(self, made._replace(epoch=made.epoch + 1) if made.epoch else made)
 
-    patch.setattr(CausalStore, "truncate", early)
+    patch.setattr(CausalStore, "mark", early)
 
 
 @BUGS.planted()

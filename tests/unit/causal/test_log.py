@@ -7,7 +7,7 @@ from clonos_py.causal.codec import decode
 from clonos_py.causal.determinants import InputOrder, Linger, Time
 from clonos_py.causal.log import CausalStore, LogWriter, merge
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import ALL_TASKS, Segment, StableMark
 
 
 def segment(
@@ -54,11 +54,11 @@ def test_a_log_that_is_never_asked_for_is_only_counted() -> None:
 
 def test_a_new_life_makes_what_was_held_void_and_an_old_one_is_not_heard_any_more() -> None:
     store = CausalStore()
-    store.append(segment(0, 3, task=1), 0)
-    store.append(segment(0, task=2), 0)
+    store.append(segment(0, 3, task=1))
+    store.append(segment(0, task=2))
     position = store.position
-    store.append(replace(segment(0, payload=b"anew", task=1), incarnation=1), 0)
-    assert not store.append(segment(3, task=1), 0)
+    store.append(replace(segment(0, payload=b"anew", task=1), incarnation=1))
+    assert not store.append(segment(3, task=1))
     assert [s.payload for s in store.of(1)] == [b"anew"]
     assert store.since(position, lambda task: task == 1) == store.of(1)
     assert store.size_bytes == len(b"anew") + len(b"x")
@@ -72,58 +72,92 @@ def test_merging_takes_the_newest_life() -> None:
 def test_where_nothing_is_held_that_is_not_stable_nothing_ends() -> None:
     store = CausalStore()
     assert store.end(0) is None
-    store.append(segment(0, 3), 0)
+    store.append(segment(0, 3))
     assert store.end(0) == 3
-    store.truncate(1)
+    store.mark(StableMark(ALL_TASKS, 1))
     assert store.end(0) is None
 
 
 def test_a_segment_over_two_paths_is_held_once() -> None:
     store = CausalStore()
-    assert store.append(segment(0, 3), 0)
-    assert not store.append(segment(0, 3), 0)
+    assert store.append(segment(0, 3))
+    assert not store.append(segment(0, 3))
     assert store.of(0) == [segment(0, 3)]
 
 
 def test_a_gap_is_an_error() -> None:
     store = CausalStore()
-    store.append(segment(0, 3), 0)
+    store.append(segment(0, 3))
     with pytest.raises(ProtocolError, match="gap"):
-        store.append(segment(4), 0)
+        store.append(segment(4))
 
 
 def test_a_gap_that_a_completed_checkpoint_covers_is_none() -> None:
     store = CausalStore()
-    store.append(segment(0, 3), 0)
-    assert store.append(segment(9, epoch=2, epoch_start=9), stable=2)
+    store.append(segment(0, 3))
+    store.mark(StableMark(ALL_TASKS, 2))
+    assert store.append(segment(9, epoch=2, epoch_start=9))
 
 
 def test_an_overlap_that_differs_is_an_error() -> None:
     store = CausalStore()
-    store.append(segment(0, 3, payload=b"a"), 0)
+    store.append(segment(0, 3, payload=b"a"))
     with pytest.raises(ProtocolError, match="differs"):
-        store.append(segment(0, 3, payload=b"b"), 0)
+        store.append(segment(0, 3, payload=b"b"))
 
 
 def test_a_connection_gets_only_what_it_has_not_carried() -> None:
     store = CausalStore()
-    store.append(segment(0, task=1), 0)
+    store.append(segment(0, task=1))
     position = store.position
-    store.append(segment(0, task=2), 0)
-    store.append(segment(1, task=1), 0)
+    store.append(segment(0, task=2))
+    store.append(segment(1, task=1))
     assert store.since(position, lambda task: task == 1) == [segment(1, task=1)]
 
 
 def test_truncation_drops_earlier_epochs_and_never_skips_what_a_connection_lacks() -> None:
     store = CausalStore()
-    store.append(segment(0, task=1, epoch=1), 0)
+    store.append(segment(0, task=1, epoch=1))
     position = store.position
-    store.append(segment(0, task=2, epoch=0), 0)
-    store.append(segment(1, task=1, epoch=1), 0)
-    store.truncate(1)
+    store.append(segment(0, task=2, epoch=0))
+    store.append(segment(1, task=1, epoch=1))
+    store.mark(StableMark(ALL_TASKS, 1))
     assert segment(1, task=1, epoch=1) in store.since(position, lambda task: True)
     assert store.of(2) == []
     assert store.of(1) == [segment(0, task=1, epoch=1), segment(1, task=1, epoch=1)]
+
+
+def test_a_mark_makes_the_log_of_its_task_stable_and_no_other() -> None:
+    store = CausalStore()
+    for task in (1, 2):
+        store.append(segment(0, task=task))
+        store.append(segment(1, task=task, epoch=1, epoch_start=1))
+    store.mark(StableMark(1, 1))
+    assert [s.epoch for s in store.of(1)] == [1]
+    assert [s.epoch for s in store.of(2)] == [0, 1]
+    assert (store.stable(1), store.stable(2)) == (1, 0)
+    assert store.since(0, lambda task: True) == [*store.of(1), *store.of(2)]
+
+
+def test_a_connection_carries_the_marks_that_are_new_to_it() -> None:
+    store = CausalStore()
+    store.mark(StableMark(1, 1))
+    store.mark(StableMark(2, 1))
+    taken = store.marks_taken
+    assert store.marks_since(0) == (StableMark(1, 1), StableMark(2, 1))
+    assert store.marks_since(taken) == ()
+    store.mark(StableMark(1, 1))
+    assert store.marks_since(taken) == (), "it is no news"
+    store.mark(StableMark(1, 3))
+    assert store.marks_since(taken) == (StableMark(1, 3),)
+
+
+def test_a_mark_of_all_tasks_replaces_those_that_say_no_more() -> None:
+    store = CausalStore()
+    for mark in (StableMark(1, 1), StableMark(2, 5), StableMark(ALL_TASKS, 3)):
+        store.mark(mark)
+    assert store.marks_since(0) == (StableMark(2, 5), StableMark(ALL_TASKS, 3))
+    assert (store.stable(1), store.stable(2), store.stable(7)) == (3, 5, 3)
 
 
 def test_merging_holders_gives_the_longest_log() -> None:

@@ -56,7 +56,7 @@ class Receiver:
     def still_receives(self, key: int) -> bool:
         """Whether a frame of the other input arrives."""
         body = CODEC.encode(rows(key))
-        header = FrameHeader(key, FrameKind.DATA, 0, 0, False, 0, 1, 0, CODEC.checksum(body, False), 0, [])
+        header = FrameHeader(key, FrameKind.DATA, 0, 0, False, 0, 1, 0, CODEC.checksum(body, False), (), [])
         self._peers[1].send(self._accepted[1], encode_header(header), [body])
         self._until(lambda: any(event.header.seq == key for event in self.arrived(1)))
         return True
@@ -117,7 +117,7 @@ def on_the_wire(header: FrameHeader, body: bytes) -> bytes:
 def a_frame() -> tuple[FrameHeader, bytes]:
     body = CODEC.encode(rows(*range(30)))
     delta = [Segment(0, 0, 0, 0, 5, b"determinants")]
-    header = FrameHeader(7, FrameKind.DATA, 3, 1_000, False, 0, 30, 0, CODEC.checksum(body, False), 2, delta)
+    header = FrameHeader(7, FrameKind.DATA, 3, 1_000, False, 0, 30, 0, CODEC.checksum(body, False), (), delta)
     return header, body.to_pybytes()
 
 
@@ -169,7 +169,9 @@ def test_frames_with_random_damage_hurt_no_other_connection(remote: bool) -> Non
                 start = chance.randrange(len(inner))
                 inner[start : start + 8] = chance.randbytes(chance.choice([8, 8, 8, 3]))
             checksum = CODEC.checksum(memoryview(inner), False) if chance.random() < 0.7 else header.checksum  # type: ignore[arg-type]
-            wire = on_the_wire(FrameHeader(7, FrameKind.DATA, 3, 1_000, False, 0, 30, 0, checksum, 2, []), bytes(inner))
+            wire = on_the_wire(
+                FrameHeader(7, FrameKind.DATA, 3, 1_000, False, 0, 30, 0, checksum, (), []), bytes(inner)
+            )
             receiver.send_damaged(wire[: chance.choice([len(wire), len(wire), chance.randrange(len(wire))])])
             receiver.settle()
             assert all(is_valid(arrived.frame) for arrived in receiver.arrived(0))

@@ -190,6 +190,6 @@ def test_an_array_that_memory_has_no_room_for_is_refused(monkeypatch: pytest.Mon
 def test_more_rows_than_frames_of_the_edge_have_are_refused() -> None:
     """Columns of nulls have no content: 1 KB could announce any number of rows."""
     rows = pa.record_batch({"nothing": pa.nulls(100_000)})
-    header = encode_header(FrameHeader(7, FrameKind.DATA, 0, 0, False, 0, 100_000, 0, 0, 0, []))
+    header = encode_header(FrameHeader(7, FrameKind.DATA, 0, 0, False, 0, 100_000, 0, 0, (), []))
     with pytest.raises(CodecError, match="frame 7 announces 100000 rows; frames of this edge have 65536"):
         decode_frame(header, encode_batch(rows), rows.schema, 65_536, False, False)

@@ -61,7 +61,7 @@ def test_the_receiver_makes_the_checksum_that_the_sender_made(sampled: bool) -> 
     rows = batch(np.arange(ROWS))
     body = CODEC.encode(rows)
     made = CODEC.checksum(body, sampled)
-    header = encode_header(FrameHeader(7, FrameKind.DATA, 0, 0, False, 0, ROWS, 0, made, 0, []))
+    header = encode_header(FrameHeader(7, FrameKind.DATA, 0, 0, False, 0, ROWS, 0, made, (), []))
     assert decode_frame(header, body, rows.schema, ROWS, True, sampled)[1].rows == rows
     damaged = bytearray(body)
     damaged[:8_192] = bytes(8_192)

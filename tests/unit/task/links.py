@@ -60,12 +60,12 @@ def promote(attempt: Attempt = FIRST, restore: Restore = Restore(0)) -> control.
 
 
 def opening(seq: int = 0, delta: tuple[Segment, ...] = ()) -> io.Arrived:
-    header = FrameHeader(seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, 0, list(delta))
+    header = FrameHeader(seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), list(delta))
     return io.Arrived(FROM_UP, header, data(seq))
 
 
 def arrived(seq: int, *delta: Segment, checksum: int = 0) -> io.Arrived:
-    header = FrameHeader(seq, FrameKind.DATA, 0, 0, False, 0, 1, 0, checksum, 0, list(delta))
+    header = FrameHeader(seq, FrameKind.DATA, 0, 0, False, 0, 1, 0, checksum, (), list(delta))
     return io.Arrived(FROM_UP, header, data(seq, seq))
 
 

@@ -73,7 +73,7 @@ def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # 
     link, instructions = promoted()
     (connect,) = of(instructions, io.Connect)
     link.handle(io.Connected(0, FROM_MIDDLE, connect.hello))
-    header = FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, 0, [segment(UPPER, 0), segment(MIDST, 0)])
+    header = FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), [segment(UPPER, 0), segment(MIDST, 0)])
     link.handle(io.Arrived(FROM_MIDDLE, header, data(0)))
     link.handle(io.OutputClaimed(0, held))
     link.handle(control.Replay(1, [], [], []))

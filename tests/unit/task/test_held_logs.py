@@ -25,7 +25,7 @@ def held_logs(plan: PhysicalPlan, which: TaskId, attempt: Attempt = Attempt(1, 2
 
 
 def header(*delta: Segment, lacking: tuple[int, ...] = ()) -> FrameHeader:
-    return FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, 0, list(delta), lacking=lacking)
+    return FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), list(delta), lacking=lacking)
 
 
 def log(number: int, *determinants: Determinant, incarnation: int = 0) -> Segment:

@@ -444,7 +444,7 @@ def test_a_completed_checkpoint_truncates_logs_and_is_announced_to_senders() -> 
     instructions = link.handle(control.Complete(1))
     assert [ack.covered for ack in of(instructions, io.SendAck)] == [1]
     assert not link.inputs[0].has_received
-    assert link.store.stable == 1
+    assert link.store.stable(UP_LOG.task) == 1
 
 
 def test_frames_are_retained_until_the_receiver_covers_them() -> None:

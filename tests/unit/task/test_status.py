@@ -74,7 +74,7 @@ def test_checkpoints_are_known_from_whoever_speaks_of_them() -> None:
     assert present(link).checkpoint == 2
     link.handle(control.AbortCheckpoint(3))
     assert present(link).checkpoint == 3
-    header = FrameHeader(0, FrameKind.BARRIER, 0, 0, False, 4, 0, 0, 0, 0, [])
+    header = FrameHeader(0, FrameKind.BARRIER, 0, 0, False, 4, 0, 0, 0, (), [])
     link.handle(io.Arrived(FROM_UP, header, barrier(0, 4)))
     assert present(link).checkpoint == 4
 
