@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import (
     DismissProcess,
     JobInstruction,
@@ -17,8 +17,6 @@ from clonos_py.job.events import (
     StartProcess,
 )
 from clonos_py.job.fleet import Fleet, TaskProcess
-from clonos_py.job.recovery import restore_point
-from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.plan import PhysicalPlan
@@ -30,7 +28,7 @@ class CoordinatorContext:
 
     plan: PhysicalPlan
     policy: JobPolicy
-    checkpoints: Checkpoints
+    completed: CompletedCheckpoint
     generation: int
     fleet: Fleet = field(default_factory=Fleet)
     now_us: int = 0
@@ -77,7 +75,3 @@ class CoordinatorContext:
 
     def kill_process(self, number: int) -> None:
         self.out.append(KillProcess(number))
-
-    def prepare(self, process: TaskProcess) -> None:
-        """Has a standby take the last completed checkpoint's state in."""
-        self.send(process, messages.Prepare(restore_point(self.checkpoints.manifest, process.task, self.plan)))

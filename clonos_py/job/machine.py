@@ -6,9 +6,9 @@
     any --orphans, divergence--> STARTING of the next generation (global rollback);  any --error--> ENDED
 
 Invariants:
-- at most one checkpoint is pending, and none while a round is under way;
-- a replacement restarts from the last completed checkpoint, and replays only after every survivor of the round has
-  closed its connections from the failed tasks and said what it holds;
+- no checkpoint is pending while a round is under way;
+- a replacement starts from the restart point of its task, and replays only after every survivor of the round has closed
+  its connections from the failed tasks and said what it holds;
 - messages of processes that are not in the fleet are ignored: they are fenced.
 """
 
@@ -18,9 +18,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from clonos_py.job.checkpoint_course import CheckpointCourse
-from clonos_py.job.checkpoints import Checkpoints
 from clonos_py.job.claims import claimed
+from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import (
     AtWork,
@@ -38,6 +37,8 @@ from clonos_py.job.events import (
 )
 from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
+from clonos_py.job.protocols.interface import Late
+from clonos_py.job.protocols.registry import JOB_SIDES
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
 from clonos_py.job.states import JOB_STATES, JobCause, JobState
@@ -68,15 +69,15 @@ class JobMachine:
         self.state = JOB_STATES.initial
         self._last = LastEvents()
         self._plan, self._policy = plan, policy
-        self._checkpoints = Checkpoints(plan, claimed(manifest, plan, policy.claims), code_digest, policy.lineage)
-        self._context = CoordinatorContext(plan, policy, self._checkpoints, generation)
+        self._completed = CompletedCheckpoint(plan, claimed(manifest, plan, policy.claims), code_digest, policy.lineage)
+        self._context = CoordinatorContext(plan, policy, self._completed, generation)
+        self._protocol = JOB_SIDES.of(plan.protocol)(self._context)
         self._fleet = self._context.fleet
-        self._rounds = Rounds(self._context)
+        self._rounds = Rounds(self._context, self._protocol)
         self._heartbeat = Heartbeat(self._context)
         self._starts = Starts(self._context)
         self._unreachable = Unreachable(self._context)
-        self._course = CheckpointCourse(self._context)
-        self._takeover = Takeover(self._context)
+        self._takeover = Takeover(self._context, self._protocol)
         self._early: list[ToCoordinator | JobEvent] = []
         self._drained: set[TaskId] = set()
         self._committed: set[TaskId] = set()
@@ -98,8 +99,8 @@ class JobMachine:
     def start(self, now_us: int) -> list[JobInstruction]:
         """Begins the deployment."""
         self._context.begin(now_us)
-        if self._checkpoints.code_changed:
-            self._context.report(ReportKind.CODE_CHANGED, checkpoint=self._checkpoints.completed)
+        if self._completed.code_changed:
+            self._context.report(ReportKind.CODE_CHANGED, checkpoint=self._completed.number)
         self._deploy()
         return self._context.take()
 
@@ -150,7 +151,7 @@ class JobMachine:
     @property
     def wake_us(self) -> int:
         """When ``tick`` is due next, by the driver's clock."""
-        due_us = min(self._heartbeat.next_us, self._course.wake_us, self._takeover.until_us)
+        due_us = min(self._heartbeat.next_us, self._protocol.wake_us, self._takeover.until_us)
         return min(due_us + self._context.absent_us, MAX_TIME)
 
     @property
@@ -167,7 +168,7 @@ class JobMachine:
         """How much it keeps of what comes again and again: checkpoints given up, pings that may still be answered,
         connections that were lost."""
         return {
-            "aborted": len(self._checkpoints.aborted),
+            "aborted": len(self._protocol.void),
             "pings": self._heartbeat.unanswered,
             "lost_connections": self._unreachable.sought,
         }
@@ -227,8 +228,8 @@ class JobMachine:
         process.address, process.host_process = message.address, message.host_process
         self._starts.came_up()
         self._advance(self._rounds.advance)
-        if process.role is Role.STANDBY and self._checkpoints.manifest is not None:
-            self._context.prepare(process)
+        if process.role is Role.STANDBY:
+            self._protocol.prepare(process)
         self._rounds.make_room()
 
     def _time_starts(self) -> None:
@@ -248,8 +249,8 @@ class JobMachine:
     def _on_not_prepared(self, message: messages.NotPrepared) -> None:
         """Another process would read the same storage: this one tries again with the next checkpoint, or when it is
         promoted. One that was merely too slow, its checkpoint reclaimed, has been sent the next already."""
-        if message.checkpoint == self._checkpoints.completed:
-            task = self._fleet.processes[message.process].task
+        task = self._fleet.processes[message.process].task
+        if message.checkpoint == self._protocol.epoch(task):
             detail = {"checkpoint": message.checkpoint, "reason": message.reason}
             self._context.report(ReportKind.STANDBY_UNREADY, task, **detail)
 
@@ -266,8 +267,8 @@ class JobMachine:
         self._rounds.fail(process, event.reason)
         if self.state is JobState.RUNNING:
             self._enter(JobCause.TASK_FAILED)
-        if not self._course.settling:
-            self._course.abort("a task failed")
+        if not self._protocol.settling:
+            self._protocol.abort("a task failed")
         self._advance(self._rounds.advance)
 
     def _on_holdings(self, message: messages.HeldLogsReport) -> None:
@@ -285,8 +286,8 @@ class JobMachine:
 
     def _go_on(self) -> None:
         self._enter(JobCause.ROUND_OVER)
-        self._course.schedule()
-        if self._course.wanted:
+        self._protocol.begin()
+        if self._protocol.wanted:
             self._trigger(final=False)
         self._maybe_final()
 
@@ -298,15 +299,15 @@ class JobMachine:
 
     def _roll_back(self, reason: str) -> None:
         """The explicit last resort (D10): everything restarts from the last completed checkpoint."""
-        if self._course.settling:
+        if self._protocol.settling:
             self._rollback_reason = reason
             return
         self._rollbacks_in_vain += 1
-        self._context.report(ReportKind.ROLLED_BACK, reason=reason, checkpoint=self._checkpoints.completed)
+        self._context.report(ReportKind.ROLLED_BACK, reason=reason, checkpoint=self._completed.number)
         if self._rollbacks_in_vain > self._policy.rollbacks_max:
             self._end("ProtocolError", f"given up after {self._policy.rollbacks_max} rollbacks in vain: {reason}")
             return
-        self._course.abort("a rollback")
+        self._protocol.abort("a rollback")
         for number in list(self._fleet.processes):
             self._fleet.remove(number)
             self._context.kill_process(number)
@@ -319,7 +320,8 @@ class JobMachine:
     # ---- checkpoints
 
     def _time_checkpoints(self) -> None:
-        if self._course.late and self._course.settling:
+        late = self._protocol.give_up_late()
+        if late is Late.MANIFEST:
             limit_s = self._policy.manifest_timeout_us / 1e6
             reason = (
                 f"checkpoint storage has not answered for {limit_s:g} s while a manifest was being written: see that "
@@ -327,32 +329,34 @@ class JobMachine:
             )
             self._end("CheckpointError", reason)
             return
-        if self._course.late:
-            self._course.abort("timeout")
+        if late is Late.SNAPSHOTS:
             self._advance(self._rounds.advance)
             self._maybe_final()
-        if self._course.due():
-            self._trigger(final=False)
+        self._protocol.tick(self._takes_checkpoints)
+
+    @property
+    def _takes_checkpoints(self) -> bool:
+        return self.state is JobState.RUNNING and self._final is None
 
     def _trigger(self, final: bool) -> None:
-        if self.state is JobState.RUNNING and self._checkpoints.pending is None and self._final is None:
-            self._course.trigger(final)
+        if self._takes_checkpoints and not self._protocol.pending:
+            self._protocol.trigger(final)
 
     def _on_snapshotted(self, message: messages.Snapshotted) -> None:
-        self._course.collect(message)
+        self._protocol.collect(message)
 
     def _on_snapshot_failed(self, message: messages.SnapshotFailed) -> None:
-        self._course.abort(message.reason)
+        self._protocol.abort(message.reason)
         self._end("CheckpointError", message.reason)
 
     def _on_manifest_written(self, event: ManifestWritten) -> None:
-        completed = self._course.complete(event.checkpoint)
-        if completed is None:
+        adopted = self._protocol.written(event.checkpoint)
+        if adopted is None:
             return
         self._rollbacks_in_vain = 0
         self._recoveries_in_vain.clear()
         self._unreachable.progress()
-        if completed.final:
+        if adopted.final:
             self._final = event.checkpoint
         if self._rollback_reason is not None:
             reason, self._rollback_reason = self._rollback_reason, None
@@ -363,15 +367,15 @@ class JobMachine:
         self._maybe_finished()
 
     def _on_checkpoints_retired(self, event: CheckpointsRetired) -> None:
-        self._course.retired(event.problem)
+        self._protocol.retired(event.problem)
 
     def _on_manifest_failed(self, event: ManifestFailed) -> None:
-        self._course.abort(event.reason)
+        self._protocol.abort(event.reason)
         self._end("CheckpointError", event.reason)
 
     def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> None:
-        if self._checkpoints.pending is None:
-            self._course.wanted = True
+        if not self._protocol.pending:
+            self._protocol.wanted = True
             self._trigger(final=False)
 
     def _on_spill_failed(self, message: messages.FramesNotSpilled) -> None:

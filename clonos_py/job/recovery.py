@@ -1,19 +1,17 @@
-"""The decisions of a recovery round, without its course: restore points, peers, merged logs (D7, D9, D10)."""
+"""The decisions of a recovery round, without its course: peers, merged logs (D7, D9, D10)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.causal.log import merge
-from clonos_py.job.claims import same_shape
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import HeldLogsReport, Peer, Replay, Restore
+from clonos_py.model.messages import HeldLogsReport, Peer, Replay
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation, Segment
-from clonos_py.model.snapshots import Manifest
 
 
 @dataclass
@@ -30,29 +28,6 @@ class Round:
     """Failed tasks that start anew without their logs: below exactly-once all of them."""
     incarnations: Mapping[TaskId, Incarnation] = field(default_factory=dict)
     """Of tasks that have started anew, this round included."""
-
-
-def restore_point(manifest: Manifest | None, task: TaskId, plan: PhysicalPlan) -> Restore:
-    """Where a task starts from. At another parallelism, or where operators have come or gone, it gets the snapshots of
-    all former instances."""
-    if manifest is None:
-        return Restore(0)
-    vertex = plan.by_name[task.vertex]
-    names = [operator.name for operator in vertex.operators]
-    if vertex.source is not None:
-        names.append(vertex.source.name)
-    if same_shape(manifest, plan):
-        handle = next(h for h in manifest.tasks if h.task == task)
-        operators = {name: [handle.operators[name]] for name in names if name in handle.operators}
-        return Restore(manifest.checkpoint, operators, handle.progress, dict(handle.committables))
-    operators = {name: manifest.parts(name) for name in names}
-    committables: dict[str, list[bytes]] = {}
-    if task.index == 0:
-        for handle in manifest.tasks:
-            for name, named in handle.committables.items():
-                if name in names:
-                    committables.setdefault(name, []).extend(named)
-    return Restore(manifest.checkpoint, {n: parts for n, parts in operators.items() if parts}, None, committables)
 
 
 def peers(
@@ -72,34 +47,37 @@ def peers(
     return found
 
 
-def replay_of(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int, aborted: Sequence[int]) -> Replay:
+def replay_of(
+    plan: PhysicalPlan, task: TaskId, round_: Round, epoch: Callable[[TaskId], int], void: Sequence[int]
+) -> Replay:
     """What a promoted process needs: the merged logs and what survivors have. Raises ProtocolError if holders differ.
+    ``epoch``: that of a task's restart point. ``void``: epochs that count no more.
 
     Who replays a log depends on whatever it depends on, and is to hold it as its predecessor did: should an upstream
     task fail again before it has sent anything, nobody else may be left who knows."""
     incarnation = round_.incarnations.get(task, Incarnation())
     if task in round_.without_log:
-        skipped = _merged(plan, task, round_, checkpoint) if plan.gaps else []
+        skipped = _merged(plan, task, round_, epoch(task)) if plan.gaps else []
         return Replay(
-            round_.number, skipped, [], list(aborted), complete=list(range(len(plan.tasks))), incarnation=incarnation
+            round_.number, skipped, [], list(void), complete=list(range(len(plan.tasks))), incarnation=incarnation
         )
-    log = _merged(plan, task, round_, checkpoint)
+    log = _merged(plan, task, round_, epoch(task))
     whole = _whole(plan.tasks.index(task), round_)
     known = [o for n, o in enumerate(plan.tasks) if task in plan.hops[o] and (o in round_.failed or n in whole)]
-    upstream = [s for origin in known if log for s in _merged(plan, origin, round_, checkpoint)]
+    upstream = [s for origin in known if log for s in _merged(plan, origin, round_, epoch(origin))]
     complete = [plan.tasks.index(origin) for origin in (*known, task)]
     own = set(plan.outputs[task])
     expected = [e for answer in round_.answers for e in answer.received if e.channel in own]
     needs = {n: end for n, end in _needs(plan, task, round_).items() if n not in complete} if log else {}
-    return Replay(round_.number, log, expected, list(aborted), upstream, complete, needs, incarnation)
+    return Replay(round_.number, log, expected, list(void), upstream, complete, needs, incarnation)
 
 
-def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, checkpoint: int) -> list[Segment]:
+def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list[Segment]:
     """Of the incarnation that the log has now; nothing if all of it is lost."""
     number, incarnation = plan.tasks.index(task), round_.incarnations.get(task, Incarnation()).number
     return merge(
         ([s for s in answer.logs if s.task == number and s.incarnation == incarnation] for answer in round_.answers),
-        checkpoint,
+        epoch,
     )
 
 
@@ -110,8 +88,8 @@ def _whole(number: int, round_: Round) -> set[int]:
     return {n for end, answer in ends if end == longest for n in answer.whole}
 
 
-def latest_named(answers: Sequence[HeldLogsReport]) -> int:
-    """The newest checkpoint of which any log speaks that is to be replayed; 0 if none does."""
+def newest_epoch_named(answers: Sequence[HeldLogsReport]) -> int:
+    """The newest epoch that any log names which is to be replayed; 0 if none does."""
     by_task: dict[int, list[Segment]] = {}
     found = 0
     for answer in answers:

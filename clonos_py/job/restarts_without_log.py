@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import ReportKind
-from clonos_py.job.orphans import orphans, story
+from clonos_py.job.orphans import Survivors, orphans, story
+from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.recovery import Round
 from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import TaskId
@@ -22,8 +23,8 @@ from clonos_py.model.segments import Incarnation
 class RestartsWithoutLog:
     """The tasks that restarted without their log, when they did, and the tasks that have received from them since."""
 
-    def __init__(self, context: CoordinatorContext) -> None:
-        self._context = context
+    def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
+        self._context, self._protocol = context, protocol
         self._incarnations: dict[TaskId, Incarnation] = {}
 
     def forget(self) -> None:
@@ -40,7 +41,7 @@ class RestartsWithoutLog:
         restarted so themselves since. They may have received rows that their logs cannot repeat."""
         context, found = self._context, set[TaskId]()
         for origin, incarnation in self._incarnations.items():
-            if incarnation.number and incarnation.checkpoint >= context.checkpoints.completed:
+            if incarnation.number and incarnation.checkpoint >= self._protocol.epoch(origin):
                 found.update(
                     t
                     for t in context.plan.hops[origin]
@@ -59,15 +60,12 @@ class RestartsWithoutLog:
             self._report(f"{names} failed before a checkpoint covered what others had sent anew")
 
     def _report(self, reason: str) -> None:
-        self._context.report(
-            ReportKind.RESTARTED_WITHOUT_LOG, reason=reason, checkpoint=self._context.checkpoints.completed
-        )
+        self._context.report(ReportKind.RESTARTED_WITHOUT_LOG, reason=reason, checkpoint=self._context.completed.number)
 
-    def judge(self, round_: Round) -> bool:
+    def judge(self, round_: Round, survivors: Survivors) -> bool:
         """All have answered. Whether more tasks than was known must start anew, which takes another round. Raises
         OrphanError where the job prefers consistency."""
         context = self._context
-        survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
         found = orphans(context.plan, round_.failed - round_.without_log, survivors)
         if not found:
             return False
@@ -86,9 +84,8 @@ class RestartsWithoutLog:
 
     def settle(self, round_: Round) -> None:
         """The round ends: tasks that start anew begin another incarnation."""
-        completed = self._context.checkpoints.completed
         for task in round_.without_log if self._context.policy.replay else ():
             self._incarnations[task] = Incarnation(
-                self._incarnations.get(task, Incarnation()).number + 1, completed, round_.number
+                self._incarnations.get(task, Incarnation()).number + 1, self._protocol.epoch(task), round_.number
             )
         round_.incarnations = dict(self._incarnations)

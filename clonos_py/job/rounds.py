@@ -17,10 +17,13 @@ from collections.abc import Collection, Mapping
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import ReportKind
 from clonos_py.job.fleet import Role, TaskProcess
-from clonos_py.job.recovery import Round, latest_named, peers, replay_of, restore_point
+from clonos_py.job.protocols.interface import JobCheckpointing
+from clonos_py.job.recovery import Round, newest_epoch_named, peers, replay_of
 from clonos_py.job.restarts_without_log import RestartsWithoutLog
 from clonos_py.model import messages
+from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.segments import Incarnation
 
 
@@ -28,14 +31,14 @@ class Rounds:
     """One round at a time. ``advance`` and ``answer`` say whether the round has just ended; they raise ProtocolError
     when no replay can heal the failure, which leaves a rollback (``deploy`` with the next generation)."""
 
-    def __init__(self, context: CoordinatorContext) -> None:
-        self._context = context
+    def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
+        self._context, self._protocol = context, protocol
         self._round = Round(0, set())
         self.deploying = True
         """Whether nobody has run yet in this generation."""
         self._counters: dict[TaskId, int] = {}
         self._failed_us: dict[TaskId, int] = {}
-        self._restarts_without_log = RestartsWithoutLog(context)
+        self._restarts_without_log = RestartsWithoutLog(context, protocol)
         self._replaying: set[TaskId] = set()
         """Tasks that have been given a log, and have not said that it is used up."""
 
@@ -93,7 +96,7 @@ class Rounds:
     def advance(self) -> bool:
         """Starts the round once checkpoints are settled and every failed task has a process to be it."""
         context, round_ = self._context, self._round
-        if not round_.failed or round_.started or context.checkpoints.pending is not None:
+        if not round_.failed or round_.started or self._protocol.pending:
             return False
         chosen = self._candidates(round_)
         if any(process is None or process.address is None for process in chosen.values()):
@@ -163,16 +166,17 @@ class Rounds:
         for process in context.fleet.with_role(Role.PROMOTED, Role.ACTIVE):
             if process in promoted:
                 assert process.attempt is not None
-                restore = restore_point(context.checkpoints.manifest, process.task, context.plan)
+                restore = self._protocol.restart(process.task)
                 inputs = peers(context.plan, process.task, owners, all_reset)
-                numbering = context.checkpoints.numbering
+                numbering = context.completed.numbering
                 context.send(process, messages.Promote(round_.number, process.attempt, restore, inputs, numbering))
                 inputs = []
             else:
                 inputs = peers(context.plan, process.task, owners, reset, of=round_.failed)
             if process not in promoted or context.plan.by_name[process.task.vertex].causal_sinks:
                 round_.awaited.add(process.number)
-                context.send(process, messages.Sever(round_.number, inputs, attempts, context.checkpoints.completed))
+                completed = self._protocol.complete_of(process.task)
+                context.send(process, messages.Sever(round_.number, inputs, attempts, completed))
         for process in promoted:
             self._report(ReportKind.STANDBY_PROMOTED, process.task, attempt=str(process.attempt))
 
@@ -201,9 +205,11 @@ class Rounds:
         if not round_.started or round_.awaited:
             return False
         if self.deploying:
-            context.checkpoints.heard_of(latest_named(round_.answers))
+            self._protocol.heard_of(newest_epoch_named(round_.answers))
         else:
-            if self._restarts_without_log.judge(round_):
+            survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
+            self._check_condemned(round_.failed, survivors)
+            if self._restarts_without_log.judge(round_, survivors):
                 self._restart(round_.failed)
                 self._abandon_replays(self._round)
                 return self.advance()
@@ -211,8 +217,7 @@ class Rounds:
         for task in sorted(round_.failed):
             owner = context.fleet.owner(task)
             assert owner is not None
-            completed, aborted = context.checkpoints.completed, context.checkpoints.aborted
-            replay = replay_of(context.plan, task, round_, completed, aborted)
+            replay = replay_of(context.plan, task, round_, self._protocol.epoch, self._protocol.void)
             owner.role = Role.ACTIVE
             context.send(owner, replay)
             (self._replaying.add if replay.log else self._replaying.discard)(task)
@@ -224,6 +229,11 @@ class Rounds:
             context.report(ReportKind.DEPLOYED, tasks=len(context.plan.tasks), generation=context.generation)
         self.deploying = False
         return True
+
+    def _check_condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> None:
+        if condemned := self._protocol.condemned(failed, survivors):
+            names, others = (", ".join(map(str, sorted(tasks))) for tasks in (condemned, failed))
+            raise OrphanError(f"{names} cannot go on from where {others} restart")
 
     def make_room(self) -> None:
         """Standbys leave the host processes of tasks, once others elsewhere are as good."""

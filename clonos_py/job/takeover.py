@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.fleet import Role, TaskProcess
+from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.rounds import Rounds
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
@@ -29,8 +30,8 @@ _PATIENCE = 2
 class Takeover:
     """The roll call, and what follows from the answers."""
 
-    def __init__(self, context: CoordinatorContext) -> None:
-        self._context = context
+    def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
+        self._context, self._protocol = context, protocol
         self._awaited: set[int] = set()
         self._answers: dict[int, Present] = {}
         self.until_us = MAX_TIME
@@ -76,7 +77,7 @@ class Takeover:
         self.until_us = MAX_TIME
         for process in context.fleet.processes.values():
             process.heard_us = context.now_us  # it has answered, and was not asked for anything since
-        context.checkpoints.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
+        self._protocol.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
         attempts, round_ = self._newest_attempts(), max((a.round for a in self._answers.values()), default=0)
         for number in sorted(self._answers):
             self._assign(context.fleet.processes[number], attempts)
@@ -91,13 +92,13 @@ class Takeover:
         """Which checkpoint is the last, and which are void."""
         context = self._context
         for process in owners:
-            if context.checkpoints.manifest is not None:
-                context.send(process, messages.Complete(context.checkpoints.completed))
-            for checkpoint in context.checkpoints.aborted:
-                context.send(process, messages.AbortCheckpoint(checkpoint))
+            if context.completed.manifest is not None:
+                self._protocol.complete(process)
+            for epoch in self._protocol.void:
+                context.send(process, messages.AbortCheckpoint(epoch))
         for process in context.fleet.with_role(Role.STANDBY):
-            if process.address is not None and context.checkpoints.manifest is not None:
-                context.prepare(process)
+            if process.address is not None:
+                self._protocol.prepare(process)
 
     def failures(self) -> list[messages.Failed]:
         """What processes could tell nobody."""
@@ -120,12 +121,11 @@ class Takeover:
             process = self._context.fleet.get(number)
             if process is not None and process.role is Role.ACTIVE and answer.incarnation.number:
                 found[process.task] = answer.incarnation
-        completed = self._context.checkpoints.completed
         for answer in self._answers.values():
             for ordinal, incarnation in answer.incarnations.items():
                 task = self._context.plan.tasks[ordinal]
                 if incarnation > found.get(task, Incarnation()).number:
-                    found[task] = Incarnation(incarnation, completed, round_)
+                    found[task] = Incarnation(incarnation, self._protocol.epoch(task), round_)
         return found
 
     def _assign(self, process: TaskProcess, attempts: Mapping[TaskId, Attempt]) -> None:
@@ -135,7 +135,7 @@ class Takeover:
         if answer.attempt is None:
             process.prepared = answer.restore or -1
             return
-        stale = not answer.begun and answer.restore != self._context.checkpoints.completed
+        stale = not answer.begun and answer.restore != self._protocol.epoch(process.task)
         if stale or answer.attempt < attempts[process.task]:
             self._dismiss(process.number)
             return

@@ -12,7 +12,7 @@ import msgspec
 
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
-from clonos_py.model.segments import Incarnation, Segment
+from clonos_py.model.segments import Incarnation, Segment, StableMark
 from clonos_py.model.snapshots import OperatorHandle, TaskHandle
 
 
@@ -23,6 +23,8 @@ class Restore(msgspec.Struct, frozen=True):
     operators: dict[str, list[OperatorHandle]] = {}
     progress: bytes | None = None
     committables: dict[str, list[bytes]] = {}
+    marks: list[StableMark] = []
+    """What is stable for a task that restarts here."""
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -78,6 +80,14 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     incarnation: Incarnation = Incarnation()
 
 
+class Complete(msgspec.Struct, frozen=True, tag=True):
+    """A manifest is written that moves the restart point of the task to where ``checkpoint`` begins (0: it has none).
+    Sinks commit, and what ``marks`` name is stable."""
+
+    checkpoint: int
+    marks: list[StableMark] = []
+
+
 class Sever(msgspec.Struct, frozen=True, tag=True):
     """To everybody who has received anything: the tasks in ``attempts`` have failed and are these attempts now. Close
     connections with older ones, say what you hold of them, then subscribe to ``replacements``."""
@@ -85,7 +95,8 @@ class Sever(msgspec.Struct, frozen=True, tag=True):
     round: int
     replacements: list[Peer]
     attempts: list[tuple[TaskId, Attempt]]
-    stable: int
+    completed: Complete
+    """The last of these messages, which may not have come yet."""
 
 
 class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
@@ -95,12 +106,6 @@ class TriggerCheckpoint(msgspec.Struct, frozen=True, tag=True):
 
 
 class AbortCheckpoint(msgspec.Struct, frozen=True, tag=True):
-    checkpoint: int
-
-
-class Complete(msgspec.Struct, frozen=True, tag=True):
-    """The manifest of this checkpoint is written."""
-
     checkpoint: int
 
 

@@ -17,6 +17,9 @@ import pyarrow as pa
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
 
+ALIGNED = "aligned"
+"""The protocol of coordinated checkpoints with aligned barriers."""
+
 
 class Partitioning(Enum):
     """Which instance downstream gets a row."""
@@ -129,6 +132,8 @@ class PhysicalPlan:
     """Hops that determinants travel (D6); -1: the depth of the graph."""
     gaps: bool = False
     """At-most-once: nothing is replayed, and of determinants only what sources have read is kept, to be skipped."""
+    protocol: str = ALIGNED
+    """The checkpoint protocol, by the name under which it is registered."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the planner did, for people: columns pruned, filters pushed, operators chained."""

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 import msgspec
@@ -23,7 +23,7 @@ from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import ALL_TASKS, StableMark
+from clonos_py.model.segments import StableMark
 from clonos_py.model.states import LastEvents
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
@@ -187,7 +187,7 @@ class LinkMachine:
         restore = self._restoring.wanted
         assert restore is not None
         assert self.attempt is not None
-        self.store.mark(StableMark(ALL_TASKS, restore.checkpoint))
+        self._mark(restore.marks)
         if self._sinks and restore.checkpoint:
             self._out.append(io.Commit(restore.checkpoint, restore.committables))
         for subscription in self._connections.open(self.attempt):
@@ -239,7 +239,7 @@ class LinkMachine:
     def _on_sever(self, message: control.Sever) -> None:
         """Closes first, then answers: nothing may arrive that the answer does not know of."""
         self._round = message.round
-        self._truncate(message.stable)
+        self._truncate(message.completed)
         self._connections.close_older(dict(message.attempts))
         self._asked = message
         self._answer()
@@ -359,16 +359,20 @@ class LinkMachine:
         if self._sinks:
             self._out.append(io.Commit(checkpoint, self._epochs.uncommitted(checkpoint)))
             self._epochs.committed(checkpoint)
-        self._truncate(checkpoint)
+        self._truncate(message)
         self._outflow.weigh()
 
-    def _truncate(self, checkpoint: int) -> None:
-        self.store.mark(StableMark(ALL_TASKS, checkpoint))
-        if (progress := self._epochs.complete(checkpoint)) is None:
+    def _mark(self, marks: Iterable[StableMark]) -> None:
+        for mark in marks:
+            self.store.mark(mark)
+
+    def _truncate(self, completed: control.Complete) -> None:
+        self._mark(completed.marks)
+        if (progress := self._epochs.complete(completed.checkpoint)) is None:
             return
         self._restart_point = progress
         self._held_logs.complete()
-        self._outflow.complete(checkpoint)
+        self._outflow.complete(completed.checkpoint)
         for channel in self.inputs:
             channel.cover(progress.inputs[channel.index].next_seq)
             if not channel.renumbers:

@@ -20,7 +20,7 @@ from clonos_py.connectors import FileSink, FileSource, UpsertFileSink, read_resu
 from clonos_py.connectors.causal_files import CausalFileWriter
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.staging import StagedPiece
-from clonos_py.job.checkpoint_course import CheckpointCourse
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 
@@ -106,7 +106,7 @@ def write(folder: Path, patch: pytest.MonkeyPatch) -> None:
 def interrupt_after(checkpoint: int, patch: pytest.MonkeyPatch) -> None:
     """The checkpoint being complete, commits come to nothing, and no other checkpoint begins; the process dies with a
     certain piece of causal rows."""
-    commit, append, due = FileWriter.commit, CausalFileWriter.append, CheckpointCourse.due
+    commit, append, tick = FileWriter.commit, CausalFileWriter.append, CoordinatedCheckpoints.tick
     left = {"pieces": PIECES_AFTER_CHECKPOINT}
     completed: list[int] = []
 
@@ -123,7 +123,10 @@ def interrupt_after(checkpoint: int, patch: pytest.MonkeyPatch) -> None:
         if not left["pieces"]:
             raise KeyboardInterrupt
 
-    patch.setattr(CheckpointCourse, "due", lambda self: self._checkpoints.completed < checkpoint and due(self))
+    def until(self: CoordinatedCheckpoints, running: bool) -> None:
+        tick(self, running and self.completed.number < checkpoint)
+
+    patch.setattr(CoordinatedCheckpoints, "tick", until)
     patch.setattr(FileWriter, "commit", dropped)
     patch.setattr(CausalFileWriter, "append", last)
 

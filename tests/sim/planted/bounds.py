@@ -8,8 +8,8 @@ import pytest
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.channel.regenerated import RegeneratedLog
-from clonos_py.job.checkpoint_course import CheckpointCourse
 from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
 from clonos_py.model.times import MAX_TIME, MIN_TIME
@@ -131,7 +131,7 @@ def timers_have_no_limit(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("disk")
 def a_manifest_that_hangs_is_waited_for_without_an_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CheckpointCourse, "_limit_us", MAX_TIME)
+    patch.setattr(CoordinatedCheckpoints, "_limit_us", lambda self, pending: MAX_TIME)
 
 
 @BUGS.planted("coordinator", "partition", "zombie")

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clonos_py.job.checkpoint_course import CheckpointCourse
-from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.task import instructions as io
 from clonos_py.task.epochs import Epochs
@@ -23,63 +22,65 @@ BUGS = Bugs()
 
 @BUGS.planted()
 def a_checkpoint_completes_without_its_last_task(patch: pytest.MonkeyPatch) -> None:
-    acknowledge = Checkpoints.acknowledge
+    collect = CoordinatedCheckpoints.collect
 
-    def hasty(self: Checkpoints, handle: Any, generation: int, now_us: int) -> Any:
-        manifest = acknowledge(self, handle, generation, now_us)
-        pending = self.pending
-        if manifest is None and pending and len(pending.handles) == len(self._plan.tasks) - 1 and self.manifest:
-            for old in self.manifest.tasks:
+    def hasty(self: CoordinatedCheckpoints, message: Any) -> None:
+        collect(self, message)
+        pending, newest = self._pending, self.completed.manifest
+        if pending is None or pending.manifest is not None or newest is None:
+            return
+        if len(pending.handles) == len(self._context.plan.tasks) - 1:
+            for old in newest.tasks:
                 pending.handles.setdefault(old.task, old)
-            pending.writing_us = now_us
-            return self._manifest(pending, generation)
-        return manifest
+            self._all_collected(pending)
 
-    patch.setattr(Checkpoints, "acknowledge", hasty)
+    patch.setattr(CoordinatedCheckpoints, "collect", hasty)
 
 
 @BUGS.planted()
 def the_acknowledgement_of_a_dead_task_counts(patch: pytest.MonkeyPatch) -> None:
     """Its failure does not abort the checkpoint that it had acknowledged."""
-    abort, advance = CheckpointCourse.abort, Rounds.advance
+    abort, advance = CoordinatedCheckpoints.abort, Rounds.advance
 
-    def kept(self: CheckpointCourse, reason: str) -> None:
+    def kept(self: CoordinatedCheckpoints, reason: str) -> None:
         if reason != "a task failed":
             abort(self, reason)
 
     def regardless(self: Rounds) -> bool:
-        checkpoints = self._context.checkpoints
-        pending, checkpoints.pending = checkpoints.pending, None
+        protocol = self._protocol
+        assert isinstance(protocol, CoordinatedCheckpoints)
+        pending, protocol._pending = protocol._pending, None
         try:
             return advance(self)
         finally:
-            checkpoints.pending = pending
+            protocol._pending = pending
 
-    patch.setattr(CheckpointCourse, "abort", kept)
+    patch.setattr(CoordinatedCheckpoints, "abort", kept)
     patch.setattr(Rounds, "advance", regardless)
 
 
 @BUGS.planted("kill", "delay")
 def the_acknowledgement_of_an_earlier_checkpoint_counts(patch: pytest.MonkeyPatch) -> None:
-    acknowledge = Checkpoints.acknowledge
+    collect = CoordinatedCheckpoints.collect
 
-    def confused(self: Checkpoints, handle: Any, generation: int, now_us: int) -> Any:
-        number = self.pending.checkpoint if self.pending else handle.checkpoint
-        return acknowledge(self, msgspec.structs.replace(handle, checkpoint=number), generation, now_us)
+    def confused(self: CoordinatedCheckpoints, message: Any) -> None:
+        number = self._pending.checkpoint if self._pending else message.handle.checkpoint
+        handle = msgspec.structs.replace(message.handle, checkpoint=number)
+        collect(self, msgspec.structs.replace(message, handle=handle))
 
-    patch.setattr(Checkpoints, "acknowledge", confused)
+    patch.setattr(CoordinatedCheckpoints, "collect", confused)
 
 
 @BUGS.planted()
 def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> None:
-    abort = Checkpoints.abort
+    abort = CoordinatedCheckpoints.abort
 
-    def reused(self: Checkpoints) -> int | None:
-        checkpoint = abort(self)
-        self._last -= checkpoint is not None
-        return checkpoint
+    def reused(self: CoordinatedCheckpoints, reason: str) -> None:
+        pending = self.pending
+        abort(self, reason)
+        self._last -= pending
 
-    patch.setattr(Checkpoints, "abort", reused)
+    patch.setattr(CoordinatedCheckpoints, "abort", reused)
 
 
 @BUGS.planted()

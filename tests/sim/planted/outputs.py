@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clonos_py.causal.log import CausalStore
-from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import Segment
@@ -134,7 +134,7 @@ def replaced_sinks_go_on_writing(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("crash")
 def checkpoints_of_which_only_logs_speak_are_numbered_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Checkpoints, "heard_of", lambda self, checkpoint: None)
+    patch.setattr(CoordinatedCheckpoints, "heard_of", lambda self, epoch: None)
 
 
 @BUGS.planted()

@@ -10,8 +10,7 @@ import pytest
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.inflight import InFlightLog
-from clonos_py.job import recovery, rounds
-from clonos_py.job.checkpoints import Checkpoints
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
 from clonos_py.model.messages import Restore, Sever
@@ -227,22 +226,22 @@ def back_pressure_holds_a_replaying_task(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> None:
     """Complete or not."""
-    acknowledge, restore_point = Checkpoints.acknowledge, recovery.restore_point
+    collect, restart = CoordinatedCheckpoints.collect, CoordinatedCheckpoints.restart
     newest: dict[Any, Any] = {}
 
-    def noted(self: Checkpoints, handle: Any, generation: int, now_us: int) -> Any:
-        newest[handle.task] = handle
-        return acknowledge(self, handle, generation, now_us)
+    def noted(self: CoordinatedCheckpoints, message: Any) -> None:
+        newest[message.handle.task] = message.handle
+        collect(self, message)
 
-    def newer(manifest: Any, task: Any, plan: Any) -> Restore:
+    def newer(self: CoordinatedCheckpoints, task: Any) -> Restore:
         handle = newest.get(task)
-        if handle is None or handle.checkpoint <= (manifest.checkpoint if manifest else 0):
-            return restore_point(manifest, task, plan)
+        if handle is None or handle.checkpoint <= self.completed.number:
+            return restart(self, task)
         operators = {name: [stored] for name, stored in handle.operators.items()}
         return Restore(handle.checkpoint, operators, handle.progress, dict(handle.committables))
 
-    patch.setattr(Checkpoints, "acknowledge", noted)
-    patch.setattr(rounds, "restore_point", newer)
+    patch.setattr(CoordinatedCheckpoints, "collect", noted)
+    patch.setattr(CoordinatedCheckpoints, "restart", newer)
 
 
 @BUGS.planted()

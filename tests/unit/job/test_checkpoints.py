@@ -106,7 +106,7 @@ def test_a_manifest_being_written_is_settled_before_the_round_begins() -> None:
     assert receivers(instructions, Complete) == {stage.process(SOURCE), stage.process(SINK)}
     ((_, promote),) = sent(instructions, Promote)
     assert promote.restore.checkpoint == 1
-    assert {sever.stable for _, sever in sent(instructions, Sever)} == {1}
+    assert {sever.completed.checkpoint for _, sever in sent(instructions, Sever)} == {1}
 
 
 def test_a_standby_that_comes_up_takes_the_last_checkpoint() -> None:

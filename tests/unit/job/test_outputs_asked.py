@@ -7,9 +7,11 @@ from operator import attrgetter
 
 from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import Abort, InputOrder, Trigger
-from clonos_py.job.checkpoints import Checkpoints
-from clonos_py.job.events import OpenGeneration, ProcessDied
-from clonos_py.job.recovery import latest_named
+from clonos_py.job.completed import CompletedCheckpoint
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import JobPolicy, OpenGeneration, ProcessDied
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
+from clonos_py.job.recovery import newest_epoch_named
 from clonos_py.job.states import JobState
 from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
 from clonos_py.model.messages import TriggerCheckpoint as TriggerMessage
@@ -99,13 +101,16 @@ def test_checkpoints_of_which_logs_speak_are_void_and_their_numbers_used_up() ->
 
 def test_the_newest_checkpoint_that_a_log_names_is_found_wherever_it_stands() -> None:
     named = Segment(1, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
-    assert latest_named([]) == 0
-    assert latest_named([HeldLogsReport(1, 1, [held(0, checkpoint=3)], []), HeldLogsReport(2, 1, [named], [])]) == 7
-    assert latest_named([HeldLogsReport(1, 1, [Segment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))], [])]) == 9
+    assert newest_epoch_named([]) == 0
+    assert (
+        newest_epoch_named([HeldLogsReport(1, 1, [held(0, checkpoint=3)], []), HeldLogsReport(2, 1, [named], [])]) == 7
+    )
+    assert newest_epoch_named([HeldLogsReport(1, 1, [Segment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))], [])]) == 9
 
 
 def test_what_is_known_already_is_not_void() -> None:
-    checkpoints = Checkpoints(chain(), None, "", "")
-    assert checkpoints.trigger(0, 0, final=False) == 1
+    completed = CompletedCheckpoint(chain(), None, "", "")
+    checkpoints = CoordinatedCheckpoints(CoordinatorContext(chain(), JobPolicy(), completed, 1))
+    checkpoints.trigger(final=False)
     checkpoints.heard_of(1)
-    assert checkpoints.aborted == []
+    assert checkpoints.void == []

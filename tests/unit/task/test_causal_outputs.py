@@ -82,7 +82,7 @@ def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # 
 
 
 def sever() -> control.Sever:
-    return control.Sever(1, [], [(DOWN, SECOND)], 0)
+    return control.Sever(1, [], [(DOWN, SECOND)], control.Complete(0))
 
 
 def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_there() -> None:
@@ -100,7 +100,7 @@ def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_the
 
 def test_who_knows_its_output_answers_at_once() -> None:
     link = running()
-    (answer,) = told(link.handle(control.Sever(2, [], [(MIDDLE, SECOND)], 0)))
+    (answer,) = told(link.handle(control.Sever(2, [], [(MIDDLE, SECOND)], control.Complete(0))))
     assert answer.logs == [segment(UPPER, 0), segment(MIDST, 0)]
 
 

@@ -6,7 +6,7 @@ from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import Determinant, InputOrder, Linger
 from clonos_py.channel.frames import FrameHeader, FrameKind
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import HeldLogsReport, Replay, Sever
+from clonos_py.model.messages import Complete, HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation, Reach, Segment
 from clonos_py.task.held_logs import HeldLogs, shared_logs
@@ -33,7 +33,7 @@ def log(number: int, *determinants: Determinant, incarnation: int = 0) -> Segmen
 
 
 def asked(made: HeldLogs, *failed: TaskId) -> HeldLogsReport:
-    return made.answer(7, Sever(3, [], [(which, Attempt(1, 9)) for which in failed], 0))
+    return made.answer(7, Sever(3, [], [(which, Attempt(1, 9)) for which in failed], Complete(0)))
 
 
 def test_logs_are_passed_on_within_the_depth_along_the_shortest_path() -> None:

@@ -9,7 +9,7 @@ from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolErr
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer, Restore
 from clonos_py.model.retention import Spill
-from clonos_py.model.segments import Reach
+from clonos_py.model.segments import Reach, StableMark
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.task import events as task
 from clonos_py.task import instructions as io
@@ -191,7 +191,7 @@ def test_a_lost_subscriber_is_none_of_its_business() -> None:
 
 
 def sever(failed: TaskId, *replacements: Peer) -> control.Sever:
-    return control.Sever(2, list(replacements), [(failed, SECOND)], 0)
+    return control.Sever(2, list(replacements), [(failed, SECOND)], control.Complete(0))
 
 
 def test_sever_closes_before_it_answers_and_subscribes_after() -> None:
@@ -212,7 +212,7 @@ def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_nu
     link = running()
     link.handle(arrived(0))
     link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True)))
-    instructions = link.handle(control.Sever(3, [Peer(INPUT, "up:3", THIRD)], [(UP, THIRD)], 0))
+    instructions = link.handle(control.Sever(3, [Peer(INPUT, "up:3", THIRD)], [(UP, THIRD)], control.Complete(0)))
     (connect,) = of(instructions, io.Connect)
     assert connect.hello.next_seq < 0, "it takes the numbering as it comes"
     (answer,) = told(instructions)
@@ -441,7 +441,7 @@ def test_a_completed_checkpoint_truncates_logs_and_is_announced_to_senders() -> 
     link.handle(arrived(0))
     snapped(link, 1)
     assert link.inputs[0].has_received
-    instructions = link.handle(control.Complete(1))
+    instructions = link.handle(control.Complete(1, [StableMark(UP_LOG.task, 1)]))
     assert [ack.covered for ack in of(instructions, io.SendAck)] == [1]
     assert not link.inputs[0].has_received
     assert link.store.stable(UP_LOG.task) == 1

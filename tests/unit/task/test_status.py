@@ -64,7 +64,7 @@ def test_a_task_names_its_attempt_and_those_of_its_neighbours() -> None:
 def test_the_newest_attempt_of_a_neighbour_is_known_though_it_has_not_subscribed_yet() -> None:
     link = running()
     link.handle(subscribe())
-    link.handle(control.Sever(2, [], [(DOWN, SECOND)], 0))
+    link.handle(control.Sever(2, [], [(DOWN, SECOND)], control.Complete(0)))
     assert (DOWN, SECOND) in present(link).peers
 
 

@@ -1,0 +1,183 @@
+"""Coordinated checkpoints, on the coordinator's side: trigger, collect, complete or abort (D7).
+
+One checkpoint at a time. Its number is the epoch of all tasks that it begins; numbers only grow, and those of aborted
+checkpoints are not used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import ReportKind, WriteManifest
+from clonos_py.job.fleet import Role, TaskProcess
+from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
+from clonos_py.model import messages
+from clonos_py.model.ids import TaskId
+from clonos_py.model.segments import ALL_TASKS, StableMark
+from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.model.times import MAX_TIME
+
+_UNHEARD_MAX = 2
+"""So many checkpoints that a lost coordinator triggered may nobody alive have heard of: one is under way at a time, and
+whoever hears of the next has heard of the one before."""
+
+
+@dataclass
+class Pending:
+    """A checkpoint under way."""
+
+    checkpoint: int
+    triggered_us: int
+    clock_us: int
+    """When it was triggered, by the driver's clock."""
+    final: bool
+    handles: dict[TaskId, TaskHandle] = field(default_factory=dict)
+    manifest: Manifest | None = None
+    writing_us: int | None = None
+    """Since when the manifest is being written: from then on it may be complete."""
+
+
+class CoordinatedCheckpoints(JobCheckpointing):
+    """The sources are called; aligned barriers go from there to all tasks. A protocol that calls others, or has to look
+    whether snapshots fit, overrides ``called`` and ``fits``."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        super().__init__(context)
+        self._pending: Pending | None = None
+        self._aborted: list[int] = []
+        """Those triggered since the last completed checkpoint and given up."""
+        self._last = self.completed.number
+        self._next_us: int | None = None
+
+    # ---- time
+
+    def begin(self) -> None:
+        interval_us = self._context.policy.checkpoint_interval_us
+        if interval_us and self._next_us is None:
+            self._next_us = self._context.now_us + interval_us
+
+    @property
+    def wake_us(self) -> int:
+        if self._pending is not None:
+            return self._limit_us(self._pending)
+        return self._next_us if self._next_us is not None else MAX_TIME
+
+    def _limit_us(self, pending: Pending) -> int:
+        policy = self._context.policy
+        if pending.writing_us is not None:
+            return pending.writing_us + policy.manifest_timeout_us
+        return pending.triggered_us + policy.checkpoint_timeout_us
+
+    def give_up_late(self) -> Late | None:
+        pending = self._pending
+        if pending is None or self._context.now_us < self._limit_us(pending):
+            return None
+        if self.settling:
+            return Late.MANIFEST
+        self.abort("timeout")
+        return Late.SNAPSHOTS
+
+    def tick(self, running: bool) -> None:
+        if self._next_us is None or self._next_us > self._context.now_us:
+            return
+        self._next_us = self._context.now_us + self._context.policy.checkpoint_interval_us
+        if running and not self.pending:
+            self.trigger(final=False)
+
+    # ---- from trigger to manifest
+
+    @property
+    def pending(self) -> bool:
+        return self._pending is not None
+
+    @property
+    def settling(self) -> bool:
+        return self._pending is not None and self._pending.writing_us is not None
+
+    def trigger(self, final: bool) -> None:
+        context, self.wanted = self._context, False
+        assert self._pending is None
+        self._last += 1
+        self._pending = Pending(self._last, context.now_us, context.clock_us, final)
+        context.report(ReportKind.CHECKPOINT_TRIGGERED, checkpoint=self._last)
+        for process in self.called():
+            context.send(process, messages.TriggerCheckpoint(self._last))
+
+    def called(self) -> list[TaskProcess]:
+        """The processes that begin a checkpoint: those with a source."""
+        context = self._context
+        active = context.fleet.with_role(Role.ACTIVE)
+        return [p for p in active if context.plan.by_name[p.task.vertex].source is not None]
+
+    def abort(self, reason: str) -> None:
+        context, pending = self._context, self._pending
+        if pending is None:
+            return
+        self._aborted.append(pending.checkpoint)
+        self._pending = None
+        context.report(ReportKind.CHECKPOINT_ABORTED, checkpoint=pending.checkpoint, reason=reason)
+        for process in context.fleet.with_role(Role.ACTIVE):
+            context.send(process, messages.AbortCheckpoint(pending.checkpoint))
+
+    def collect(self, message: messages.Snapshotted) -> None:
+        if self._context.fleet.processes[message.process].role is not Role.ACTIVE:
+            return
+        pending, handle, plan = self._pending, message.handle, self._context.plan
+        if pending is None or handle.checkpoint != pending.checkpoint or pending.writing_us is not None:
+            return
+        pending.handles[handle.task] = handle
+        if len(pending.handles) == len(plan.tasks):
+            self._all_collected(pending)
+
+    def _all_collected(self, pending: Pending) -> None:
+        handles = [pending.handles[task] for task in self._context.plan.tasks]
+        if not self.fits(handles):
+            self.abort("the snapshots do not fit together")
+            return
+        pending.manifest = self.completed.next(pending.checkpoint, self._context.generation, handles)
+        pending.writing_us = self._context.now_us
+        self._context.out.append(WriteManifest(pending.manifest))
+
+    def fits(self, handles: Sequence[TaskHandle]) -> bool:
+        """Whether all tasks can restart from these snapshots. So it is where barriers were aligned."""
+        return True
+
+    def written(self, checkpoint: int) -> Adopted | None:
+        context, pending = self._context, self._pending
+        if pending is None or pending.manifest is None or pending.checkpoint != checkpoint:
+            return None
+        self._pending, self._aborted = None, []
+        context.report(
+            ReportKind.CHECKPOINT_COMPLETED,
+            checkpoint=checkpoint,
+            duration_ms=(context.clock_us - pending.clock_us) / 1_000,
+            written_bytes=sum(handle.written_bytes for handle in pending.manifest.tasks),
+        )
+        self.announce(pending.manifest)
+        return Adopted(pending.final)
+
+    # ---- where tasks restart
+
+    def marks(self, task: TaskId) -> Sequence[StableMark]:
+        """The newest checkpoint is the restart point of all tasks: one mark is enough."""
+        return [StableMark(ALL_TASKS, self.completed.number)] if self.completed.number else []
+
+    @property
+    def void(self) -> Sequence[int]:
+        return self._aborted
+
+    # ---- a new coordinator, or a new run
+
+    def resume(self, heard_of: int) -> None:
+        """Whatever the lost coordinator triggered beyond the last completed checkpoint is void."""
+        self._last = max(heard_of, self.completed.number) + _UNHEARD_MAX
+        self._aborted = list(range(self.completed.number + 1, self._last + 1))
+
+    def heard_of(self, epoch: int) -> None:
+        """Unless it is known here, an earlier run has triggered it, and it is void as all before it since the last
+        completed."""
+        if epoch > self._last:
+            self._aborted += range(self._last + 1, epoch + 1)
+            self._last = epoch

@@ -1,0 +1,14 @@
+"""The coordinator's sides of the checkpoint protocols, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
+from clonos_py.job.protocols.interface import JobCheckpointing
+from clonos_py.model.plan import ALIGNED
+from clonos_py.model.protocols import ProtocolSides
+
+JOB_SIDES: ProtocolSides[Callable[[CoordinatorContext], JobCheckpointing]] = ProtocolSides()
+JOB_SIDES.register(ALIGNED, CoordinatedCheckpoints)

@@ -1,0 +1,30 @@
+"""Checkpoint protocols by name. Each has a side in the tasks and one in the coordinator, which register here."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Generic, TypeVar
+
+from clonos_py.model.errors import SettingError
+
+T = TypeVar("T")
+
+
+class ProtocolSides(Generic[T]):
+    """One side of all protocols: what makes an object of it."""
+
+    def __init__(self) -> None:
+        self._sides: dict[str, T] = {}
+
+    def register(self, name: str, side: T) -> None:
+        """``name`` without a dot, or the module that registers this side when it is imported."""
+        self._sides[name] = side
+
+    def of(self, name: str) -> T:
+        """Imports the module of that name, if it has not been. Raises SettingError for a protocol that is not there."""
+        if name not in self._sides and "." in name:
+            importlib.import_module(name)
+        if name not in self._sides:
+            known = ", ".join(sorted(self._sides))
+            raise SettingError(f"there is no checkpoint protocol {name!r}: choose one of {known}")
+        return self._sides[name]
