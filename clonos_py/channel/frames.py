@@ -39,6 +39,8 @@ class Frame:
     checkpoint: int = 0
     rows: pa.RecordBatch | None = None
     marker_us: int = 0
+    stamp: bytes = b""
+    """What the checkpoint protocol of the sender says to that of the receiver."""
 
 
 class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,6 +61,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of LOG_ONLY: frames below this number were sent to the receiver or its predecessor already."""
     lacking: tuple[int, ...] = ()
     """Numbers of tasks of whose logs the sender may not yet have all that its predecessor had."""
+    stamp: bytes = b""
 
 
 class FrameCodec(Protocol):

@@ -59,6 +59,8 @@ class TaskProgress(msgspec.Struct):
     """The time of day when it was taken, if there are timers."""
     frame_rows: list[int] = []
     """By output channel: the most rows of a frame."""
+    protocol: bytes = b""
+    """What the checkpoint protocol keeps."""
 
 
 # ---- link to task

@@ -1,8 +1,4 @@
-"""Input channels of a task: queues, watermarks, and the alignment of barriers (Clonos 6; Flink's aligned barriers).
-
-Alignment is causal state: which barriers were taken, and which checkpoints were aborted, is decided by events of the
-log only, so a replay aligns exactly as its predecessor did.
-"""
+"""Input channels of a task: queues, watermarks, and which of them wait for others."""
 
 from __future__ import annotations
 
@@ -18,12 +14,12 @@ from clonos_py.task.events import InputProgress
 
 
 class _Channel:
-    __slots__ = ("aligned", "progress", "queue", "restarts")
+    __slots__ = ("blocked", "progress", "queue", "restarts")
 
     def __init__(self) -> None:
         self.queue: deque[Frame] = deque()
         self.progress = InputProgress()
-        self.aligned = False
+        self.blocked = False
         self.restarts = 0
 
 
@@ -35,15 +31,13 @@ class Inputs:
         self._merge_rows, self._frames_merged = merge_rows, frames_merged
         self._channels = [_Channel() for _ in merge_rows]
         self._next = 0
-        self.aligning = 0
-        """The checkpoint whose barriers are being collected; 0: none."""
 
     def restore(self, progress: Sequence[InputProgress] | None) -> None:
-        """Continues after a barrier, nothing queued and nothing aligning."""
-        self._next, self.aligning = 0, 0
+        """Continues after a snapshot, nothing queued and nothing blocked."""
+        self._next = 0
         for index, channel in enumerate(self._channels):
             channel.queue.clear()
-            channel.aligned = False
+            channel.blocked = False
             saved = progress[index] if progress is not None else InputProgress()
             channel.progress = InputProgress(saved.next_seq, saved.watermark, saved.idle, saved.ended)
 
@@ -74,7 +68,7 @@ class Inputs:
     def ready(self, index: int, count: int = 1) -> bool:
         """Whether ``count`` frames of this channel can be taken now."""
         channel = self._channels[index]
-        return len(channel.queue) >= count and not channel.aligned
+        return len(channel.queue) >= count and not channel.blocked
 
     def choose(self, rows_max: int | None = None) -> InputOrder | FrameBatch | None:
         """The next channel that has something, in turn, and how many frames of it: the nondeterministic choice of a
@@ -105,26 +99,27 @@ class Inputs:
     def take(self, index: int) -> Frame:
         channel = self._channels[index]
         if not self.ready(index):
-            raise ProtocolError(f"input {index} has nothing to take, or waits for the barriers of other inputs")
+            raise ProtocolError(f"input {index} has nothing to take, or is blocked")
         frame = channel.queue.popleft()
         channel.progress.next_seq = frame.seq + 1
         return frame
 
-    def barrier(self, index: int, checkpoint: int) -> bool:
-        """A barrier was taken from a channel. True if it was the last one missing."""
-        if checkpoint < self.aligning:
-            return False
-        if checkpoint > self.aligning:
-            self.release()
-            self.aligning = checkpoint
-        self._channels[index].aligned = True
-        return all(c.aligned for c in self._channels)
+    def waiting(self, index: int, count: int) -> list[Frame]:
+        """The next ``count`` frames of a channel, which are not taken yet."""
+        return list(islice(self._channels[index].queue, count))
+
+    def block(self, index: int) -> None:
+        """No frames of this channel are taken until ``release``."""
+        self._channels[index].blocked = True
 
     def release(self) -> None:
-        """Alignment is over, completed or aborted."""
-        self.aligning = 0
+        """Frames of all channels are taken again."""
         for channel in self._channels:
-            channel.aligned = False
+            channel.blocked = False
+
+    @property
+    def all_blocked(self) -> bool:
+        return all(channel.blocked for channel in self._channels)
 
     def observe(self, index: int, frame: Frame) -> None:
         """Takes over a frame's watermark and idleness."""

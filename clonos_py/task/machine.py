@@ -36,7 +36,7 @@ from clonos_py.causal.determinants import (
 )
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
-from clonos_py.channel.frames import Frame, FrameKind
+from clonos_py.channel.frames import FrameKind
 from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
 from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError
@@ -46,8 +46,8 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.states import LastEvents
 from clonos_py.model.times import MAX_TIME
 from clonos_py.task.chain import NOT_ENDED, Chain
+from clonos_py.task.checkpointing.registry import TASK_SIDES
 from clonos_py.task.context import Ports, TaskContext
-from clonos_py.task.control import Control
 from clonos_py.task.events import (
     AbortCall,
     Begin,
@@ -111,14 +111,15 @@ class TaskMachine:
         self._read_size = ReadSize(self._throughput)
         self._queue_us = limits.queue_us // max(1, sum(edge.adaptive for edge in self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
-        parts = (self._inputs, self._chain, self._outputs, self._reader)
+        self._checkpointing = TASK_SIDES.of(plan.protocol)(self._inputs)
+        self._outputs.stamp = self._checkpointing.stamp
+        parts = (self._inputs, self._chain, self._outputs, self._reader, self._checkpointing)
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts)
         regenerates = vertex.regenerates and plan.sharing_depth != 0
         self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, limits))
         sinks = any(operator.sink for operator in vertex.operators)
         self._metrics = TaskMetrics(self._shared, self._outputs, sinks, self._events.append)
-        self._control = Control()
         self._lingering = Lingering(self._outputs, linger_us)
         self._may_produce = True
         self._take_state(TakeState(0, {}, None))
@@ -136,7 +137,7 @@ class TaskMachine:
                     raise EndedError(f"{self.task} had ended when a task before it started anew")
                 self._inputs.restart(index, next_seq, ended)
             case TriggerCall() | AbortCall():
-                self._control.offer(item)
+                self._checkpointing.called(item)
             case Answered():
                 self._shared.calls.answer(item)
             case MayProduce(allowed):
@@ -170,7 +171,7 @@ class TaskMachine:
         elif went_on := self._landmarks.enter(item.log, item.before, self._take_state):
             self._events.append(went_on)
         for checkpoint in item.aborted:
-            self._control.offer(AbortCall(checkpoint))
+            self._checkpointing.called(AbortCall(checkpoint))
         self._enter(TaskCause.BEGUN)
         self._settle()
 
@@ -223,7 +224,7 @@ class TaskMachine:
         self._metrics.counters()
 
     def _wake_us(self, now_us: int) -> int:
-        times = [self._lingering.until_us, self._shared.timers.wake_us(now_us)]
+        times = [self._lingering.until_us, self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]
         if self._reader:
             times += (self._reader.next_idle_us, self._reader.wake_us if self._may_read() else None)
         return min((t for t in times if t is not None), default=MAX_TIME)
@@ -261,8 +262,8 @@ class TaskMachine:
         if self._landmarks and self._landmarks.due(now_us):
             self._landmarks.log(self._other_events, self._ended, now_us)
             return True
-        if (call := self._control.next(self._outputs.epoch)) is not None:
-            return self._decide(call)
+        if (due := self._checkpointing.due(now_us, self._outputs.epoch)) is not None:
+            return self._decide(due)
         if (timer := self._shared.timers.due(now_us)) is not None:
             return self._decide(TimerFired(timer[1], timer[0]))
         if self._lingering.due(now_us):
@@ -278,6 +279,8 @@ class TaskMachine:
         if self._adaptive:
             self._throughput.ready(now_us)
         if (arrival := self._inputs.choose(self._rows_at_once)) is not None:
+            if self._checkpointing.forces and (forced := self._forced(arrival)) is not None:
+                return self._decide(forced)
             self._gate.record(arrival)
             self._throughput.took(self._take_frames(arrival.channel, arrival.count), now_us)
             return True
@@ -287,6 +290,10 @@ class TaskMachine:
     def _rows_at_once(self) -> int | None:
         """How many rows of several frames may be taken together; None if that does not matter, or is not known yet."""
         return self._throughput.rows_within(READ_US) if self._throughput.known else None
+
+    def _forced(self, arrival: InputOrder | FrameBatch) -> Trigger | None:
+        frames = self._inputs.waiting(arrival.channel, arrival.count)
+        return self._checkpointing.before(frames, self._outputs.epoch)
 
     def _decide(self, determinant: Determinant) -> bool:
         self._gate.record(determinant)
@@ -327,9 +334,7 @@ class TaskMachine:
             case Trigger(checkpoint=checkpoint):
                 self._snapshot(checkpoint)
             case Abort(checkpoint=checkpoint):
-                self._control.aborted.add(checkpoint)
-                if self._inputs.aligning == checkpoint:
-                    self._inputs.release()
+                self._checkpointing.abort(checkpoint)
             case SourceIdle(partition=partition):
                 assert self._reader is not None
                 self._reader.fall_idle(partition)
@@ -363,7 +368,8 @@ class TaskMachine:
                 self._follow_inputs()
             case FrameKind.BARRIER:
                 self._follow_inputs()
-                self._barrier(channel, frame)
+                if self._checkpointing.barrier(channel, frame.checkpoint, self._outputs.epoch):
+                    self._snapshot(frame.checkpoint)
             case FrameKind.END:
                 if self._inputs.end(channel):
                     self._finish()
@@ -423,19 +429,11 @@ class TaskMachine:
 
     # ---- checkpoints
 
-    def _barrier(self, channel: int, frame: Frame) -> None:
-        checkpoint = frame.checkpoint
-        if checkpoint <= self._outputs.epoch or checkpoint in self._control.aborted:
-            return
-        if self._inputs.barrier(channel, checkpoint):
-            self._inputs.release()
-            self._snapshot(checkpoint)
-
     def _snapshot(self, checkpoint: int) -> None:
         """What a replay passes was persisted by its predecessor, or is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
         self._events += self._snapshotting.take(checkpoint, self._other_events, self._ended, persist=not replayed)
-        self._control.passed(checkpoint)
+        self._checkpointing.taken(checkpoint)
         if self._landmarks:
             self._landmarks.epoch()
 

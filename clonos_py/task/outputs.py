@@ -7,7 +7,7 @@ those of the pieces that causal sinks show too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -101,6 +101,8 @@ class Outputs:
         self.idle = False
         self.cut: list[tuple[int, Frame]] = []
         self.published: list[tuple[int, Frame]] = []
+        self.stamp: Callable[[], bytes] = bytes
+        """What the checkpoint protocol puts on the frames that are cut now."""
 
     def restore(self, epoch: int, progress: TaskProgress | None) -> None:
         """Continues after the barrier of checkpoint ``epoch``, where nothing is pending."""
@@ -245,7 +247,15 @@ class Outputs:
         if channel.batches:
             rows = concat(channel.batches)
         frame = Frame(
-            channel.next_seq, kind, self.epoch, output.watermark, self.idle, checkpoint, rows, channel.marker_us
+            channel.next_seq,
+            kind,
+            self.epoch,
+            output.watermark,
+            self.idle,
+            checkpoint,
+            rows,
+            channel.marker_us,
+            self.stamp(),
         )
         self.cut.append((channel.index, frame))
         channel.next_seq += 1

@@ -94,10 +94,7 @@ class OutputChannel:
             )
         size = codec.size_bytes(body) if body is not None else 0
         row_count = frame.rows.num_rows if frame.rows is not None else 0
-        bare = Frame(
-            frame.seq, frame.kind, frame.epoch, frame.watermark, frame.idle, frame.checkpoint, None, frame.marker_us
-        )
-        return RetainedFrame(bare, row_count, body, size, checksum)
+        return RetainedFrame(_without_rows(frame), row_count, body, size, checksum)
 
     def subscribe(self, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> FrameHeader:
         """Starts to serve a receiver; gives the log-only frame that opens the connection."""
@@ -167,7 +164,12 @@ class OutputChannel:
                 self._marks(store),
                 self._delta(store),
                 lacking=store.lacking,
+                stamp=frame.stamp,
             )
             body = entry.body
             self.log.sent()
             yield header, body, frame.seq >= self._first_new
+
+
+def _without_rows(f: Frame) -> Frame:
+    return Frame(f.seq, f.kind, f.epoch, f.watermark, f.idle, f.checkpoint, None, f.marker_us, f.stamp)

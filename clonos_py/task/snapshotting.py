@@ -10,6 +10,7 @@ from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.task.chain import Chain
+from clonos_py.task.checkpointing.interface import TaskCheckpointing
 from clonos_py.task.context import TaskContext
 from clonos_py.task.events import Produced, Snapped, TakeState, TaskProgress
 from clonos_py.task.inputs import Inputs
@@ -32,12 +33,14 @@ class Snapshotting:
         chain: Chain,
         outputs: Outputs,
         reader: Reader | None,
+        checkpointing: TaskCheckpointing,
     ) -> None:
         self._shared, self._writer = shared, writer
         self._inputs, self._chain, self._outputs, self._reader = inputs, chain, outputs, reader
+        self._checkpointing = checkpointing
 
     def restore(self, item: TakeState) -> None:
-        """Replaces all state, as right after the barrier of the snapshot's checkpoint."""
+        """Replaces all state, as right after the snapshot."""
         progress = item.progress
         self._shared.timers.clear()
         self._shared.open_epoch()
@@ -45,6 +48,7 @@ class Snapshotting:
         self._shared.counted = bool(self._shared.counts)
         self._outputs.restore(item.checkpoint, progress)
         self._inputs.restore(progress.inputs if progress else None)
+        self._checkpointing.restore(progress.protocol if progress else b"")
         offset = progress.log_offset if progress else 0
         self._writer.resume(item.checkpoint, offset, offset)
         self._chain.restore(item.operators, progress)
@@ -63,7 +67,8 @@ class Snapshotting:
         operators = self._chain.snapshot()
         if self._reader:
             operators[self._reader.name] = self._reader.snapshot()
-        self._outputs.close_with(FrameKind.BARRIER, checkpoint)
+        if self._checkpointing.barriers:
+            self._outputs.close_with(FrameKind.BARRIER, checkpoint)
         rest = self._writer.open_epoch(checkpoint)
         produced = self._outputs.take(rest)
         self._outputs.epoch = checkpoint
@@ -108,4 +113,5 @@ class Snapshotting:
             counts=dict(self._shared.counts),
             published=self._outputs.published_seqs,
             frame_rows=self._outputs.frame_rows,
+            protocol=self._checkpointing.state(),
         )

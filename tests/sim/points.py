@@ -13,6 +13,7 @@ from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
+from clonos_py.task.checkpointing.aligned import AlignedBarriers
 from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.states import TaskState
 
@@ -23,7 +24,9 @@ Harm = Callable[[World, LocalProcess], None]
 
 def aligning(world: World, process: LocalProcess) -> bool:
     """Some barriers of a checkpoint have come, others not."""
-    return process.machine._inputs.aligning != 0
+    protocol = process.machine._checkpointing
+    assert isinstance(protocol, AlignedBarriers)
+    return protocol._aligning != 0
 
 
 def snapshotting(world: World, process: LocalProcess) -> bool:

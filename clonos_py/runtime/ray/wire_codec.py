@@ -86,6 +86,7 @@ def decode_frame(
         header.checkpoint,
         rows,
         header.marker_us,
+        header.stamp,
     )
     return header, frame
 

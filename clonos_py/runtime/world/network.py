@@ -101,7 +101,7 @@ class LocalConnections:
 
     def send_frame(self, wish: SendFrame) -> None:
         h = wish.header
-        frame = Frame(h.seq, h.kind, h.epoch, h.watermark, h.idle, h.checkpoint, wish.body, h.marker_us)
+        frame = Frame(h.seq, h.kind, h.epoch, h.watermark, h.idle, h.checkpoint, wish.body, h.marker_us, h.stamp)
         self._network.transmit(self._process, wish.connection, Arrived(wish.connection, h, frame))
 
     def send_ack(self, wish: SendAck) -> None:

@@ -47,39 +47,21 @@ def test_a_frame_out_of_sequence_is_refused() -> None:
         inputs.offer(0, data(3, 1))
 
 
-def test_a_channel_waits_behind_its_barrier_until_all_have_come() -> None:
+def test_a_blocked_channel_waits_until_all_are_released() -> None:
     inputs = filled(2, 1)
-    assert not inputs.barrier(0, 1)
+    inputs.block(0)
     assert taken(inputs) == [1]
-    with pytest.raises(ProtocolError, match="waits for the barriers"):
+    with pytest.raises(ProtocolError, match="is blocked"):
         inputs.take(0)
-    assert inputs.barrier(1, 1)
+    assert not inputs.all_blocked
     inputs.release()
     assert taken(inputs) == [0, 0]
 
 
-def test_an_aborted_alignment_lets_everything_through() -> None:
-    inputs = filled(2, 2)
-    inputs.barrier(0, 1)
-    inputs.release()
-    assert inputs.aligning == 0
-    assert sorted(taken(inputs)) == [0, 0, 1, 1]
-
-
-def test_a_later_barrier_gives_the_earlier_alignment_up() -> None:
-    inputs = filled(1, 1)
-    inputs.barrier(0, 1)
-    assert not inputs.barrier(1, 2)
-    assert inputs.aligning == 2
-    assert taken(inputs) == [0], "channel 0 waits no more, channel 1 does now"
-    assert inputs.barrier(0, 2)
-
-
-def test_a_barrier_of_an_earlier_checkpoint_is_ignored() -> None:
-    inputs = filled(1, 1)
-    inputs.barrier(0, 2)
-    assert not inputs.barrier(1, 1)
-    assert taken(inputs) == [1]
+def test_what_waits_can_be_seen_before_it_is_taken() -> None:
+    inputs = filled(3)
+    assert [frame.seq for frame in inputs.waiting(0, 2)] == [0, 1]
+    assert taken(inputs) == [0, 0, 0]
 
 
 def watermarked(seq: int, watermark: int, idle: bool = False) -> Frame:
@@ -124,7 +106,7 @@ def test_progress_is_restored_with_nothing_queued() -> None:
     inputs = filled(3, 3)
     inputs.take(1)
     saved = inputs.progress
-    inputs.barrier(0, 1)
+    inputs.block(0)
     inputs.restore(saved)
     assert taken(inputs) == []
     assert [progress.next_seq for progress in inputs.progress] == [0, 1]

@@ -1,4 +1,4 @@
-"""Control calls of a task, triggers and aborts, until each is taken as an event of the log or turns out to be void."""
+"""Calls of the coordinator, triggers and aborts, until each is taken as an event of the log or turns out to be void."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.task.events import AbortCall, TriggerCall
 
 
-class Control:
-    """``aborted``: the checkpoints that are void, of those that may still be heard of."""
+class CheckpointCalls:
+    """``aborted``: the checkpoints that are void, of those that may still be named."""
 
     def __init__(self) -> None:
         self._calls: deque[TriggerCall | AbortCall] = deque()
@@ -27,5 +27,5 @@ class Control:
         return None
 
     def passed(self, checkpoint: int) -> None:
-        """A snapshot was taken: nobody will speak of earlier checkpoints."""
+        """A snapshot was taken: nothing names earlier checkpoints any more."""
         self.aborted = {c for c in self.aborted if c > checkpoint}
