@@ -1,0 +1,79 @@
+"""The recovery line: the newest snapshots, one of each task, from which all can go on together (CheckMate, section 3).
+
+A snapshot is at a *position* in each channel: a sender has sent the frames below its position, a receiver has taken
+those below its own. Two snapshots do not fit if the receiver has taken frames that the sender, going on from its
+snapshot, sends as if for the first time (orphan messages). Frames between the two positions are no obstacle: the
+sender's checkpoint or its in-flight log has them.
+
+The line is the greatest fixpoint: begin with the newest snapshot of each task; while a receiver is ahead of a sender,
+replace its snapshot by the one before. Every step is forced, so the order does not matter, and no newer line exists.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from clonos_py.model.errors import ProtocolError
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class LineChannel(Generic[T]):
+    """From output ``output`` of ``sender`` to input ``input`` of ``receiver``."""
+
+    sender: T
+    output: int
+    receiver: T
+    input: int
+
+
+class Positions(NamedTuple):
+    """Of one snapshot: by input channel the first frame not taken, by output channel the first frame not sent."""
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+
+
+Histories = Mapping[T, Sequence[Positions]]
+"""By task: its usable snapshots, oldest first. The present state of a task that goes on counts as its newest."""
+
+
+def recovery_line(histories: Histories[T], channels: Iterable[LineChannel[T]]) -> dict[T, int]:
+    """By task: the index of its snapshot on the line. Raises ProtocolError if there is none: then the oldest snapshots
+    do not fit."""
+    line = {task: len(snapshots) - 1 for task, snapshots in histories.items()}
+    receives: dict[T, list[LineChannel[T]]] = {task: [] for task in histories}
+    sends: dict[T, list[LineChannel[T]]] = {task: [] for task in histories}
+    for channel in channels:
+        receives[channel.receiver].append(channel)
+        sends[channel.sender].append(channel)
+    unchecked = deque(histories)
+    while unchecked:
+        task = unchecked.popleft()
+        while any(_ahead(histories, line, channel) for channel in receives[task]):
+            if line[task] == 0:
+                raise ProtocolError(f"no snapshots fit together: {task} is ahead of its senders in its oldest one")
+            line[task] -= 1
+            unchecked.extend(channel.receiver for channel in sends[task])
+    return line
+
+
+def drained(histories: Histories[T], line: Mapping[T, int], channels: Iterable[LineChannel[T]]) -> bool:
+    """Whether no frame lies between the positions: the snapshots on the line need no frames beside them."""
+    return all(_sent(histories, line, channel) == _taken(histories, line, channel) for channel in channels)
+
+
+def _ahead(histories: Histories[T], line: Mapping[T, int], channel: LineChannel[T]) -> bool:
+    return _taken(histories, line, channel) > _sent(histories, line, channel)
+
+
+def _sent(histories: Histories[T], line: Mapping[T, int], channel: LineChannel[T]) -> int:
+    return histories[channel.sender][line[channel.sender]].outputs[channel.output]
+
+
+def _taken(histories: Histories[T], line: Mapping[T, int], channel: LineChannel[T]) -> int:
+    return histories[channel.receiver][line[channel.receiver]].inputs[channel.input]
