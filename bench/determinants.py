@@ -22,6 +22,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
 from clonos_py.connectors import BlackholeSink
+from clonos_py.link.instructions import SendFrame
 from clonos_py.model.segments import Segment
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.running import QueryRun
@@ -34,7 +35,6 @@ from clonos_py.runtime.ray.wire_codec import encode_header
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.settings.definitions import Settings
-from clonos_py.task.instructions import SendFrame
 
 _QUERIES = ("chain", "wide_chain")
 _DEPTHS = ("1", "2", "full")

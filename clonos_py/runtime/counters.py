@@ -6,7 +6,7 @@ from typing import Any
 
 from clonos_py.model.times import MIN_TIME
 from clonos_py.observe.metrics import LatencyHistogram
-from clonos_py.task.events import Observed
+from clonos_py.process.contract import Observed
 
 
 class Counters:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
+from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
 from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.state import Chunk
-from clonos_py.task.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
 
 
 class Snapshots:

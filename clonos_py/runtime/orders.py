@@ -12,8 +12,8 @@ from clonos_py.model.errors import SettingError, shows_tracebacks
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.metrics import LatencyHistogram
+from clonos_py.process.contract import LinkLimits
 from clonos_py.settings.definitions import Guarantee, Preference, Settings
-from clonos_py.task.pressure import LinkLimits
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from clonos_py.model.places import blamed, located
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.process.contract import TaskProgress
 from clonos_py.task.at_work import NOTE, guards, label
 from clonos_py.task.context import OperatorView, TaskContext
-from clonos_py.task.events import TaskProgress
 from clonos_py.task.outputs import Outputs
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.task.events import InputProgress
+from clonos_py.process.contract import InputProgress
 
 
 class _Channel:

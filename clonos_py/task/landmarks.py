@@ -13,7 +13,7 @@ from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.gate import Gate
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.segments import Segment
-from clonos_py.task.events import TakeState, WentOn
+from clonos_py.process.contract import TakeState, WentOn
 from clonos_py.task.snapshotting import Snapshotting
 
 LANDMARK_INTERVAL_US = 50_000

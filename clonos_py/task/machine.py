@@ -45,15 +45,13 @@ from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.states import LastEvents
 from clonos_py.model.times import MAX_TIME
-from clonos_py.task.chain import NOT_ENDED, Chain
-from clonos_py.task.checkpointing.registry import TASK_SIDES
-from clonos_py.task.context import Ports, TaskContext
-from clonos_py.task.events import (
+from clonos_py.process.contract import (
     AbortCall,
     Begin,
     Deliver,
     Entered,
     FromTask,
+    LinkLimits,
     MayProduce,
     Outcome,
     Regenerate,
@@ -61,21 +59,25 @@ from clonos_py.task.events import (
     Renumber,
     RowsWanted,
     TakeState,
+    TaskCause,
     TaskProgress,
+    TaskState,
     Took,
     ToTask,
     TriggerCall,
 )
+from clonos_py.task.chain import NOT_ENDED, Chain
+from clonos_py.task.checkpointing.registry import TASK_SIDES
+from clonos_py.task.context import Ports, TaskContext
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.metrics import TaskMetrics
 from clonos_py.task.outputs import Outputs
-from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.snapshotting import Snapshotting
-from clonos_py.task.states import TASK_STATES, TaskCause, TaskState
+from clonos_py.task.states import TASK_STATES
 from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
 

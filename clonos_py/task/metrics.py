@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from clonos_py.process.contract import FromTask, Observed
 from clonos_py.task.context import TaskContext
-from clonos_py.task.events import FromTask, Observed
 from clonos_py.task.outputs import Outputs
 
 MARKER_INTERVAL_US = 100_000

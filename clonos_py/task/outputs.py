@@ -21,7 +21,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
 from clonos_py.model.segments import Segment
 from clonos_py.model.times import MIN_TIME
-from clonos_py.task.events import Produced, TaskProgress
+from clonos_py.process.contract import Produced, TaskProgress
 
 FRAMES_WAITING = 8
 """What a receiver wants in its queue is cut into so many frames."""

@@ -9,10 +9,10 @@ from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import FrameKind
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
+from clonos_py.process.contract import Produced, Snapped, TakeState, TaskProgress
 from clonos_py.task.chain import Chain
 from clonos_py.task.checkpointing.interface import TaskCheckpointing
 from clonos_py.task.context import TaskContext
-from clonos_py.task.events import Produced, Snapped, TakeState, TaskProgress
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader

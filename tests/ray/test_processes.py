@@ -24,12 +24,12 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Started, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
+from clonos_py.process.contract import LinkLimits
 from clonos_py.runtime.held_folders import LOCK_FILE, unheld
 from clonos_py.runtime.placement import Placement
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.transport.tls import TlsFiles
-from clonos_py.task.pressure import LinkLimits
 from tests.ray.counting_job import counting, expected_digest
 from tests.unit.runtime.certificates import Authority
 

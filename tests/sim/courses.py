@@ -8,6 +8,8 @@ from functools import partial
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
+from clonos_py.link.instructions import LinkEvent, WriteOutput
+from clonos_py.process.contract import LinkLimits, TaskState
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -15,9 +17,6 @@ from clonos_py.runtime.sim.witness import CausalWitness, WitnessJob, WitnessLedg
 from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, Storage
 from clonos_py.runtime.world.world import World, WorldSettings
-from clonos_py.task.instructions import LinkEvent, WriteOutput
-from clonos_py.task.pressure import LinkLimits
-from clonos_py.task.states import TaskState
 
 CRASHED = "crashed"
 _RUNS_MAX = 10

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy, Report, ReportKind
+from clonos_py.process.contract import LinkLimits, TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.checkpointing.aligned import AlignedBarriers
-from clonos_py.task.pressure import LinkLimits
-from clonos_py.task.states import TaskState
 
 Point = Callable[[World, LocalProcess], bool]
 """Whether a process is where it is to be hit."""

@@ -11,12 +11,12 @@ import pytest
 
 from clonos_py.causal.determinants import Completion
 from clonos_py.causal.gate import Gate
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model.messages import Promote
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.services.async_context import AsyncContext
 from clonos_py.services.keys import origin_of
 from clonos_py.task.calls import Calls
-from clonos_py.task.link import LinkMachine
 from tests.sim.async_jobs import simulate
 
 SEEDS = int(os.environ.get("CLONOS_TEST_ASYNC_SEEDS", "60"))

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.job.events import ReportKind
+from clonos_py.link import instructions as io
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
-from clonos_py.task import instructions as io
 from tests.sim.courses import Course, crash
 
 SEEDS = 15

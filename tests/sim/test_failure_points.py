@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from clonos_py.job.events import ReportKind
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
+from clonos_py.link.status import TaskStatus
 from clonos_py.model.ids import Attempt
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
-from clonos_py.task.status import TaskStatus
 from tests.sim import points
 from tests.sim.points import Harm, Point, Run, run
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import pytest
 
 from clonos_py.job.events import JobPolicy, ReportKind
+from clonos_py.link.held_logs import HeldLogs
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.sim.witness import WitnessJob, disagreements
-from clonos_py.task.held_logs import HeldLogs
 from tests.sim.worlds import INTERVAL_US, E, KillBehind, KillTogether, L, N, R, Run, run
 
 AVAILABLE = JobPolicy(checkpoint_interval_us=INTERVAL_US, availability=True)

@@ -13,6 +13,7 @@ from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.model.retention import Spill
+from clonos_py.process.contract import LinkLimits
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.run import SimulatedPorts, simulate
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -21,7 +22,6 @@ from clonos_py.runtime.spill import MemoryShelf
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task import landmarks
 from clonos_py.task.landmarks import Landmarks
-from clonos_py.task.pressure import LinkLimits
 from clonos_py.task.regeneration import _Run
 from clonos_py.task.snapshotting import Snapshotting
 from tests.sim.test_two_witnesses import told

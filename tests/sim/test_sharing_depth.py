@@ -10,11 +10,11 @@ import pytest
 from clonos_py.job import restarts_without_log
 from clonos_py.job.events import JobPolicy, ReportKind
 from clonos_py.job.orphans import Survivors, orphans
+from clonos_py.link.held_logs import HeldLogs
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
-from clonos_py.task.held_logs import HeldLogs
 from tests.sim.worlds import KillOneAtATime, run
 from tests.unit.job.graphs import orphans_by_definition
 

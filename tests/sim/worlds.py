@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.model.ids import TaskId
+from clonos_py.process.contract import LinkLimits, TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
-from clonos_py.task.pressure import LinkLimits
-from clonos_py.task.states import TaskState
 
 INTERVAL_US = 25_000
 N, E, L, R = (TaskId(name, 0) for name in ("numbers", "enrich", "left", "rank"))

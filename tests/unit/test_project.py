@@ -69,7 +69,11 @@ def test_folders_at_the_top_cannot_be_imported_under_their_bare_name(folder: str
         ("clonos_py/nexmark/bad.py", "clonos_py.bench", "Imports point one way"),
         ("operators/bad.py", "clonos_py.runtime", "Operators and services know"),
         ("services/bad.py", "clonos_py.connectors", "Operators and services know"),
+        ("clonos_py/task/bad.py", "clonos_py.link", "Imports point one way"),
+        ("clonos_py/link/bad.py", "clonos_py.task", "Imports point one way"),
+        ("clonos_py/process/bad.py", "clonos_py.link", "Imports point one way"),
         ("clonos_py/task/bad.py", "clonos_py.operators", "The protocol core knows"),
+        ("clonos_py/link/bad.py", "clonos_py.operators", "The protocol core knows"),
         ("clonos_py/dsl/bad.py", "clonos_py.runtime", "Defining and planning a job"),
         ("clonos_py/connectors/bad.py", "clonos_py.job", "Connectors know"),
         ("clonos_py/runtime/bad.py", "clonos_py.spark", "Spark is known to its own room"),
@@ -113,7 +117,15 @@ SIDE_EFFECTS = (
     "import operators",
 )
 PURE_ROOMS = (
-    *("clonos_py/task", "clonos_py/causal", "clonos_py/dsl", "operators", "services"),
+    *(
+        "clonos_py/task",
+        "clonos_py/link",
+        "clonos_py/process",
+        "clonos_py/causal",
+        "clonos_py/dsl",
+        "operators",
+        "services",
+    ),
     *(f"clonos_py/runtime/{room}" for room in ("executors", "world", "sim")),
 )
 EDGE_ROOMS = ("clonos_py/runtime", "clonos_py/runtime/ray", "clonos_py/runtime/local", "clonos_py/connectors", "bench")

@@ -12,16 +12,17 @@ import clonos_py
 from clonos_py.job.events import JobEvent
 from clonos_py.job.machine import JobMachine
 from clonos_py.job.states import JOB_STATES, JobCause, JobState
+from clonos_py.link.instructions import LinkEvent
+from clonos_py.link.machine import LinkMachine
+from clonos_py.link.states import LINK_STATES
 from clonos_py.model import states
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.messages import ToCoordinator, ToProcess
 from clonos_py.model.states import LastEvents, StateTable
+from clonos_py.process.contract import FromTask, Observed, TaskCause, TaskState
 from clonos_py.runtime.sim.generator import Range
 from clonos_py.runtime.sim.scenario import run_seed
-from clonos_py.task.events import FromTask, Observed
-from clonos_py.task.instructions import LinkEvent
-from clonos_py.task.link import LinkMachine
-from clonos_py.task.states import LINK_STATES, TASK_STATES, TaskCause, TaskState
+from clonos_py.task.states import TASK_STATES
 
 TABLES: dict[str, StateTable[Any, Any]] = {"link": LINK_STATES, "task": TASK_STATES, "job": JOB_STATES}
 AFTER_A_REPLAY_THAT_DIVERGES = {
@@ -69,7 +70,7 @@ def _assigned(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", ["task/link.py", "task/machine.py", "job/machine.py"])
+@pytest.mark.parametrize("path", ["link/machine.py", "task/machine.py", "job/machine.py"])
 def test_a_machine_takes_its_state_from_its_table(path: str) -> None:
     assert sorted(value.split("(")[0].split("_STATES.")[1] for value in _assigned(PACKAGE / path)) == [
         "after",
@@ -79,7 +80,7 @@ def test_a_machine_takes_its_state_from_its_table(path: str) -> None:
 
 def test_nobody_else_sets_a_state() -> None:
     setting = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if _assigned(path)}
-    assert setting == {"task/link.py", "task/machine.py", "job/machine.py", "runtime/transport/handshake.py"}
+    assert setting == {"link/machine.py", "task/machine.py", "job/machine.py", "runtime/transport/handshake.py"}
 
 
 def test_the_simulator_takes_every_way(monkeypatch: pytest.MonkeyPatch) -> None:

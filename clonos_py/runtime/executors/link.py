@@ -6,10 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from clonos_py.model.messages import Ping, RollCall, Stop, ToCoordinator, ToProcess
-from clonos_py.runtime.executors.storage import StorageWork
-from clonos_py.task.events import FromTask, Observed, ToTask
-from clonos_py.task.instructions import (
+from clonos_py.link.instructions import (
     ClaimOutput,
     Commit,
     Connect,
@@ -30,8 +27,10 @@ from clonos_py.task.instructions import (
     WriteFrames,
     WriteOutput,
 )
-from clonos_py.task.link import LinkMachine
-from clonos_py.task.states import TaskState
+from clonos_py.link.machine import LinkMachine
+from clonos_py.model.messages import Ping, RollCall, Stop, ToCoordinator, ToProcess
+from clonos_py.process.contract import FromTask, Observed, TaskState, ToTask
+from clonos_py.runtime.executors.storage import StorageWork
 
 LinkInput = ToProcess | LinkEvent | FromTask
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from clonos_py.model.errors import CapacityError, SpillError
-from clonos_py.runtime.spill import FrameShelf
-from clonos_py.task.instructions import (
+from clonos_py.link.instructions import (
     FramesNotRead,
     FramesNotWritten,
     FramesRead,
@@ -18,6 +16,8 @@ from clonos_py.task.instructions import (
     Spilling,
     WriteFrames,
 )
+from clonos_py.model.errors import CapacityError, SpillError
+from clonos_py.runtime.spill import FrameShelf
 
 
 class SpillExecutor:

@@ -11,10 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.model.operators import CausalSink, Sink
-from clonos_py.runtime.disk import Snapshots
-from clonos_py.runtime.executors.low_priority import LowPriority
-from clonos_py.task.instructions import (
+from clonos_py.link.instructions import (
     ClaimOutput,
     Commit,
     CommitDone,
@@ -28,6 +25,9 @@ from clonos_py.task.instructions import (
     SinkWork,
     WriteOutput,
 )
+from clonos_py.model.operators import CausalSink, Sink
+from clonos_py.runtime.disk import Snapshots
+from clonos_py.runtime.executors.low_priority import LowPriority
 
 StorageWork = Load | Persist | SinkWork
 

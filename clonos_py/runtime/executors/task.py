@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from clonos_py.model.calls import ServiceCall
+from clonos_py.process.contract import FromTask, TakeState, ToTask
 from clonos_py.runtime.executors.low_priority import LowPriority
-from clonos_py.task.events import FromTask, TakeState, ToTask
 from clonos_py.task.machine import TaskMachine
 
 

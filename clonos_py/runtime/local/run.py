@@ -22,6 +22,7 @@ from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
+from clonos_py.process.contract import Observed
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.checkpoint_place import checkpoint_place
 from clonos_py.runtime.clock import time_of_day_us
@@ -39,7 +40,6 @@ from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
-from clonos_py.task.events import Observed
 
 _TELL_US = 50_000
 _KILL_AGAIN_US = 50_000

@@ -12,14 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from clonos_py.model.errors import CodecError
-from clonos_py.model.ids import TaskId
-from clonos_py.model.plan import Edge, PhysicalPlan
-from clonos_py.runtime.ray.wire_codec import decode_ack, decode_frame, encode_ack, encode_header
-from clonos_py.runtime.transport import events as transport
-from clonos_py.runtime.transport.address import Address
-from clonos_py.runtime.transport.endpoint import Endpoint
-from clonos_py.task.instructions import (
+from clonos_py.link.instructions import (
     Acknowledged,
     Arrived,
     Connect,
@@ -33,6 +26,13 @@ from clonos_py.task.instructions import (
     decode_hello,
     encode_hello,
 )
+from clonos_py.model.errors import CodecError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import Edge, PhysicalPlan
+from clonos_py.runtime.ray.wire_codec import decode_ack, decode_frame, encode_ack, encode_header
+from clonos_py.runtime.transport import events as transport
+from clonos_py.runtime.transport.address import Address
+from clonos_py.runtime.transport.endpoint import Endpoint
 
 _LOG = logging.getLogger("clonos_py.transport")
 RETRY_S = 0.05

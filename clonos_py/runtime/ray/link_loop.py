@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clonos_py.link.instructions import LinkEvent
 from clonos_py.model.messages import ToProcess
+from clonos_py.process.contract import FromTask
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.ray.channels import Channels
-from clonos_py.task.events import FromTask
-from clonos_py.task.instructions import LinkEvent
 
 _STEPS_AHEAD = 32
 """Steps that the task may be ahead of the link."""

@@ -20,10 +20,13 @@ import numpy.ma  # noqa: F401 - Arrow loads it with the first array it makes of 
 import pyarrow as pa
 
 from clonos_py.checkpoint.store import SnapshotStore
+from clonos_py.link.instructions import Spilling
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model.calls import ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import FunctionHangNoticed, Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
+from clonos_py.process.contract import LinkLimits, ToTask
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.clock import SteadyClock, time_of_day_us
 from clonos_py.runtime.executors.link import LinkExecutor, LinkPorts
@@ -44,11 +47,7 @@ from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.services.http import HttpClient
 from clonos_py.services.registry import ServiceRegistry
-from clonos_py.task.events import ToTask
-from clonos_py.task.instructions import Spilling
-from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
-from clonos_py.task.pressure import LinkLimits
 
 SWITCH_INTERVAL_S = 0.0005
 """Beside pure-Python work, the interpreter's default lets a link answer 136 times a second, this 2,042 times."""

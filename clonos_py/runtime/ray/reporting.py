@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from clonos_py.model.messages import Drained, Pong, ToCoordinator
+from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
-from clonos_py.task.events import Observed
 
 
 class Reporting:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from clonos_py.task.instructions import LinkEvent
+from clonos_py.link.instructions import LinkEvent
 
 R = TypeVar("R")
 

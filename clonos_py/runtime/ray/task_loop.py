@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from clonos_py.process.contract import ToTask
 from clonos_py.runtime.executors.task import TaskExecutor
-from clonos_py.task.events import ToTask
 
 _WAIT_S_MAX = 1.0
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import xxhash
 
 from clonos_py.channel.frames import Frame, FrameHeader
+from clonos_py.link.instructions import SendAck
 from clonos_py.model.errors import CodecError
 from clonos_py.model.segments import Reach
 from clonos_py.runtime.transport.batches import decode_batch, encode_batch
-from clonos_py.task.instructions import SendAck
 
 _header_encoder = msgspec.msgpack.Encoder()
 _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)

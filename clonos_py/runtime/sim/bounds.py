@@ -15,16 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.machine import JobMachine
+from clonos_py.link import instructions as io
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.times import MAX_TIME, MIN_TIME
+from clonos_py.process.contract import TaskProgress, TaskState, Took
 from clonos_py.runtime.sim.histories import HistoryLedger
 from clonos_py.runtime.sim.steps import CountTimers
 from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task import instructions as io
-from clonos_py.task.events import TaskProgress, Took
-from clonos_py.task.states import TaskState
 
 Partition = tuple[int, int]
 """The number of a source, and that of a partition of it."""

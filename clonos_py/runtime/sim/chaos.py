@@ -10,13 +10,14 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.link.states import BEFORE_BEGIN
 from clonos_py.model.ids import TaskId
+from clonos_py.process.contract import TaskState
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.runtime.sim.harsh_world import HarshWorld
 from clonos_py.runtime.sim.schedule import TYPICAL_US, VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.states import BEFORE_BEGIN, TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 _STEPS_US = (20_000, 3_600_000_000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from clonos_py.model.ids import Attempt
+from clonos_py.process.contract import TaskState
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
-from clonos_py.task.states import TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 

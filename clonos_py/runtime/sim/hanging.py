@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, KeysView
 from functools import partial
 
+from clonos_py.process.contract import ToTask
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.events import ToTask
 
 _ZOMBIE_LIVES_US = 20_000
 

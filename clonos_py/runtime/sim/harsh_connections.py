@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from clonos_py.link.instructions import Connect, SendFrame
 from clonos_py.runtime.executors.link import DataConnections
 from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.network import Network
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.instructions import Connect, SendFrame
 
 
 class CutOff:

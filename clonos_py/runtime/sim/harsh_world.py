@@ -11,6 +11,7 @@ from functools import partial
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobEvent, JobInstruction, Report, ReportKind
 from clonos_py.job.machine import JobMachine
+from clonos_py.link.instructions import WriteOutput
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
@@ -29,7 +30,6 @@ from clonos_py.runtime.world.layers import Layers
 from clonos_py.runtime.world.processes import LocalProcess, WorldConnection
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
-from clonos_py.task.instructions import WriteOutput
 
 CRASHED = "crashed"
 """As the error of a job's end: nobody was left to say why."""

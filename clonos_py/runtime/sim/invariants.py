@@ -25,17 +25,16 @@ import msgspec
 
 from clonos_py.channel.frames import FrameKind
 from clonos_py.job.events import JobInstruction, Report, ReportKind, Send, StartProcess
+from clonos_py.link import instructions as io
 from clonos_py.model import messages
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
+from clonos_py.process.contract import Produced, TakeState, TaskProgress, TaskState, Took
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task import instructions as io
-from clonos_py.task.events import Produced, TakeState, TaskProgress, Took
-from clonos_py.task.states import TaskState
 
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 STUCK_US = 10_000_000

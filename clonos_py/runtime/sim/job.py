@@ -8,6 +8,7 @@ from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
+from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.crash_notes import watched
 from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
@@ -15,7 +16,6 @@ from clonos_py.runtime.orders import RunResult, policy, raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
-from clonos_py.task.events import Observed
 
 _ACTIONS_MAX = 100_000_000
 

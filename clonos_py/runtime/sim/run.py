@@ -12,6 +12,7 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.process.contract import LinkLimits, Observed
 from clonos_py.runtime.crash_notes import exits_told
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.sim.faults import Faults
@@ -19,8 +20,6 @@ from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
-from clonos_py.task.events import Observed
-from clonos_py.task.pressure import LinkLimits
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy, Report
 from clonos_py.model.retention import Spill
+from clonos_py.process.contract import LinkLimits
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.chaos import Chaos, FaultKind
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
@@ -21,7 +22,6 @@ from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
 from clonos_py.runtime.sim.violation import Violation
 from clonos_py.runtime.world.world import WorldSettings
-from clonos_py.task.pressure import LinkLimits
 
 ACTIONS_MAX = 300_000
 _RESTARTS_MAX = 8

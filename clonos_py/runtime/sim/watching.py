@@ -8,12 +8,12 @@ from clonos_py.job.events import JobEvent, JobInstruction
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
+from clonos_py.process.contract import Produced, TakeState, ToTask
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.events import Produced, TakeState, ToTask
 
 Decided = Callable[[list[JobInstruction]], None]
 

@@ -11,11 +11,10 @@ from typing import Protocol
 
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.times import MAX_TIME
+from clonos_py.process.contract import TaskState, ToTask
 from clonos_py.runtime.executors.link import LinkInput
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.processes import LocalProcess
-from clonos_py.task.events import ToTask
-from clonos_py.task.states import TaskState
 
 
 class Dispatcher(Protocol):

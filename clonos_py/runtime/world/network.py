@@ -6,11 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from clonos_py.channel.frames import Frame
-from clonos_py.runtime.executors.link import LinkInput
-from clonos_py.runtime.world.actions import Actions
-from clonos_py.runtime.world.dispatcher import Dispatcher
-from clonos_py.runtime.world.processes import LocalProcess, WorldConnection
-from clonos_py.task.instructions import (
+from clonos_py.link.instructions import (
     Acknowledged,
     Arrived,
     Connect,
@@ -21,6 +17,10 @@ from clonos_py.task.instructions import (
     SendFrame,
     Subscribed,
 )
+from clonos_py.runtime.executors.link import LinkInput
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.processes import LocalProcess, WorldConnection
 
 
 class Network:

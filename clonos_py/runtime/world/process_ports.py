@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
+from clonos_py.link.instructions import Spilling
 from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.messages import ToCoordinator
+from clonos_py.process.contract import FromTask, Observed, ToTask
 from clonos_py.runtime.executors.link import DataConnections, LinkPorts
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.storage import StorageWork
@@ -16,8 +18,6 @@ from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.services.asking import answered
-from clonos_py.task.events import FromTask, Observed, ToTask
-from clonos_py.task.instructions import Spilling
 
 
 class ProcessPorts:

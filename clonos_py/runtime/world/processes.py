@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from clonos_py.link.instructions import LinkEvent
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model.errors import ClonosError
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.spill import SpillExecutor
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.executors.task import TaskExecutor
 from clonos_py.task.context import Ports
-from clonos_py.task.instructions import LinkEvent
-from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
 
 

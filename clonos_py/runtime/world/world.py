@@ -14,10 +14,12 @@ from clonos_py.channel.frames import PassThrough
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobPolicy, Report
 from clonos_py.job.machine import JobMachine
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.process.contract import LinkLimits, Observed
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.spill import SpillExecutor
@@ -32,10 +34,7 @@ from clonos_py.runtime.world.network import LocalConnections, Network
 from clonos_py.runtime.world.process_ports import ProcessPorts
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.task.context import Ports
-from clonos_py.task.events import Observed
-from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
-from clonos_py.task.pressure import LinkLimits
 
 Observer = Callable[[int, TaskId, Observed], None]
 

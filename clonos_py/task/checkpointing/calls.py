@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from clonos_py.causal.determinants import Abort, Trigger
-from clonos_py.task.events import AbortCall, TriggerCall
+from clonos_py.process.contract import AbortCall, TriggerCall
 
 
 class CheckpointCalls:

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.channel.frames import Frame
+from clonos_py.process.contract import AbortCall, TriggerCall
 from clonos_py.task.checkpointing.calls import CheckpointCalls
-from clonos_py.task.events import AbortCall, TriggerCall
 from clonos_py.task.inputs import Inputs
 
 

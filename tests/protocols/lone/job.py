@@ -10,7 +10,7 @@ from clonos_py.checkpoint.line import LineChannel, Positions, drained
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.model.snapshots import TaskHandle
-from clonos_py.task.events import TaskProgress
+from clonos_py.process.contract import TaskProgress
 
 
 class LoneCheckpoints(CoordinatedCheckpoints):

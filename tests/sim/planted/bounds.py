@@ -12,15 +12,15 @@ from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
+from clonos_py.link import instructions as io
+from clonos_py.link.epochs import Epochs
+from clonos_py.link.machine import LinkMachine
+from clonos_py.link.receiving import InputChannel
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.task import instructions as io
-from clonos_py.task.epochs import Epochs
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.lingering import Lingering
-from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
 from clonos_py.task.reader import Reader
-from clonos_py.task.receiving import InputChannel
 from clonos_py.task.timers import Timers
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled

@@ -9,11 +9,11 @@ import pytest
 
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
-from clonos_py.task import instructions as io
-from clonos_py.task.epochs import Epochs
-from clonos_py.task.events import Snapped
+from clonos_py.link import instructions as io
+from clonos_py.link.epochs import Epochs
+from clonos_py.link.machine import LinkMachine
+from clonos_py.process.contract import Snapped
 from clonos_py.task.inputs import Inputs
-from clonos_py.task.link import LinkMachine
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
 

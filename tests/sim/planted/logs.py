@@ -21,11 +21,11 @@ from clonos_py.causal.determinants import (
 )
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore, LogWriter
+from clonos_py.link import machine as link
+from clonos_py.link.sending import OutputChannel
 from clonos_py.model.segments import Segment, StableMark
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
-from clonos_py.task import link
 from clonos_py.task.context import TaskContext
-from clonos_py.task.sending import OutputChannel
 from tests.sim.planted.bug import Bug, Bugs, Patch
 
 BUGS = Bugs()

@@ -13,19 +13,19 @@ from clonos_py.channel.inflight import InFlightLog
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
+from clonos_py.link import instructions as io
+from clonos_py.link.connections import Connections
+from clonos_py.link.machine import LinkMachine
+from clonos_py.link.receiving import InputChannel
+from clonos_py.link.restoring import Restoring
+from clonos_py.link.sending import OutputChannel
 from clonos_py.model.messages import Restore, Sever
 from clonos_py.model.times import MIN_TIME
-from clonos_py.task import instructions as io
 from clonos_py.task.chain import Chain
-from clonos_py.task.connections import Connections
 from clonos_py.task.inputs import Inputs
-from clonos_py.task.link import LinkMachine
 from clonos_py.task.machine import TaskMachine
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader
-from clonos_py.task.receiving import InputChannel
-from clonos_py.task.restoring import Restoring
-from clonos_py.task.sending import OutputChannel
 from clonos_py.task.snapshotting import Snapshotting
 from clonos_py.task.timers import Timers
 from tests.sim.planted.bug import Bugs

@@ -20,10 +20,10 @@ from clonos_py.nexmark.queries.q7 import not_outdone
 from clonos_py.nexmark.queries.q14 import count_c
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
+from clonos_py.process.contract import TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.world.world import World, WorldSettings
-from clonos_py.task.states import TaskState
 
 SOURCE = NexmarkSource(events=4_000, event_rate=100)
 

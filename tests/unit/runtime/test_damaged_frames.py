@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 from clonos_py.channel.frames import Frame, FrameHeader, FrameKind
+from clonos_py.link.instructions import Arrived, Connect, Connected, Hello, LinkEvent, Lost
 from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.segments import Segment
 from clonos_py.runtime.ray.channels import Channels
@@ -22,7 +23,6 @@ from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Accepted
 from clonos_py.runtime.transport.outbound import Outbound
 from clonos_py.runtime.transport.wire import Preamble, WireKind, announce
-from clonos_py.task.instructions import Arrived, Connect, Connected, Hello, LinkEvent, Lost
 from tests.unit.runtime.network import LOCALHOST, SECRET
 from tests.unit.task.plans import DOWN, rows, three
 

@@ -16,9 +16,9 @@ from clonos_py.observe.events import (
     StandbyUnready,
     TaskFailed,
 )
+from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.event_publisher import PROGRESS_US, CoordinatorNews, EventPublisher
-from clonos_py.task.events import Observed
 from tests.unit.task.plans import DOWN, MIDDLE, UP, three
 
 BEGAN_US = 1_000_000_000

@@ -15,9 +15,11 @@ import pytest
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobInstruction, JobPolicy
 from clonos_py.job.machine import JobMachine
+from clonos_py.link.instructions import Instruction
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Stop
 from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
+from clonos_py.process.contract import LinkLimits
 from clonos_py.runtime import executors, sim
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.executors.link import LinkExecutor
@@ -31,8 +33,6 @@ from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.world import World
 from clonos_py.settings.resolution import resolve
-from clonos_py.task.instructions import Instruction
-from clonos_py.task.pressure import LinkLimits
 from tests.unit.runtime.test_job_loop import Cast
 
 RUNTIME = Path(executors.__file__).parents[1]

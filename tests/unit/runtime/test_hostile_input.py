@@ -17,12 +17,12 @@ import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.messages import Failed, Ping, Pong, Started, Stop, ToCoordinator
+from clonos_py.process.contract import LinkLimits
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.endpoint import Endpoint
 from clonos_py.runtime.transport.events import Closed
 from clonos_py.runtime.transport.tls import TlsFiles
-from clonos_py.task.pressure import LinkLimits
 from tests.unit.runtime.certificates import Authority
 from tests.unit.runtime.network import LOCALHOST, SECRET, garbage
 from tests.unit.task.plans import MIDDLE, three

@@ -6,11 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from clonos_py.model.errors import CapacityError, SpillError
-from clonos_py.runtime import spill
-from clonos_py.runtime.executors.spill import SpillExecutor
-from clonos_py.runtime.spill import FileShelf, MemoryShelf
-from clonos_py.task.instructions import (
+from clonos_py.link.instructions import (
     FramesNotRead,
     FramesNotWritten,
     FramesRead,
@@ -19,6 +15,10 @@ from clonos_py.task.instructions import (
     ReadFrames,
     WriteFrames,
 )
+from clonos_py.model.errors import CapacityError, SpillError
+from clonos_py.runtime import spill
+from clonos_py.runtime.executors.spill import SpillExecutor
+from clonos_py.runtime.spill import FileShelf, MemoryShelf
 
 
 def batch(start: int) -> pa.RecordBatch:

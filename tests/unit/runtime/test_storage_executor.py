@@ -12,6 +12,7 @@ import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.columns.keys import hash_rows
+from clonos_py.link.instructions import LinkEvent, Load, Loaded, LoadFailed, Persist
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.snapshots import TaskSnapshot
@@ -19,7 +20,6 @@ from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators.history import History
 from clonos_py.runtime.executors.storage import StorageExecutor
 from clonos_py.runtime.ray.background import Background
-from clonos_py.task.instructions import LinkEvent, Load, Loaded, LoadFailed, Persist
 
 TASK = TaskId("join", 0)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant
 from clonos_py.model.segments import Segment
-from clonos_py.task.events import Produced
+from clonos_py.process.contract import Produced
 from clonos_py.task.machine import TaskMachine
 
 K = TypeVar("K")

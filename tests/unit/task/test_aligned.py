@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from clonos_py.causal.determinants import Abort, Trigger
+from clonos_py.process.contract import AbortCall, TriggerCall
 from clonos_py.task.checkpointing.aligned import AlignedBarriers
-from clonos_py.task.events import AbortCall, TriggerCall
 from clonos_py.task.inputs import Inputs
 from tests.unit.task.test_inputs import filled, taken
 

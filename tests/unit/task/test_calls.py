@@ -20,9 +20,8 @@ from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan,
 from clonos_py.model.segments import Segment
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
-from clonos_py.task.events import Begin, Deliver, Produced, Snapped, TakeState
+from clonos_py.process.contract import Begin, Deliver, Produced, Snapped, TakeState, TaskState
 from clonos_py.task.machine import TaskMachine
-from clonos_py.task.states import TaskState
 from tests.unit.task.plans import MIDDLE, SCHEMA, Counting, Outside, barrier, data, end, keys, rows
 
 

@@ -14,7 +14,7 @@ from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.plan import Partitioning, PhysicalPlan
 from clonos_py.model.segments import Segment
-from clonos_py.task.events import (
+from clonos_py.process.contract import (
     Begin,
     Observed,
     Produced,

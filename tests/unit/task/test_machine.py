@@ -22,7 +22,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Segment
 from clonos_py.model.times import MAX_TIME, MIN_TIME
-from clonos_py.task.events import (
+from clonos_py.process.contract import (
     AbortCall,
     Begin,
     Deliver,
@@ -33,11 +33,11 @@ from clonos_py.task.events import (
     Renumber,
     Snapped,
     TakeState,
+    TaskState,
     Took,
     TriggerCall,
 )
 from clonos_py.task.machine import TaskMachine
-from clonos_py.task.states import TaskState
 from tests.unit.task.given import Given
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Counting, Outside, barrier, data, end, keys, three
 

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from clonos_py.process.contract import FromTask, Observed
 from clonos_py.task.context import TaskContext
-from clonos_py.task.events import FromTask, Observed
 from clonos_py.task.metrics import MARKER_INTERVAL_US, TaskMetrics
 from clonos_py.task.outputs import Outputs
 from tests.unit.task.plans import UP, three

@@ -36,7 +36,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
 from clonos_py.model.segments import Segment
-from clonos_py.task.events import AbortCall, Begin, Deliver, Produced, RowsWanted, TriggerCall
+from clonos_py.process.contract import AbortCall, Begin, Deliver, Produced, RowsWanted, TriggerCall
 from clonos_py.task.machine import TaskMachine
 from tests.unit.task.plans import MIDDLE, SCHEMA, UP, Outside, barrier, data, keys, rows, three
 

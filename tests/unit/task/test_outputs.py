@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from clonos_py.channel.frames import FrameKind
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.plan import Partitioning
-from clonos_py.task.events import TaskProgress
+from clonos_py.process.contract import TaskProgress
 from clonos_py.task.outputs import Outputs
 from tests.unit.task.plans import UP, keys, rows, three
 

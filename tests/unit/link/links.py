@@ -7,15 +7,14 @@ from typing import Any, TypeVar
 from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import InputOrder
 from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
+from clonos_py.link import instructions as io
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.segments import Segment
-from clonos_py.task import events as task
-from clonos_py.task import instructions as io
-from clonos_py.task.link import LinkMachine
-from clonos_py.task.pressure import LinkLimits
-from clonos_py.task.states import TaskState
+from clonos_py.process import contract as task
+from clonos_py.process.contract import LinkLimits, TaskState
 from tests.unit.task.plans import MIDDLE, UP, data, three
 
 K = TypeVar("K")

@@ -9,12 +9,24 @@ from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
 from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.channel.regenerated import RegeneratedLog
+from clonos_py.link.receiving import frames_acknowledged
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
+from clonos_py.model.plan import Edge
 from clonos_py.model.segments import Reach, StableMark
+from clonos_py.process.contract import LinkLimits
 
 NO_ATTEMPT = Attempt(-1, -1)
+
+
+def windows_for(edge: Edge, limits: LinkLimits) -> range:
+    """How many frames of a channel may be in flight: the most, and the fewest to which a slow receiver may reduce
+    that. Frames that are taken together must fit in beside those that are taken but not acknowledged yet."""
+    if not edge.adaptive:
+        return range(limits.window, limits.window + 1)
+    fewest = limits.frames_merged + frames_acknowledged(limits.window) if edge.merge_rows else 1
+    return range(min(fewest, limits.window), limits.window + 1)
 
 
 class OutputChannel:

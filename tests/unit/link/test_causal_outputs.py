@@ -11,6 +11,8 @@ import pytest
 from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import InputOrder
 from clonos_py.channel.frames import Frame, FrameHeader, FrameKind, PassThrough
+from clonos_py.link import instructions as io
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt
@@ -19,12 +21,9 @@ from clonos_py.model.operators import CausalSink, PublishedOutput
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
 from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.task import events as task
-from clonos_py.task import instructions as io
-from clonos_py.task.link import LinkMachine
+from clonos_py.process import contract as task
+from clonos_py.process.contract import LinkLimits, TaskState
 from clonos_py.task.machine import TaskMachine
-from clonos_py.task.pressure import LinkLimits
-from clonos_py.task.states import TaskState
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Outside, barrier, data, keys, rows, three
 
 K = TypeVar("K")

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameCodec, FrameHeader
+from clonos_py.link import instructions as io
+from clonos_py.link.catching_up import CatchingUp
+from clonos_py.link.pressure import Pressure
+from clonos_py.link.sending import OutputChannel
 from clonos_py.model import messages as control
 from clonos_py.model.errors import SpillError
-from clonos_py.task import events as task
-from clonos_py.task import instructions as io
-from clonos_py.task.catching_up import CatchingUp
-from clonos_py.task.pressure import LinkLimits, Pressure
-from clonos_py.task.sending import OutputChannel
+from clonos_py.process import contract as task
+from clonos_py.process.contract import LinkLimits
 
 FramesMoved = io.FramesWritten | io.FramesNotWritten | io.FramesRead | io.FramesNotRead | task.WentOn | task.Regenerated
 FRAMES_MOVED = typing.get_args(FramesMoved)

@@ -20,7 +20,7 @@ from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import Reach, Segment
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
-from clonos_py.task.events import ToTask
+from clonos_py.process.contract import ToTask
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):

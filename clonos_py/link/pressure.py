@@ -13,43 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.link.causal_outputs import CausalOutputs
+from clonos_py.link.sending import OutputChannel
 from clonos_py.model.errors import CapacityError
-from clonos_py.model.plan import Edge
 from clonos_py.model.retention import Spill
-from clonos_py.task.causal_outputs import CausalOutputs
-from clonos_py.task.receiving import frames_acknowledged
-from clonos_py.task.sending import OutputChannel
+from clonos_py.process.contract import LinkLimits
 
 WRITE_BYTES = 8 << 20
 """Spilling by threshold goes on until there is room for so much (or a quarter of the threshold): writes are large."""
-
-
-@dataclass(frozen=True)
-class LinkLimits:
-    """``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which sources
-    stop to read. The reserve, a share on top, admits what must pass for the next barrier; then the job stops.
-    ``spill_bytes`` is the threshold of the policy that has one. ``queue_us``: before a Python function, rows should
-    wait no longer than this in a channel; so long does a barrier wait behind them, too."""
-
-    window: int = 16
-    budget_bytes: int = 1 << 30
-    reserve: float = 0.5
-    policy: Spill = Spill.IN_MEMORY
-    spill_bytes: int = 256 << 20
-    queue_us: int = 500_000
-
-    @property
-    def frames_merged(self) -> int:
-        """The most frames that a task takes together. A replay waits until all of them have come."""
-        return self.window // 2
-
-    def frames_sent(self, edge: Edge) -> range:
-        """How many frames of a channel may be in flight: the most, and the fewest to which a slow receiver may reduce
-        that. Frames that are taken together must fit in beside those that are taken but not acknowledged yet."""
-        if not edge.adaptive:
-            return range(self.window, self.window + 1)
-        fewest = self.frames_merged + frames_acknowledged(self.window) if edge.merge_rows else 1
-        return range(min(fewest, self.window), self.window + 1)
 
 
 @dataclass(frozen=True, slots=True)

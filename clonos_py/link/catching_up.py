@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clonos_py.channel.frames import FrameHeader
+from clonos_py.link.instructions import Instruction, Tell
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import NewEffect, Running
-from clonos_py.task.events import Observed, Took
-from clonos_py.task.instructions import Instruction, Tell
+from clonos_py.process.contract import Observed, Took
 
 
 class CatchingUp:

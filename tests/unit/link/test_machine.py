@@ -4,6 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from clonos_py.channel.frames import FrameKind
+from clonos_py.link import instructions as io
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError, SpillError
 from clonos_py.model.ids import ChannelId, TaskId
@@ -11,12 +13,9 @@ from clonos_py.model.messages import Expectation, Peer, Restore
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Reach, StableMark
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.task import events as task
-from clonos_py.task import instructions as io
-from clonos_py.task.link import LinkMachine
-from clonos_py.task.pressure import LinkLimits
-from clonos_py.task.states import TaskState
-from tests.unit.task.links import (
+from clonos_py.process import contract as task
+from clonos_py.process.contract import LinkLimits, TaskState
+from tests.unit.link.links import (
     FIRST,
     FROM_UP,
     INPUT,

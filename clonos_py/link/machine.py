@@ -19,27 +19,27 @@ from typing import ClassVar
 import msgspec
 
 from clonos_py.channel.frames import FrameCodec, FrameKind
+from clonos_py.link import instructions as io
+from clonos_py.link.catching_up import CatchingUp
+from clonos_py.link.causal_outputs import CausalOutputs
+from clonos_py.link.connections import Connections
+from clonos_py.link.epochs import Epochs
+from clonos_py.link.held_logs import HeldLogs, shared_logs
+from clonos_py.link.outflow import FRAMES_MOVED, FramesMoved, Outflow
+from clonos_py.link.pressure import Pressure
+from clonos_py.link.receiving import InputChannel
+from clonos_py.link.restoring import Restoring
+from clonos_py.link.sending import OutputChannel, windows_for
+from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES
+from clonos_py.link.status import TaskStatus
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import StableMark
 from clonos_py.model.states import LastEvents
-from clonos_py.task import events as task
-from clonos_py.task import instructions as io
-from clonos_py.task.catching_up import CatchingUp
-from clonos_py.task.causal_outputs import CausalOutputs
-from clonos_py.task.connections import Connections
-from clonos_py.task.epochs import Epochs
-from clonos_py.task.events import TaskProgress
-from clonos_py.task.held_logs import HeldLogs, shared_logs
-from clonos_py.task.outflow import FRAMES_MOVED, FramesMoved, Outflow
-from clonos_py.task.pressure import LinkLimits, Pressure
-from clonos_py.task.receiving import InputChannel
-from clonos_py.task.restoring import Restoring
-from clonos_py.task.sending import OutputChannel
-from clonos_py.task.states import BEFORE_BEGIN, LINK_STATES, TaskCause, TaskState
-from clonos_py.task.status import TaskStatus
+from clonos_py.process import contract as task
+from clonos_py.process.contract import LinkLimits, TaskCause, TaskProgress, TaskState
 
 
 class LinkMachine:
@@ -72,7 +72,7 @@ class LinkMachine:
                 retain,
                 regenerates,
                 vertex.sampled,
-                limits.frames_sent(plan.edges[channel.edge]),
+                windows_for(plan.edges[channel.edge], limits),
             )
             for index, channel in enumerate(plan.outputs[task_id])
         ]

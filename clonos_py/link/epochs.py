@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clonos_py.model.snapshots import TaskSnapshot
-from clonos_py.task.events import Snapped, TaskProgress
+from clonos_py.process.contract import Snapped, TaskProgress
 
 Committables = dict[str, list[bytes]]
 """By sink, oldest first."""

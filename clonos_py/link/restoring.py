@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from clonos_py.link import instructions as io
 from clonos_py.model.messages import Restore
-from clonos_py.task import instructions as io
 
 
 class Restoring:

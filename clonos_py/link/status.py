@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from clonos_py.link.receiving import InputChannel
+from clonos_py.link.restoring import Restoring
+from clonos_py.link.sending import NO_ATTEMPT, OutputChannel
+from clonos_py.link.states import BEFORE_BEGIN
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Failed, Present, Replay
 from clonos_py.model.segments import Incarnation
-from clonos_py.task.receiving import InputChannel
-from clonos_py.task.restoring import Restoring
-from clonos_py.task.sending import NO_ATTEMPT, OutputChannel
-from clonos_py.task.states import BEFORE_BEGIN, TaskState
+from clonos_py.process.contract import TaskState
 
 
 class TaskStatus:

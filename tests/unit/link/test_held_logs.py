@@ -5,12 +5,12 @@ from __future__ import annotations
 from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import Determinant, InputOrder, Linger
 from clonos_py.channel.frames import FrameHeader, FrameKind
+from clonos_py.link.held_logs import HeldLogs, shared_logs
+from clonos_py.link.receiving import InputChannel
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Complete, HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation, Reach, Segment
-from clonos_py.task.held_logs import HeldLogs, shared_logs
-from clonos_py.task.receiving import InputChannel
 from tests.unit.job.graphs import graph, task
 
 CHAIN = graph("ab", "bc", "cd")

@@ -16,11 +16,11 @@ from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import FrameBatch, InputOrder
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameHeader, FrameKind
+from clonos_py.link.receiving import InputChannel
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import Incarnation, Reach, Segment
-from clonos_py.task.receiving import InputChannel
 
 
 def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:

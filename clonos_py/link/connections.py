@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from clonos_py.link import instructions as io
+from clonos_py.link.receiving import InputChannel
+from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Peer, Suspect
-from clonos_py.task import instructions as io
-from clonos_py.task.receiving import InputChannel
-from clonos_py.task.sending import OutputChannel
 
 
 class Connections:

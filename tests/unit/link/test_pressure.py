@@ -10,13 +10,14 @@ import pytest
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameKind, PassThrough
 from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.link.causal_outputs import CausalOutputs
+from clonos_py.link.pressure import Pressure
+from clonos_py.link.receiving import InputChannel
+from clonos_py.link.sending import OutputChannel, windows_for
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
-from clonos_py.task.causal_outputs import CausalOutputs
-from clonos_py.task.pressure import LinkLimits, Pressure
-from clonos_py.task.receiving import InputChannel
-from clonos_py.task.sending import OutputChannel
+from clonos_py.process.contract import LinkLimits
 from tests.unit.task.plans import DOWN, MIDDLE, three
 
 CHANNEL = three().outputs[MIDDLE][0]
@@ -127,7 +128,7 @@ def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through
 def test_frames_that_are_taken_together_fit_into_the_narrowest_window(window: int) -> None:
     """Beside those that were taken one by one and are not acknowledged yet."""
     limits, edge = LinkLimits(window), replace(three().edges[CHANNEL.edge], adaptive=True, merge_rows=8)
-    receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), limits.frames_sent(edge)[0]
+    receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), windows_for(edge, limits)[0]
     receiver.next_seq = fewest
     unacknowledged = list(takewhile(lambda taken: receiver.acknowledge(taken) is None, range(1, fewest)))
     assert fewest - len(unacknowledged) >= limits.frames_merged

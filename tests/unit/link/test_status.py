@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from clonos_py.channel.frames import FrameHeader, FrameKind, PassThrough
+from clonos_py.link import instructions as io
+from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.messages import Present, Restore
-from clonos_py.task import events as task
-from clonos_py.task import instructions as io
-from clonos_py.task.link import LinkMachine
-from clonos_py.task.pressure import LinkLimits
-from clonos_py.task.states import TaskState
-from tests.unit.task.links import (
+from clonos_py.process import contract as task
+from clonos_py.process.contract import LinkLimits, TaskState
+from tests.unit.link.links import (
     FIRST,
     FROM_UP,
     PLAN,

@@ -15,12 +15,12 @@ from operator import attrgetter
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec
+from clonos_py.link import instructions as io
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import OutputSegment
 from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.model.segments import Segment
-from clonos_py.task import instructions as io
 
 
 class _Output:

@@ -1,20 +1,68 @@
-"""What passes between the link and the task of one process, through one queue in each direction (D8)."""
+"""What the link and the task of one process agree on (D8). Neither imports the other.
+
+Events pass between them through one queue in each direction. Both have the same states, each with a table of its own
+(``link/states.py``, ``task/states.py``), and the same limits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import msgspec
 
 from clonos_py.channel.frames import Frame
 from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.ids import Attempt
+from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
-from clonos_py.task.states import TaskState
+
+
+class TaskState(Enum):
+    """Where a process stands. A task that never failed takes the same way, with nothing to replay."""
+
+    STANDBY = "standby"
+    CONNECTING = "connecting"
+    FETCHING_DETERMINANTS = "fetching determinants"
+    REPLAYING = "replaying"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class TaskCause(Enum):
+    """What changes the state."""
+
+    PROMOTED = "promoted"
+    INPUTS_OPENED = "all inputs opened"
+    BEGUN = "state and log are here"
+    LOG_USED_UP = "log used up"
+    INPUT_ENDED = "all input ended"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class LinkLimits:
+    """``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which sources
+    stop to read. The reserve, a share on top, admits what must pass for the next barrier; then the job stops.
+    ``spill_bytes`` is the threshold of the policy that has one. ``queue_us``: before a Python function, rows should
+    wait no longer than this in a channel; so long does a barrier wait behind them, too."""
+
+    window: int = 16
+    budget_bytes: int = 1 << 30
+    reserve: float = 0.5
+    policy: Spill = Spill.IN_MEMORY
+    spill_bytes: int = 256 << 20
+    queue_us: int = 500_000
+
+    @property
+    def frames_merged(self) -> int:
+        """The most frames that a task takes together. A replay waits until all of them have come."""
+        return self.window // 2
 
 
 class InputProgress(msgspec.Struct, array_like=True):
