@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -15,7 +15,9 @@ from clonos_py.causal.determinants import (
     Completion,
     Determinant,
     FrameBatch,
+    FrameRows,
     InputOrder,
+    Landmark,
     Linger,
     ReadBatch,
     Refusal,
@@ -36,23 +38,30 @@ plain: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=8,
 )
-determinants: st.SearchStrategy[Determinant] = st.one_of(
-    st.builds(InputOrder, st.integers(0, 2**31), st.integers(1, 2**40)),
-    st.builds(Time, int64),
-    st.builds(Seed, st.integers(0, 2**64 - 1)),
-    st.builds(TimerFired, st.integers(0, 1_000), int64),
-    st.builds(Linger),
-    st.builds(Trigger, int64),
-    st.builds(Abort, int64),
-    st.builds(SourceRead, st.integers(0, 10_000), int64, int64, st.integers(0, 2**64 - 1)),
-    st.builds(SourceEnd),
-    st.builds(SourceIdle, st.integers(0, 10_000)),
-    st.builds(Answer, st.text(), plain),
-    st.builds(Refusal, st.text(), st.text()),
-    st.builds(FrameBatch, st.integers(0, 2**31), st.integers(1, 2**31)),
-    st.builds(ReadBatch, st.integers(1, 2**31)),
-    st.builds(Completion, st.integers(0, 100), int64, plain, st.none() | st.text()),
-)
+KINDS: dict[type, st.SearchStrategy[Determinant]] = {
+    InputOrder: st.builds(InputOrder, st.integers(0, 2**31), st.integers(1, 2**40)),
+    Time: st.builds(Time, int64),
+    Seed: st.builds(Seed, st.integers(0, 2**64 - 1)),
+    TimerFired: st.builds(TimerFired, st.integers(0, 1_000), int64),
+    Linger: st.builds(Linger),
+    Trigger: st.builds(Trigger, int64),
+    Abort: st.builds(Abort, int64),
+    SourceRead: st.builds(SourceRead, st.integers(0, 10_000), int64, int64, st.integers(0, 2**64 - 1)),
+    SourceEnd: st.builds(SourceEnd),
+    SourceIdle: st.builds(SourceIdle, st.integers(0, 10_000)),
+    Answer: st.builds(Answer, st.text(), plain),
+    Refusal: st.builds(Refusal, st.text(), st.text()),
+    FrameBatch: st.builds(FrameBatch, st.integers(0, 2**31), st.integers(1, 2**31)),
+    ReadBatch: st.builds(ReadBatch, st.integers(1, 2**31)),
+    Completion: st.builds(Completion, st.integers(0, 100), int64, plain, st.none() | st.text()),
+    FrameRows: st.builds(FrameRows, st.integers(0, 2**31), st.integers(1, 2**31)),
+    Landmark: st.builds(Landmark, st.integers(0, 2**31), st.integers(0, 2**63 - 1), st.binary()),
+}
+determinants: st.SearchStrategy[Determinant] = st.one_of(*KINDS.values())
+
+
+def test_determinants_of_every_kind_are_tried() -> None:
+    assert KINDS.keys() == set(get_args(Determinant))
 
 
 @given(st.lists(determinants, max_size=20))
