@@ -1,4 +1,4 @@
-"""The recovery line: the newest snapshots, one of each task, from which all can go on together (CheckMate, section 3).
+"""The recovery line: the newest snapshots, one of each task, from which all can go on together (CheckMate, III-B).
 
 A snapshot is at a *position* in each channel: a sender has sent the frames below its position, a receiver has taken
 those below its own. Two snapshots do not fit if the receiver has taken frames that the sender, going on from its

@@ -1,4 +1,4 @@
-"""The recovery line, against all combinations of snapshots, and against the rollback-dependency graph of the paper."""
+"""The recovery line, against all combinations of snapshots and against the checkpoint graph (CheckMate, III-B)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def consistent_lines(example: Example) -> Iterator[dict[int, int]]:
 
 
 def by_graph(example: Example) -> dict[int, int]:
-    """The paper's algorithm. The nodes are the snapshots. An edge leads from x to y if a message that was sent after x
+    """Rollback propagation. The nodes are the snapshots. An edge leads from x to y if a message that was sent after x
     was taken before y, and from each snapshot of a task to its next. What is reached from behind a task's newest
     snapshot, where all that it did is lost, cannot be used."""
     histories = example.histories
@@ -105,7 +105,7 @@ def test_the_line_is_the_newest_of_all_that_are_consistent() -> None:
     assert behind > HISTORIES // 10, "there are examples in which newest snapshots do not fit"
 
 
-def test_the_line_is_that_of_the_rollback_dependency_graph() -> None:
+def test_the_line_is_that_of_the_checkpoint_graph() -> None:
     for seed in range(HISTORIES):
         example = history(seed)
         assert recovery_line(example.histories, example.channels) == by_graph(example), seed
