@@ -2,8 +2,8 @@
 
 A failed request (refused, timed out, cut off) is an answer too: a ServiceError, logged and raised again on replay. A
 request is sent once per attempt of a task; one that was sent but not yet logged when the task died is sent again. So
-each carries an idempotency key made of the job's line of checkpoints and the input that caused it (``keys``, D16), the
-same on replay, by which the server can recognise it. With ``retries`` each attempt is a question of its own, under the
+each carries an idempotency key made of the job's lineage and the input that caused it (``keys``, D16), the same on
+replay, by which the server can recognise it. With ``retries`` each attempt is a question of its own, under the
 same key: what the log has of them is not tried again.
 """
 

@@ -2,8 +2,8 @@
 
 A snapshot is at a *position* in each channel: a sender has sent the frames below its position, a receiver has taken
 those below its own. Two snapshots do not fit if the receiver has taken frames that the sender, going on from its
-snapshot, sends as if for the first time (orphan messages). Frames between the two positions are no obstacle: the
-sender's checkpoint or its in-flight log has them.
+snapshot, sends as if for the first time (orphan messages). Frames between the two positions are no obstacle where they
+are kept somewhere, and ``drained`` says whether there are none.
 
 The line is the greatest fixpoint: begin with the newest snapshot of each task; while a receiver is ahead of a sender,
 replace its snapshot by the one before. Every step is forced, so the order does not matter, and no newer line exists.

@@ -42,7 +42,7 @@ class JobPolicy:
     claims: Claims = field(default_factory=Claims)
     """What becomes of state that no operator claims."""
     lineage: str = ""
-    """Drawn by the driver: names the line of checkpoints that begins where none is resumed, in idempotency keys."""
+    """Drawn by the driver: names the lineage of checkpoints that begins where none is resumed, in idempotency keys."""
 
 
 # ---- driver to coordinator

@@ -90,7 +90,7 @@ class OperatorContext(Protocol):
 
     @property
     def numbering(self) -> str:
-        """Names how the frames of this run are numbered: the job's line of checkpoints, and how often a change of
+        """Names how the frames of this run are numbered: the job's lineage of checkpoints, and how often a change of
         parallelism has numbered frames from 0 again. The same for all attempts of a task; empty before it has begun."""
         ...
 

@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True):
     code_digest: str = ""
     """Of the user's modules; empty where none was taken."""
     lineage: str = ""
-    """Of the line of checkpoints: drawn when it began, kept by all that resume from it."""
+    """Of the lineage of checkpoints: drawn when it began, kept by all that resume from it."""
     renumberings: int = 0
     """How often a change of parallelism or of the operators has numbered frames from 0 again since the line began."""
     kinds: dict[str, str] = {}

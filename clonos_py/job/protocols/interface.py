@@ -128,7 +128,8 @@ class JobCheckpointing(ABC):
         """Epochs after the restart point that a replacement may find in its log, and that count no more."""
 
     def condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
-        """Survivors that must restart as well, since the restart points of the failed tasks do not fit their state."""
+        """Survivors whose state does not fit the restart points of the failed tasks: if there are any, the whole job
+        rolls back."""
         return set()
 
     # ---- a new coordinator, or a new run
