@@ -33,6 +33,7 @@ from clonos_py.link.sending import OutputChannel, windows_for
 from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES
 from clonos_py.link.status import TaskStatus
 from clonos_py.model import messages as control
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -402,14 +403,14 @@ class LinkMachine:
         return self._status.frames_at_stake
 
     @property
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> ProcessCounters:
         """Whether it is the task or stands by; bytes of held determinants; what it has sent and retains."""
-        return {
-            "active": int(self.state not in BEFORE_BEGIN),
-            "log_bytes": self.store.size_bytes,
-            "frames_at_stake": self.frames_at_stake,
-            **self._outflow.counters,
-        }
+        return msgspec.structs.replace(
+            self._outflow.counters,
+            active=self.state not in BEFORE_BEGIN,
+            log_bytes=self.store.size_bytes,
+            frames_at_stake=self.frames_at_stake,
+        )
 
     @property
     def uncovered(self) -> list[int]:

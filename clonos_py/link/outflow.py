@@ -16,6 +16,7 @@ from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model import messages as control
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import SpillError
 from clonos_py.process import contract as task
 from clonos_py.process.contract import LinkLimits
@@ -55,17 +56,17 @@ class Outflow:
         self._delta_bytes = 0
 
     @property
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> ProcessCounters:
         """Frames and bytes sent, frames that wait for their receivers, and bytes of those retained."""
-        return {
-            "frames_sent": self._frames_sent,
-            "frames_queued": sum(output.log.unreceived for output in self._outputs),
-            "held_back": int(not self.may_produce),
-            "data_bytes": self._data_bytes,
-            "delta_bytes": self._delta_bytes,
-            "in_flight_bytes": self._pressure.memory_bytes,
-            "spilled_bytes": self._pressure.spilled_bytes,
-        }
+        return ProcessCounters(
+            frames_sent=self._frames_sent,
+            frames_queued=sum(output.log.unreceived for output in self._outputs),
+            held_back=not self.may_produce,
+            data_bytes=self._data_bytes,
+            determinant_bytes=self._delta_bytes,
+            in_flight_bytes=self._pressure.memory_bytes,
+            spilled_bytes=self._pressure.spilled_bytes,
+        )
 
     # ---- sending
 

@@ -6,10 +6,9 @@ task by its TaskId; a process that stands by has the task it mirrors and no atte
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.segments import Incarnation, Segment, StableMark
@@ -262,7 +261,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 class Pong(msgspec.Struct, frozen=True, tag=True):
     process: int
     number: int
-    counters: dict[str, Any] = {}
+    counters: ProcessCounters = ProcessCounters()
 
 
 class Present(msgspec.Struct, frozen=True, tag=True):

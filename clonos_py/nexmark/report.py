@@ -53,11 +53,12 @@ class Recorder:
 
     def _measure(self, event: Measured) -> None:
         for reading in event.readings:
-            newest, earlier = LatencyHistogram(reading.latency), self._totals.get(reading.process, LatencyHistogram())
+            counters = reading.counters
+            newest, earlier = LatencyHistogram(counters.latency), self._totals.get(reading.process, LatencyHistogram())
             self._totals[reading.process] = newest
             self._latency.setdefault(reading.at_us // 1_000_000, LatencyHistogram()).merge(newest.since(earlier))
-            if reading.active:
-                self.held_back.setdefault(reading.task.vertex, []).append(reading.held_back)
+            if counters.active:
+                self.held_back.setdefault(reading.task.vertex, []).append(counters.held_back)
 
     def steady_latency(self) -> LatencyHistogram:
         """Of the markers that arrived after the warm-up; of a run too short for that, of all."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 
 
@@ -66,40 +67,19 @@ class Progress(Event):
     """Frames that each task has sent since its restart point; of a task that sends none, frames it has received."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """What one process of a task has counted since it began, and how it stood, when it was heard at ``at_us``."""
+    """The counters of one process of a task, as they arrived at ``at_us``."""
 
     at_us: int
     task: TaskId
     process: int
-    active: bool
-    """Whether it is the task; else it stands by."""
-    rows_in: int
-    rows_replayed: int
-    """Rows in that a predecessor had handled, too, from its log; part of ``rows_in``."""
-    rows_out: int
-    lag_us: int | None
-    frames_queued: int
-    """Cut and not yet taken by connected receivers: what back-pressure counts."""
-    held_back: bool
-    """Whether it may not produce, since receivers or its own memory are full."""
-    frames_sent: int
-    data_bytes: int
-    determinant_bytes: int
-    """Both sent."""
-    in_flight_bytes: int
-    """Retained frames in memory; ``spilled_bytes`` are those on disk, ``log_bytes`` the determinants held."""
-    spilled_bytes: int
-    log_bytes: int
-    cpu_us: int
-    latency: Mapping[int, int]
-    """Of the markers that reached it, by bucket of a ``LatencyHistogram``."""
+    counters: ProcessCounters
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Event):
-    """Sent before each progress: every process that has told its counters since the last one."""
+    """Sent before each progress: every process that has sent its counters since the last one."""
 
     readings: tuple[ProcessReading, ...]
 

@@ -102,9 +102,10 @@ class TraceWriter:
 
     def _measure(self, reading: e.ProcessReading) -> None:
         task = {"at_us": reading.at_us, "vertex": reading.task.vertex, "index": reading.task.index}
-        counted = {name: getattr(reading, name) for name in READINGS.names if name not in task}
-        self._rows["readings"].append(task | counted)
-        newest = LatencyHistogram(reading.latency)
+        process = task | {"process": reading.process}
+        counted = {name: getattr(reading.counters, name) for name in READINGS.names if name not in process}
+        self._rows["readings"].append(process | counted)
+        newest = LatencyHistogram(reading.counters.latency)
         earlier = self._latency.get(reading.process, LatencyHistogram())
         self._latency[reading.process] = newest
         for latency_us, times in newest.since(earlier).durations():

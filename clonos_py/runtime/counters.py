@@ -1,9 +1,10 @@
-"""What a process counts for people, told with every heartbeat's answer."""
+"""What a task's process counts of rows, operators and latency markers, told with every heartbeat's answer."""
 
 from __future__ import annotations
 
-from typing import Any
+import msgspec
 
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.times import MIN_TIME
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.process.contract import Observed
@@ -15,16 +16,16 @@ class Counters:
     Used by one thread only. Time is told, so that virtual time serves as well."""
 
     def __init__(self) -> None:
-        self._events = 0
-        self._replayed = 0
+        self._rows_in = 0
+        self._rows_replayed = 0
         self._rows_out = 0
         self._counts: dict[str, int] = {}
         self._lag_us: int | None = None
         self._latency = LatencyHistogram()
 
     def observe(self, event: Observed, now_us: int) -> None:
-        self._events += event.events
-        self._replayed += event.events if event.replayed else 0
+        self._rows_in += event.events
+        self._rows_replayed += event.events if event.replayed else 0
         self._rows_out += event.rows_out
         if event.watermark != MIN_TIME:
             self._lag_us = now_us - event.watermark
@@ -33,12 +34,14 @@ class Counters:
         if event.marker_us:
             self._latency.record(now_us - event.marker_us)
 
-    def report(self) -> dict[str, Any]:
-        return {
-            "events": self._events,
-            "replayed": self._replayed,
-            "rows_out": self._rows_out,
-            "lag_us": self._lag_us,
-            "counts": dict(self._counts),
-            "latency": self._latency.counts,
-        }
+    def added_to(self, counters: ProcessCounters) -> ProcessCounters:
+        """``counters`` of the same process's link, with what is counted here."""
+        return msgspec.structs.replace(
+            counters,
+            rows_in=self._rows_in,
+            rows_replayed=self._rows_replayed,
+            rows_out=self._rows_out,
+            lag_us=self._lag_us,
+            counts=dict(self._counts),
+            latency=self._latency.counts,
+        )

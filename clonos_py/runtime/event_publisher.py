@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any
 
 from clonos_py.job.events import Report, ReportKind
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import (
@@ -59,7 +59,7 @@ class CoordinatorNews:
     crashes: list[tuple[int, TaskId]] = field(default_factory=list)
     """Failures on order."""
     reports: list[tuple[int, Report]] = field(default_factory=list)
-    counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = field(default_factory=dict)
+    counters: dict[int, tuple[TaskId, ProcessCounters]] = field(default_factory=dict)
     printed: list[str] = field(default_factory=list)
     """Lines of print sinks in other processes, for the terminal of the run."""
 
@@ -78,7 +78,7 @@ class EventPublisher:
         self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
         self._crashed: Counter[TaskId] = Counter()
         """Injected failures that were published already and that the coordinator has not reported."""
-        self._counters: dict[int, tuple[TaskId, Mapping[str, Any]]] = {}
+        self._counters: dict[int, tuple[TaskId, ProcessCounters]] = {}
         self._heard_us: dict[int, int] = {}
         self._fresh: dict[int, None] = {}
         self._progress_us = 0
@@ -90,7 +90,7 @@ class EventPublisher:
         """Of all markers that reached a sink so far."""
         merged = LatencyHistogram()
         for _, counters in self._counters.values():
-            merged.merge(LatencyHistogram(counters["latency"]))
+            merged.merge(LatencyHistogram(counters.latency))
         return merged
 
     @property
@@ -146,27 +146,8 @@ class EventPublisher:
         self._listener(self._progress(at_us))
 
     def _reading(self, number: int) -> ProcessReading:
-        task, found = self._counters[number]
-        return ProcessReading(
-            at_us=self._heard_us[number] - self.began_us,
-            task=task,
-            process=number,
-            active=bool(found.get("active")),
-            rows_in=found["events"],
-            rows_replayed=found["replayed"],
-            rows_out=found["rows_out"],
-            lag_us=found["lag_us"],
-            frames_queued=found.get("frames_queued", 0),
-            held_back=bool(found.get("held_back")),
-            frames_sent=found.get("frames_sent", 0),
-            data_bytes=found["data_bytes"],
-            determinant_bytes=found["delta_bytes"],
-            in_flight_bytes=found["in_flight_bytes"],
-            spilled_bytes=found.get("spilled_bytes", 0),
-            log_bytes=found.get("log_bytes", 0),
-            cpu_us=found.get("cpu_us", 0),
-            latency=found["latency"],
-        )
+        task, counters = self._counters[number]
+        return ProcessReading(self._heard_us[number] - self.began_us, task, number, counters)
 
     def _carried_out(self, task: TaskId) -> None:
         done = next((order for order in self._kills if order[1] == task), None)
@@ -177,17 +158,17 @@ class EventPublisher:
         return TaskFailed(at_us=at_us, task=task, how=how, frames_at_stake=self._frames_at_stake().get(task, 0))
 
     def _frames_at_stake(self) -> Mapping[TaskId, int]:
-        """As the process told that was each task last."""
-        active = [(self._heard_us[number], *told) for number, told in self._counters.items() if told[1].get("active")]
-        return {task: counters.get("frames_at_stake", 0) for _, task, counters in sorted(active, key=itemgetter(0))}
+        """Of each task, from the newest counters of a process that was the task."""
+        active = [(self._heard_us[number], *told) for number, told in self._counters.items() if told[1].active]
+        return {task: counters.frames_at_stake for _, task, counters in sorted(active, key=itemgetter(0))}
 
     def _progress(self, at_us: int) -> Progress:
         vertices = tuple(
             VertexProgress(
                 vertex=vertex.name,
                 parallelism=vertex.parallelism,
-                rows_in=self._sum("events", vertex.name),
-                rows_out=self._sum("rows_out", vertex.name),
+                rows_in=sum(counters.rows_in for counters in self._of(vertex.name)),
+                rows_out=sum(counters.rows_out for counters in self._of(vertex.name)),
                 lag_us=max(self._lags(vertex.name, at_us), default=None),
             )
             for vertex in self._plan.vertices
@@ -196,13 +177,13 @@ class EventPublisher:
             at_us=at_us,
             vertices=vertices,
             in_flight_bytes=sum(
-                counters["in_flight_bytes"]
+                counters.in_flight_bytes
                 for number, (_, counters) in self._counters.items()
                 if self._lately_heard(number, at_us)
             ),
-            determinant_bytes=self._sum("delta_bytes"),
-            data_bytes=self._sum("data_bytes"),
-            cpu_us=sum(counters.get("cpu_us", 0) for _, counters in self._counters.values()),
+            determinant_bytes=sum(counters.determinant_bytes for _, counters in self._counters.values()),
+            data_bytes=sum(counters.data_bytes for _, counters in self._counters.values()),
+            cpu_us=sum(counters.cpu_us for _, counters in self._counters.values()),
             counts=self._counts(),
             frames_at_stake=self._frames_at_stake(),
         )
@@ -212,19 +193,19 @@ class EventPublisher:
 
     def _lags(self, vertex: str, at_us: int) -> Iterator[int]:
         for number, (task, counters) in self._counters.items():
-            if task.vertex == vertex and counters["lag_us"] is not None and self._lately_heard(number, at_us):
-                yield counters["lag_us"]
+            if task.vertex == vertex and counters.lag_us is not None and self._lately_heard(number, at_us):
+                yield counters.lag_us
 
     def _counts(self) -> Mapping[str, int]:
         """Each task's newest process that has told any knows what its predecessors had counted."""
-        newest = {task: c["counts"] for _, (task, c) in sorted(self._counters.items()) if c["counts"]}
+        newest = {task: c.counts for _, (task, c) in sorted(self._counters.items(), key=itemgetter(0)) if c.counts}
         totals: Counter[str] = Counter()
         for counts in newest.values():
             totals.update(counts)
         return dict(totals)
 
-    def _sum(self, counter: str, vertex: str | None = None) -> int:
-        return sum(c[counter] for task, c in self._counters.values() if vertex is None or task.vertex == vertex)
+    def _of(self, vertex: str) -> Iterator[ProcessCounters]:
+        return (counters for task, counters in self._counters.values() if task.vertex == vertex)
 
     def _events(self, at_us: int, report: Report) -> Iterator[Event]:
         detail, task = report.detail, report.task

@@ -117,7 +117,7 @@ class Monitor:
             if process.link.attempt is not None:
                 counters = self._counters.setdefault(process.task, Counters())
                 number = self._numbers.setdefault(process.task, len(self._numbers))
-                self._news.counters[number] = (process.task, counters.report() | process.link.counters)
+                self._news.counters[number] = (process.task, counters.added_to(process.link.counters))
         news, self._news = self._news, CoordinatorNews()
         self._pass_on(news)
 

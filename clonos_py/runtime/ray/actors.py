@@ -17,6 +17,7 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobPolicy, Report
 from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
@@ -233,6 +234,6 @@ class CoordinatorActor:
             self._news.crashes.append((at_us, task))
         self._fresh.set()
 
-    def _count(self, task: TaskId, number: int, counters: Mapping[str, Any]) -> None:
+    def _count(self, task: TaskId, number: int, counters: ProcessCounters) -> None:
         with self._lock:
             self._news.counters[number] = (task, counters)

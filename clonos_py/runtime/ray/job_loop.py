@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import AtWork, EndJob, JobEvent, ProcessDied, Report, ReportKind
 from clonos_py.job.machine import JobMachine
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, ToCoordinator
 from clonos_py.runtime.clock import SteadyClock
@@ -36,7 +36,7 @@ class JobListeners:
     report: Callable[[int, Report], None]
     crashed: Callable[[int, TaskId], None]
     """A failure on order has been carried out."""
-    count: Callable[[TaskId, int, Mapping[str, Any]], None]
+    count: Callable[[TaskId, int, ProcessCounters], None]
     """A process of a task (its number) tells its counters, twice a second."""
 
 

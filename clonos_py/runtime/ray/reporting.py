@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+import msgspec
+
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.messages import Drained, Pong, ToCoordinator
 from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
@@ -16,7 +19,7 @@ class Reporting:
     def __init__(
         self,
         tell: Callable[[ToCoordinator], None],
-        link_counters: Callable[[], Mapping[str, int]],
+        link_counters: Callable[[], ProcessCounters],
         now_us: Callable[[], int],
     ) -> None:
         """``tell`` sends to the coordinator. ``now_us``: the run's clock."""
@@ -30,7 +33,8 @@ class Reporting:
         """Adds the counters to every answer to a ping, and sends them once more when there is nothing left to count."""
         if isinstance(message, Pong | Drained):
             number = message.number if isinstance(message, Pong) else 0
-            counters = {**self._link_counters(), **self._counters.report(), "cpu_us": time.process_time_ns() // 1_000}
-            self._tell(Pong(message.process, number, counters))
+            counters = self._counters.added_to(self._link_counters())
+            cpu_us = time.process_time_ns() // 1_000
+            self._tell(Pong(message.process, number, msgspec.structs.replace(counters, cpu_us=cpu_us)))
         if not isinstance(message, Pong):
             self._tell(message)

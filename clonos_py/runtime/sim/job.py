@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import Report, ReportKind
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -34,7 +35,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
         news.reports.append((time_us, what))
         if what.what in (ReportKind.CHECKPOINT_COMPLETED, ReportKind.FINISHED):
             for number, (task, counted) in enumerate(counters.items()):
-                news.counters[number] = (task, counted.report() | dict.fromkeys(_NOT_COUNTED, 0))
+                news.counters[number] = (task, counted.added_to(ProcessCounters()))
         publisher.publish(news, time_us)
         news.reports.clear()
 
@@ -57,6 +58,3 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     raise_for(outcome.ended)
     assert publisher is not None
     return RunResult(plan, publisher.latency)
-
-
-_NOT_COUNTED = ("in_flight_bytes", "log_bytes", "data_bytes", "delta_bytes")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from clonos_py.job.events import EndJob, JobPolicy, KillProcess, ProcessDied, ReportKind, StartProcess
+from clonos_py.model.coordinator_events import Deployed
+
+from clonos_py.job.events import EndJob, JobPolicy, KillProcess, ProcessDied, StartProcess
 from clonos_py.model.messages import Pong, Started
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of
 
@@ -38,7 +40,7 @@ def test_a_slow_cluster_is_waited_for_as_long_as_something_comes_up() -> None:
     for process in asked_for(stage):
         assert of(stage.wait(50 * SECOND_US), EndJob) == []
         stage.say(Started(process.process, "somewhere"))
-    assert ReportKind.DEPLOYED in happened(stage.told)
+    assert Deployed in happened(stage.told)
 
 
 def test_a_standby_that_never_starts_is_asked_for_anew_and_the_job_goes_on() -> None:
@@ -59,6 +61,6 @@ def test_a_task_that_cannot_be_replaced_ends_the_job() -> None:
     stage.say(ProcessDied(stage.standby(MIDDLE), "killed"))
     stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     for task in (SOURCE, SINK):
-        stage.say(Pong(stage.process(task), 0, {}))
+        stage.say(Pong(stage.process(task), 0))
     (end,) = of(stage.wait(60 * SECOND_US), EndJob)
     assert end.message.startswith("middle[0] could not be started: ")

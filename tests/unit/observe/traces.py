@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.observe import events as e
 from clonos_py.observe.metrics import LatencyHistogram
@@ -33,12 +34,12 @@ def reading(
     at_us: int, task: TaskId, process: int, rows: int, latency: Mapping[int, int] | None = None, replayed: int = 0
 ) -> e.ProcessReading:
     """A row is 100 bytes and its share of the log 5."""
-    return e.ProcessReading(
-        at_us=at_us, task=task, process=process, active=True, rows_in=rows, rows_replayed=replayed, rows_out=rows,
-        lag_us=None, frames_queued=rows % 7, held_back=False, frames_sent=rows // 100, data_bytes=100 * rows,
-        determinant_bytes=5 * rows, in_flight_bytes=rows, spilled_bytes=0, log_bytes=rows // 2, cpu_us=rows,
-        latency=latency or {},
+    counters = ProcessCounters(
+        active=True, rows_in=rows, rows_replayed=replayed, rows_out=rows, frames_queued=rows % 7,
+        frames_sent=rows // 100, data_bytes=100 * rows, determinant_bytes=5 * rows, in_flight_bytes=rows,
+        log_bytes=rows // 2, cpu_us=rows, latency=dict(latency or {}),
     )  # fmt: skip
+    return e.ProcessReading(at_us, task, process, counters)
 
 
 def measured(*readings: e.ProcessReading) -> e.Measured:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from clonos_py.job.events import Report, ReportKind
+from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import (
     DeletionFailed,
@@ -22,18 +21,17 @@ from clonos_py.runtime.event_publisher import PROGRESS_US, CoordinatorNews, Even
 from tests.unit.task.plans import DOWN, MIDDLE, UP, three
 
 BEGAN_US = 1_000_000_000
-NOT_COUNTED = {"in_flight_bytes": 0, "data_bytes": 0, "delta_bytes": 0, "active": 1}
 
 
-def counters(*observed: Observed, now_us: int = BEGAN_US) -> dict[str, Any]:
+def counters(*observed: Observed, now_us: int = BEGAN_US) -> ProcessCounters:
     found = Counters()
     for event in observed:
         found.observe(event, now_us)
-    return found.report() | NOT_COUNTED
+    return found.added_to(ProcessCounters(active=True))
 
 
-def at_stake(active: int, frames: int) -> dict[str, Any]:
-    return {**counters(), "active": active, "frames_at_stake": frames}
+def at_stake(active: bool, frames: int) -> ProcessCounters:
+    return ProcessCounters(active=active, frames_at_stake=frames)
 
 
 def told(publisher: EventPublisher, heard: list[Event], news: CoordinatorNews, now_us: int = BEGAN_US) -> list[Event]:
@@ -102,7 +100,7 @@ def test_a_lapse_is_told_with_the_checkpoint_since_which_rows_may_count_twice() 
     assert events[0] == RestartedWithoutLog(at_us=7, checkpoint=3, reason="an orphan")
 
 
-def last_progress(found: dict[int, tuple[TaskId, dict[str, Any]]]) -> Progress:
+def last_progress(found: dict[int, tuple[TaskId, ProcessCounters]]) -> Progress:
     heard: list[Event] = []
     events = told(EventPublisher(three(), BEGAN_US, heard.append), heard, CoordinatorNews(counters={**found}), BEGAN_US)
     progress = events[-1]
@@ -129,8 +127,8 @@ def test_a_vertex_lags_as_far_as_the_task_whose_watermark_is_farthest_behind() -
 def test_what_a_failure_puts_at_stake_is_told_by_the_task_and_not_by_its_standby() -> None:
     heard: list[Event] = []
     publisher = EventPublisher(three(), 0, heard.append)
-    publisher.publish(CoordinatorNews(counters={1: (MIDDLE, at_stake(1, 70))}), 10)
-    publisher.publish(CoordinatorNews(counters={2: (MIDDLE, at_stake(0, 0))}), 20)
+    publisher.publish(CoordinatorNews(counters={1: (MIDDLE, at_stake(True, 70))}), 10)
+    publisher.publish(CoordinatorNews(counters={2: (MIDDLE, at_stake(False, 0))}), 20)
     publisher.publish(CoordinatorNews(crashes=[(30, MIDDLE)]), PROGRESS_US + 10)
     assert [event.frames_at_stake for event in heard if isinstance(event, Progress)] == [{MIDDLE: 70}] * 2
     assert [event.frames_at_stake for event in heard if isinstance(event, TaskFailed)] == [70]

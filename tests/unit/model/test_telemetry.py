@@ -1,0 +1,74 @@
+"""Counters are typed to the last field, on the wire too."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+import pytest
+
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.errors import CodecError
+from clonos_py.model.messages import Pong, decode_to_coordinator, encode
+
+PLAIN = {int, float, str, bool, NoneType}
+COUNTERS = ProcessCounters(
+    active=True, rows_in=7, lag_us=-3, held_back=True, cpu_us=2**40, counts={"window.late_rows": 5}, latency={129: 2}
+)
+
+
+def types(hint: Any) -> set[Any]:
+    return set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
+
+
+def test_counters_have_no_mappings_but_those_whose_keys_are_data() -> None:
+    assert ProcessCounters.__struct_config__.frozen
+    hints = get_type_hints(ProcessCounters)
+    assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == {"counts", "latency"}
+    assert (hints["counts"], hints["latency"]) == (dict[str, int], dict[int, int])
+
+
+@pytest.mark.parametrize("counters", [ProcessCounters(), COUNTERS])
+def test_counters_arrive_as_they_were_sent(counters: ProcessCounters) -> None:
+    pong = Pong(3, 9, counters)
+    assert decode_to_coordinator(encode(pong)) == pong
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        {"rows_in": "seven"},
+        {"active": 1},
+        {"rows_in": 1.5},
+        {"cpu_us": None},
+        {"counts": {"late_rows": "many"}},
+        {"counts": {7: 7}},
+        {"latency": {"p99": 3}},
+        ["not", "a", "struct"],
+        None,
+    ],
+)
+def test_counters_of_other_types_are_refused(counters: object) -> None:
+    pong = {"type": "Pong", "process": 3, "number": 9, "counters": counters}
+    with pytest.raises(CodecError):
+        decode_to_coordinator(msgspec.msgpack.encode(pong))
+
+
+def test_an_answer_that_is_cut_off_is_refused() -> None:
+    sent = encode(Pong(3, 9, COUNTERS))
+    for length in range(len(sent)):
+        with pytest.raises(CodecError):
+            decode_to_coordinator(sent[:length])
+
+
+def test_an_answer_with_a_wrong_bit_raises_nothing_but_codec_errors() -> None:
+    sent, refused = encode(Pong(3, 9, COUNTERS)), 0
+    for bit in range(8 * len(sent)):
+        wrong = bytearray(sent)
+        wrong[bit // 8] ^= 1 << bit % 8
+        try:
+            decode_to_coordinator(bytes(wrong))
+        except CodecError:
+            refused += 1
+    assert refused > len(sent)
