@@ -20,11 +20,12 @@ import click
 
 from clonos_py.connectors import read_results
 from clonos_py.dsl.job import Job
+from clonos_py.model.coordinator_events import Replayed, RolledBack
 from clonos_py.nexmark.jobs import QUERIES, build, files_of
 from clonos_py.nexmark.oracle import difference, expected, total_bids
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.nexmark.victims import SOURCE, victim
-from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed
+from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.orders import raise_for
@@ -102,7 +103,7 @@ def _run(case: DigestCase, folder: str) -> str | None:
     if case.killed and case.runtime is Runtime.RAY:
         given["standbys_per_process"] = _STANDBYS_PER_PROCESS
     events: list[Event] = []
-    run_job(_job(case, folder), resolve(given), events.append)
+    run_job(_job(case, folder), resolve(given), lambda at_us, event: events.append(event))
     return wrong_failures(case, events)
 
 

@@ -164,7 +164,7 @@ def measure(delivery: Delivery, seconds: float, rate: int, given: Mapping[str, A
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             pool.submit(observe, folder, delivery, 0).result()  # it takes a while to come up
             seen = pool.submit(observe, folder, delivery, total)
-            run_job(job, settings, lambda event: None)
+            run_job(job, settings, lambda at_us, event: None)
             return seen.result()
 
 

@@ -33,11 +33,12 @@ from clonos_py.bench.fault_injector import Done, FaultInjector, InjectedFault, d
 from clonos_py.bench.standstills import Moment, caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
+from clonos_py.model.coordinator_events import Deployed, Finished, Replayed, RolledBack
 from clonos_py.model.errors import ClonosError
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.oracle import difference, expected
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.observe.events import Deployed, Event, Finished, Replayed, RolledBack, TaskFailed
+from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
@@ -81,7 +82,7 @@ class Harasser:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="harm", daemon=True)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, at_us: int, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, TaskFailed):
             self.failed.append(Moment(time.monotonic(), str(event.task)))

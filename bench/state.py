@@ -22,12 +22,13 @@ from clonos_py.cli.counts import Count
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
 from clonos_py.connectors import BlackholeSink
+from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.model.errors import SettingError
 from clonos_py.model.snapshots import Manifest
 from clonos_py.nexmark.jobs import QUERIES, build
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.observe.console import bytes_text
-from clonos_py.observe.events import CheckpointCompleted, Event
+from clonos_py.observe.events import Event
 from clonos_py.settings.definitions import Settings
 
 _DEFAULT = ("q3", "q9")
@@ -81,7 +82,7 @@ class Sampler:
     store: CheckpointStore
     samples: list[StateSample]
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, at_us: int, event: Event) -> None:
         if isinstance(event, CheckpointCompleted) and (manifest := self.store.latest()) is not None:
             self.samples.append(StateSample(*stored(manifest), sum(size for _, size in resident_bytes())))
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from clonos_py import Job, Record, col, count
 from clonos_py.connectors import FileSink, MemorySource, read_results
-from clonos_py.observe.events import Event, RolledBack, TaskFailed
+from clonos_py.model.coordinator_events import RolledBack
+from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 
@@ -57,7 +58,7 @@ class Sales:
         best.changes(kind="change").sink(FileSink(folder, format="parquet"))
         settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": "500ms", "kills": kills}
         events: list[Event] = []
-        run_job(job, resolve(command_line=settings), events.append)
+        run_job(job, resolve(command_line=settings), lambda at_us, event: events.append(event))
         failed = [event for event in events if isinstance(event, TaskFailed)]
         assert len(failed) == len(kills), failed
         assert not any(isinstance(event, RolledBack) for event in events)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.events import (
@@ -11,12 +10,12 @@ from clonos_py.job.events import (
     JobInstruction,
     JobPolicy,
     KillProcess,
-    Report,
-    ReportKind,
+    ReportEvent,
     Send,
     StartProcess,
 )
 from clonos_py.job.fleet import Fleet, TaskProcess
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.plan import PhysicalPlan
@@ -61,8 +60,8 @@ class CoordinatorContext:
     def send(self, process: TaskProcess, message: ToProcess) -> None:
         self.out.append(Send(process.number, message))
 
-    def report(self, what: ReportKind, task: TaskId | None = None, **detail: Any) -> None:
-        self.out.append(Report(what, task, detail))
+    def report(self, event: CoordinatorEvent) -> None:
+        self.out.append(ReportEvent(event))
 
     def start_process(self, task: TaskId) -> None:
         process = self.fleet.add(task, self.now_us)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
 
 from clonos_py.job.claims import Claims
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToProcess
 from clonos_py.model.snapshots import Manifest
@@ -139,37 +137,11 @@ class OpenGeneration:
     generation: int
 
 
-class ReportKind(Enum):
-    """What people are told about a running job."""
-
-    CODE_CHANGED = "code changed"
-    DEPLOYED = "deployed"
-    CHECKPOINT_TRIGGERED = "checkpoint triggered"
-    CHECKPOINT_COMPLETED = "checkpoint completed"
-    CHECKPOINT_ABORTED = "checkpoint aborted"
-    DELETION_FAILED = "deletion failed"
-    TASK_FAILED = "task failed"
-    SPILL_FAILED = "spill failed"
-    FUNCTION_HANGS = "function hangs"
-    STANDBY_LOST = "standby lost"
-    STANDBY_UNREADY = "standby unready"
-    STANDBY_PROMOTED = "standby promoted"
-    REPLAY_STARTED = "replay started"
-    REPLAYED = "replayed"
-    NEW_EFFECT = "first new effect"
-    ROLLED_BACK = "rolled back"
-    RESTARTED_WITHOUT_LOG = "exactly-once lapsed"
-    COORDINATOR_REPLACED = "coordinator replaced"
-    FINISHED = "finished"
-
-
 @dataclass(frozen=True, slots=True)
-class Report:
-    """Something happened; ``detail`` has plain values (milliseconds, bytes, rows, words)."""
+class ReportEvent:
+    """Tell whoever listens what has happened."""
 
-    what: ReportKind
-    task: TaskId | None = None
-    detail: Mapping[str, Any] = field(default_factory=dict)
+    event: CoordinatorEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +154,6 @@ class EndJob:
     """Of the user's function that was at work."""
 
 
-JobInstruction = StartProcess | DismissProcess | KillProcess | Send | WriteManifest | OpenGeneration | Report | EndJob
+JobInstruction = (
+    StartProcess | DismissProcess | KillProcess | Send | WriteManifest | OpenGeneration | ReportEvent | EndJob
+)

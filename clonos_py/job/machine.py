@@ -33,7 +33,6 @@ from clonos_py.job.events import (
     ManifestWritten,
     OpenGeneration,
     ProcessDied,
-    ReportKind,
 )
 from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
@@ -45,6 +44,16 @@ from clonos_py.job.states import JOB_STATES, JobCause, JobState
 from clonos_py.job.takeover import Takeover
 from clonos_py.job.unreachable import Unreachable
 from clonos_py.model import errors, messages
+from clonos_py.model.coordinator_events import (
+    CodeChanged,
+    CoordinatorReplaced,
+    Finished,
+    FunctionHangs,
+    RolledBack,
+    SpillFailed,
+    StandbyLost,
+    StandbyUnready,
+)
 from clonos_py.model.errors import ProtocolError, Remedy
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
@@ -100,7 +109,7 @@ class JobMachine:
         """Begins the deployment."""
         self._context.begin(now_us)
         if self._completed.code_changed:
-            self._context.report(ReportKind.CODE_CHANGED, checkpoint=self._completed.number)
+            self._context.report(CodeChanged(self._completed.number))
         self._deploy()
         return self._context.take()
 
@@ -181,7 +190,7 @@ class JobMachine:
         for process in self._fleet.processes.values():
             self._context.send(process, messages.Stop(message or "the job has finished"))
         if error is None:
-            self._context.report(ReportKind.FINISHED)
+            self._context.report(Finished())
         self._context.out.append(EndJob(error, message, traceback))
 
     # ---- in the place of a lost coordinator
@@ -207,7 +216,7 @@ class JobMachine:
             return
         self._heartbeat.start()
         self._drained = self._takeover.settle(self._rounds)
-        self._context.report(ReportKind.COORDINATOR_REPLACED, generation=self._context.generation)
+        self._context.report(CoordinatorReplaced())
         self._enter(JobCause.NOT_DEPLOYED if self._rounds.deploying else JobCause.DEPLOYED)
         if self._rounds.over:
             self._go_on()
@@ -251,15 +260,14 @@ class JobMachine:
         promoted. One that was merely too slow, its checkpoint reclaimed, has been sent the next already."""
         task = self._fleet.processes[message.process].task
         if message.checkpoint == self._protocol.epoch(task):
-            detail = {"checkpoint": message.checkpoint, "reason": message.reason}
-            self._context.report(ReportKind.STANDBY_UNREADY, task, **detail)
+            self._context.report(StandbyUnready(task, message.checkpoint, message.reason))
 
     def _on_died(self, event: ProcessDied) -> None:
         process = self._fleet.remove(event.process)
         if process is None:
             return
         if process.role is Role.STANDBY:
-            self._context.report(ReportKind.STANDBY_LOST, process.task, reason=event.reason)
+            self._context.report(StandbyLost(process.task, event.reason))
             self._rounds.replace_standby(process.task)
             return
         self._drained.discard(process.task)
@@ -303,7 +311,7 @@ class JobMachine:
             self._rollback_reason = reason
             return
         self._rollbacks_in_vain += 1
-        self._context.report(ReportKind.ROLLED_BACK, reason=reason, checkpoint=self._completed.number)
+        self._context.report(RolledBack(self._completed.number, reason))
         if self._rollbacks_in_vain > self._policy.rollbacks_max:
             self._end("ProtocolError", f"given up after {self._policy.rollbacks_max} rollbacks in vain: {reason}")
             return
@@ -379,9 +387,7 @@ class JobMachine:
             self._trigger(final=False)
 
     def _on_spill_failed(self, message: messages.FramesNotSpilled) -> None:
-        self._context.report(
-            ReportKind.SPILL_FAILED, self._fleet.processes[message.process].task, reason=message.reason
-        )
+        self._context.report(SpillFailed(self._fleet.processes[message.process].task, message.reason))
 
     # ---- the end
 
@@ -417,7 +423,7 @@ class JobMachine:
         self._end(errors.UserCodeError.__name__, event.message, event.traceback)
 
     def _on_function_hangs(self, message: messages.FunctionHangNoticed) -> None:
-        self._context.report(ReportKind.FUNCTION_HANGS, reason=message.reason)
+        self._context.report(FunctionHangs(message.reason))
 
     def _in_vain(self, process: int) -> bool:
         """Whether replacements of this process's task have failed by themselves again and again."""

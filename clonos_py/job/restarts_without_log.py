@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import ReportKind
 from clonos_py.job.orphans import Survivors, orphans, story
 from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.recovery import Round
+from clonos_py.model.coordinator_events import RestartedWithoutLog
 from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import Incarnation
@@ -60,7 +60,7 @@ class RestartsWithoutLog:
             self._report(f"{names} failed before a checkpoint covered what others had sent anew")
 
     def _report(self, reason: str) -> None:
-        self._context.report(ReportKind.RESTARTED_WITHOUT_LOG, reason=reason, checkpoint=self._context.completed.number)
+        self._context.report(RestartedWithoutLog(self._context.completed.number, reason))
 
     def judge(self, round_: Round, survivors: Survivors) -> bool:
         """All have answered. Whether more tasks than was known must start anew, which takes another round. Raises

@@ -15,12 +15,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import ReportKind
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.recovery import Round, newest_epoch_named, peers, replay_of
 from clonos_py.job.restarts_without_log import RestartsWithoutLog
 from clonos_py.model import messages
+from clonos_py.model.coordinator_events import (
+    Deployed,
+    FirstNewEffect,
+    Replayed,
+    StandbyActivated,
+    StandbyLost,
+    StandbyPromoted,
+    TaskLost,
+)
 from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import HeldLogsReport
@@ -37,7 +45,8 @@ class Rounds:
         self.deploying = True
         """Whether nobody has run yet in this generation."""
         self._counters: dict[TaskId, int] = {}
-        self._failed_us: dict[TaskId, int] = {}
+        self._ever_failed: set[TaskId] = set()
+        """Tasks that have failed since this generation was deployed."""
         self._restarts_without_log = RestartsWithoutLog(context, protocol)
         self._replaying: set[TaskId] = set()
         """Tasks that have been given a log, and have not said that it is used up."""
@@ -46,7 +55,7 @@ class Rounds:
         """Starts processes and standbys of all tasks, which are the first attempts of the generation."""
         context = self._context
         self.deploying = True
-        self._counters, self._failed_us = dict.fromkeys(context.plan.tasks, 0), {}
+        self._counters, self._ever_failed = dict.fromkeys(context.plan.tasks, 0), set()
         self._round = Round(self._round.number + 1, set(context.plan.tasks))
         self._restarts_without_log.forget()
         self._replaying = set()
@@ -74,10 +83,10 @@ class Rounds:
         self._counters = {task: attempts[task].counter if task in attempts else 1 for task in context.plan.tasks}
         if not attempts:
             self._counters = dict.fromkeys(context.plan.tasks, 0)
-        self._failed_us = {} if self.deploying else dict.fromkeys(failed, context.clock_us)
+        self._ever_failed = set() if self.deploying else set(failed)
         for task in sorted(failed):
             if not self.deploying and fleet.owner(task) is None:
-                context.report(ReportKind.TASK_FAILED, task, reason="it died while there was no coordinator")
+                context.report(TaskLost(task, "it died while there was no coordinator"))
         self._round = Round(number + 1, set(failed))
         self.make_room()
         self._refill_standbys(set(context.plan.tasks).difference(failed))
@@ -86,8 +95,8 @@ class Rounds:
         """The process of a task is gone: a new round for it and for those whose round had not ended."""
         task = process.task
         if not self.deploying:
-            self._failed_us[task] = self._context.clock_us
-            self._context.report(ReportKind.TASK_FAILED, task, reason=reason, attempt=str(process.attempt))
+            self._ever_failed.add(task)
+            self._context.report(TaskLost(task, reason, process.attempt))
         self._restart(self._round.failed | {task})
 
     def _restart(self, failed: set[TaskId]) -> None:
@@ -178,7 +187,8 @@ class Rounds:
                 completed = self._protocol.complete_of(process.task)
                 context.send(process, messages.Sever(round_.number, inputs, attempts, completed))
         for process in promoted:
-            self._report(ReportKind.STANDBY_PROMOTED, process.task, attempt=str(process.attempt))
+            assert process.attempt is not None
+            self._report(StandbyPromoted(process.task, process.attempt))
 
     def _owners(self) -> dict[TaskId, tuple[str, Attempt]]:
         found = {}
@@ -221,12 +231,14 @@ class Rounds:
             owner.role = Role.ACTIVE
             context.send(owner, replay)
             (self._replaying.add if replay.log else self._replaying.discard)(task)
-            self._report(ReportKind.REPLAY_STARTED, task, attempt=str(owner.attempt))
+            assert owner.attempt is not None
+            self._report(StandbyActivated(task, owner.attempt))
         self._refill_standbys(round_.failed)
         round_.failed, round_.without_log = set(), set()
         self.make_room()
         if self.deploying:
-            context.report(ReportKind.DEPLOYED, tasks=len(context.plan.tasks), generation=context.generation)
+            standbys = sum(vertex.parallelism * vertex.standbys for vertex in context.plan.vertices)
+            context.report(Deployed(len(context.plan.tasks), standbys))
         self.deploying = False
         return True
 
@@ -244,7 +256,7 @@ class Rounds:
             others = [p for p in context.fleet.resident(standby.task) if p.address and p.prepared >= standby.prepared]
             if len(others) >= self._wanted(standby.task):
                 context.dismiss(standby)
-                context.report(ReportKind.STANDBY_LOST, standby.task, reason="its process has become another task's")
+                context.report(StandbyLost(standby.task, "its process has become another task's"))
 
     def replace_standby(self, task: TaskId) -> None:
         """One has died."""
@@ -267,14 +279,13 @@ class Rounds:
 
     def replayed(self, task: TaskId, rows: int) -> None:
         self._replaying.discard(task)
-        self._report(ReportKind.REPLAYED, task, rows=rows)
+        self._report(Replayed(task, rows))
 
     def new_effect(self, task: TaskId) -> None:
         """The replacement does what its predecessor had not done. It may still be taking what that had been sent."""
-        self._report(ReportKind.NEW_EFFECT, task)
+        self._report(FirstNewEffect(task))
 
-    def _report(self, what: ReportKind, task: TaskId, **detail: object) -> None:
-        """Of tasks that have failed only; with the time since."""
-        if task in self._failed_us:
-            after_ms = (self._context.clock_us - self._failed_us[task]) / 1_000
-            self._context.report(what, task, **detail, after_ms=after_ms)
+    def _report(self, event: StandbyPromoted | StandbyActivated | Replayed | FirstNewEffect) -> None:
+        """Of tasks that have failed only."""
+        if event.task in self._ever_failed:
+            self._context.report(event)

@@ -12,8 +12,9 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.plan import Partitioning, PhysicalPlan
-from clonos_py.observe.events import Deployed, Event, Measured, Progress
+from clonos_py.observe.events import Event, Measured, Progress
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.status import Recovery, RunStatus, restart_text, unready_text
 
@@ -35,19 +36,20 @@ class Recorder:
 
     def __init__(self) -> None:
         self.status = RunStatus()
-        self.progress: list[Progress] = []
+        self.progress: list[tuple[int, Progress]] = []
+        """With its time."""
         self.deployed_us = 0
         self.held_back: dict[str, list[bool]] = {}
         """By vertex: whether a task was held back, each time that one told."""
         self._latency: dict[int, LatencyHistogram] = {}
         self._totals: dict[int, LatencyHistogram] = {}
 
-    def __call__(self, event: Event) -> None:
-        self.status.on(event)
+    def __call__(self, at_us: int, event: Event) -> None:
+        self.status.on(at_us, event)
         if isinstance(event, Deployed):
-            self.deployed_us = event.at_us
+            self.deployed_us = at_us
         if isinstance(event, Progress):
-            self.progress.append(event)
+            self.progress.append((at_us, event))
         if isinstance(event, Measured):
             self._measure(event)
 
@@ -80,8 +82,8 @@ class Recorder:
         """How much the vertices with a source had read, each time that progress was told."""
         names = set(sources)
         return [
-            RateSample(p.at_us, sum(v.rows_in for v in p.vertices if v.vertex in names), p.cpu_us)
-            for p in self.progress
+            RateSample(at_us, sum(v.rows_in for v in p.vertices if v.vertex in names), p.cpu_us)
+            for at_us, p in self.progress
         ]
 
 

@@ -73,9 +73,9 @@ def run_query(order: QueryRun, settings: Settings, listener: Listener = unheard)
     """Runs to the end of the events and gives the report. Raises what the run raises."""
     recorder = Recorder()
 
-    def heard(event: Event) -> None:
-        recorder(event)
-        listener(event)
+    def heard(at_us: int, event: Event) -> None:
+        recorder(at_us, event)
+        listener(at_us, event)
 
     with ExitStack() as stack:
         folder = order.out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-nexmark-")))

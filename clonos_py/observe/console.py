@@ -16,7 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from clonos_py.observe.events import Event, FunctionHangs, Listener, VertexProgress
+from clonos_py.model.coordinator_events import FunctionHangs
+from clonos_py.observe.events import Event, Listener, VertexProgress
 from clonos_py.observe.status import (
     RunStatus,
     awaited_text,
@@ -47,9 +48,9 @@ def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _listen(status: RunStatus, console: Console, event: Event) -> None:
+def _listen(status: RunStatus, console: Console, at_us: int, event: Event) -> None:
     """A job that waits for a function may never come to an end, so this is told at once."""
-    status.on(event)
+    status.on(at_us, event)
     if isinstance(event, FunctionHangs):
         console.print(f"warning: {event.reason}", highlight=False, markup=False, soft_wrap=True)
 
@@ -132,7 +133,7 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
         yield f"  the code has changed since checkpoint {status.code_changed.checkpoint}, from which this run went on"
     yield from (f"  {line}" for line in _left(status))
     if status.trace_stopped:
-        yield f"  {untraced_text(status.trace_stopped)}"
+        yield f"  {untraced_text(*status.trace_stopped)}"
     if counted := counts_text(status.progress.counts if status.progress else {}):
         yield f"  counted: {counted}"
     yield from (f"  {recovery}" for recovery in status.recoveries)

@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.observe.events import (
+from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
-    CheckpointsLeft,
     CodeChanged,
-    CoordinatorAwaited,
     CoordinatorReplaced,
     DeletionFailed,
     Deployed,
-    Detected,
-    Event,
     Finished,
     FirstNewEffect,
     FunctionHangs,
-    KillMissed,
-    Progress,
-    Recovered,
     Replayed,
     RestartedWithoutLog,
     RolledBack,
     SpillFailed,
     StandbyActivated,
     StandbyUnready,
-    TaskEvent,
+)
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.observe.events import (
+    CheckpointsLeft,
+    CoordinatorAwaited,
+    Detected,
+    Event,
+    KillMissed,
+    Progress,
+    Recovered,
+    RecoveryStep,
     TaskFailed,
     TraceStopped,
 )
@@ -51,8 +53,8 @@ class Recovery:
     rows_replayed: int = 0
     attempt: Attempt | None = None
 
-    def on(self, event: TaskEvent) -> None:
-        after_ms = (event.at_us - self.failed_at_us) / 1000
+    def on(self, at_us: int, event: RecoveryStep) -> None:
+        after_ms = (at_us - self.failed_at_us) / 1000
         match event:
             case Detected():
                 self.detected_ms = after_ms
@@ -89,8 +91,8 @@ def undeleted_text(event: DeletionFailed) -> str:
     return f"old checkpoints are not deleted, which is tried again with each new one: {event.reason}"
 
 
-def untraced_text(event: TraceStopped) -> str:
-    return f"the trace ends {event.at_us / 1e6:.1f} s into the run: {event.reason}"
+def untraced_text(at_us: int, event: TraceStopped) -> str:
+    return f"the trace ends {at_us / 1e6:.1f} s into the run: {event.reason}"
 
 
 def missed_text(event: KillMissed) -> str:
@@ -137,12 +139,13 @@ class RunStatus:
     news: deque[str] = field(default_factory=lambda: deque(maxlen=5))
     """The latest exceptional things, in words."""
     checkpoints_left: list[CheckpointsLeft] = field(default_factory=list)
-    trace_stopped: TraceStopped | None = None
+    trace_stopped: tuple[int, TraceStopped] | None = None
+    """When it stopped, and why."""
     code_changed: CodeChanged | None = None
     finished: Finished | None = None
 
-    def on(self, event: Event) -> None:
-        self.at_us = max(self.at_us, event.at_us)
+    def on(self, at_us: int, event: Event) -> None:
+        self.at_us = max(self.at_us, at_us)
         match event:
             case CodeChanged():
                 self.code_changed = event
@@ -150,7 +153,7 @@ class RunStatus:
             case Deployed(tasks=tasks, standbys=standbys):
                 self.tasks, self.standbys, self.awaited = tasks, standbys, None
             case Progress():
-                self._meter(event)
+                self._meter(at_us, event)
             case CheckpointCompleted():
                 self.checkpoints.append(event)
             case CheckpointsLeft():
@@ -183,27 +186,27 @@ class RunStatus:
                 self.deletions_failed.append(event)
                 self.news.append(undeleted_text(event))
             case TraceStopped():
-                self.trace_stopped = event
-                self.news.append(untraced_text(event))
+                self.trace_stopped = at_us, event
+                self.news.append(untraced_text(at_us, event))
             case KillMissed():
                 self.kills_missed.append(event)
             case TaskFailed(task=task, how=how):
-                self.recoveries.append(Recovery(task, how, event.at_us))
-            case TaskEvent():
-                self._recovery(event).on(event)
+                self.recoveries.append(Recovery(task, how, at_us))
+            case Detected() | StandbyActivated() | Replayed() | FirstNewEffect() | Recovered():
+                self._recovery(at_us, event.task).on(at_us, event)
             case Finished():
                 self.finished = event
 
-    def _meter(self, progress: Progress) -> None:
+    def _meter(self, at_us: int, progress: Progress) -> None:
         self.progress = progress
         for vertex in progress.vertices:
-            self.rows_in.setdefault(vertex.vertex, RateMeter()).read(progress.at_us, vertex.rows_in)
-            self.rows_out.setdefault(vertex.vertex, RateMeter()).read(progress.at_us, vertex.rows_out)
+            self.rows_in.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_in)
+            self.rows_out.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_out)
 
-    def _recovery(self, event: TaskEvent) -> Recovery:
+    def _recovery(self, at_us: int, task: TaskId) -> Recovery:
         """The latest recovery of the task; one that nobody announced began when it was first heard of."""
         for recovery in reversed(self.recoveries):
-            if recovery.task == event.task:
+            if recovery.task == task:
                 return recovery
-        self.recoveries.append(Recovery(event.task, "lost", event.at_us))
+        self.recoveries.append(Recovery(task, "lost", at_us))
         return self.recoveries[-1]

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clonos_py.model.coordinator_events import Finished
 from clonos_py.model.errors import SettingError
 from clonos_py.observe import events as e
 from clonos_py.observe.metrics import LatencyHistogram
@@ -81,15 +82,15 @@ class TraceWriter:
         except OSError as problem:
             raise SettingError(f"trace = {folder}: {problem.strerror}; name a folder that can be written") from None
 
-    def __call__(self, event: e.Event) -> None:
+    def __call__(self, at_us: int, event: e.Event) -> None:
         """Raises OSError when a part cannot be written."""
         if isinstance(event, e.Measured):
             for reading in event.readings:
                 self._measure(reading)
         elif not isinstance(event, _MEASURES):
-            self._rows["events"].append(_event_row(event))
-        if event.at_us >= self._due_us:
-            self._due_us = event.at_us + min(max(event.at_us // 20, _PART_US_MIN), _PART_US_MAX)
+            self._rows["events"].append(_event_row(at_us, event))
+        if at_us >= self._due_us:
+            self._due_us = at_us + min(max(at_us // 20, _PART_US_MIN), _PART_US_MAX)
             self.close()
 
     def close(self) -> None:
@@ -112,8 +113,8 @@ class TraceWriter:
             self._rows["markers"].append(task | {"latency_us": latency_us, "times": times})
 
 
-def _event_row(event: e.Event) -> dict[str, Any]:
-    row: dict[str, Any] = {"at_us": event.at_us, "what": type(event).__name__}
+def _event_row(at_us: int, event: e.Event) -> dict[str, Any]:
+    row: dict[str, Any] = {"at_us": at_us, "what": type(event).__name__}
     task = getattr(event, "task", None)
     if task is not None:
         row |= {"vertex": task.vertex, "index": task.index}
@@ -122,7 +123,7 @@ def _event_row(event: e.Event) -> dict[str, Any]:
     attempt = getattr(event, "attempt", None)
     row["attempt"] = None if attempt is None else str(attempt)
     row["detail"] = getattr(event, "reason", getattr(event, "how", None))
-    if isinstance(event, e.Finished) and event.stopped:
+    if isinstance(event, Finished) and event.stopped:
         row["detail"] = "interrupted"
     return row
 

@@ -1,4 +1,4 @@
-"""Publishes the coordinator's reports and the processes' counters as events to a listener."""
+"""Publishes the coordinator's events and the processes' counters to a listener."""
 
 from __future__ import annotations
 
@@ -6,37 +6,43 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import assert_never
 
-from clonos_py.job.events import Report, ReportKind
-from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import (
+from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
-    CheckpointsLeft,
+    CheckpointTriggered,
     CodeChanged,
-    CoordinatorAwaited,
+    CoordinatorEvent,
     CoordinatorReplaced,
     DeletionFailed,
     Deployed,
-    Detected,
-    Event,
     Finished,
     FirstNewEffect,
     FunctionHangs,
+    Replayed,
+    RestartedWithoutLog,
+    RolledBack,
+    SpillFailed,
+    StandbyActivated,
+    StandbyLost,
+    StandbyPromoted,
+    StandbyUnready,
+    TaskLost,
+)
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.events import (
+    CheckpointsLeft,
+    CoordinatorAwaited,
+    Detected,
     KillMissed,
     Listener,
     Measured,
     ProcessReading,
     Progress,
     Recovered,
-    Replayed,
-    RestartedWithoutLog,
-    RolledBack,
-    SpillFailed,
-    StandbyActivated,
-    StandbyUnready,
     TaskFailed,
     VertexProgress,
 )
@@ -53,12 +59,12 @@ _SILENT_US = 2_000_000
 
 @dataclass
 class CoordinatorNews:
-    """What the coordinator sends to the driver: reports with times since the last call, and the newest counters of
+    """What the coordinator sends to the driver: events with times since the last call, and the newest counters of
     processes by number."""
 
     crashes: list[tuple[int, TaskId]] = field(default_factory=list)
     """Failures on order."""
-    reports: list[tuple[int, Report]] = field(default_factory=list)
+    events: list[tuple[int, CoordinatorEvent]] = field(default_factory=list)
     counters: dict[int, tuple[TaskId, ProcessCounters]] = field(default_factory=dict)
     printed: list[str] = field(default_factory=list)
     """Lines of print sinks in other processes, for the terminal of the run."""
@@ -106,44 +112,40 @@ class EventPublisher:
         for at_us, task in news.crashes:
             self._crashed[task] += 1
             self._carried_out(task)
-            self._listener(self._failure(at_us - self.began_us, task, "killed on order"))
-        for at_us, report in news.reports:
-            for event in self._events(at_us - self.began_us, report):
-                if isinstance(event, Finished):
-                    self._finish(event)
-                else:
-                    self._listener(event)
+            self._listener(at_us - self.began_us, self._failure(task, "killed on order"))
+        for at_us, event in news.events:
+            self._publish(at_us - self.began_us, event)
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
             self._tell_progress(now_us - self.began_us)
             for task, at_us in self._normality.read(self.latency.counts, now_us - self.began_us):
-                self._listener(Recovered(at_us=at_us, task=task))
+                self._listener(at_us, Recovered(task))
 
     def await_coordinator(self, now_us: int, waited_us: int, seen: str) -> None:
         """The platform has not started the coordinator yet."""
-        self._listener(CoordinatorAwaited(at_us=now_us - self.began_us, waited_us=waited_us, seen=seen))
+        self._listener(now_us - self.began_us, CoordinatorAwaited(waited_us=waited_us, seen=seen))
 
     def name_leftovers(self, leftovers: Sequence[Leftover], checkpoints: str | None) -> None:
         """Before the run, unless the user names a place for ``checkpoints``: what a run that was killed has left."""
         for folder, checkpoint in leftovers if checkpoints is None else ():
-            self._listener(CheckpointsLeft(at_us=0, folder=str(folder), checkpoint=checkpoint))
+            self._listener(0, CheckpointsLeft(folder=str(folder), checkpoint=checkpoint))
 
     def stop(self, now_us: int) -> None:
         """The run was interrupted, in order."""
-        self._finish(Finished(at_us=now_us - self.began_us, stopped=True))
+        self._finish(now_us - self.began_us, Finished(stopped=True))
 
-    def _finish(self, event: Finished) -> None:
+    def _finish(self, at_us: int, event: Finished) -> None:
         self._finished = True
-        self._tell_progress(event.at_us)
+        self._tell_progress(at_us)
         for after_us, task in self._kills:
-            self._listener(KillMissed(at_us=event.at_us, task=task, after_us=after_us))
-        self._listener(event)
+            self._listener(at_us, KillMissed(task=task, after_us=after_us))
+        self._listener(at_us, event)
 
     def _tell_progress(self, at_us: int) -> None:
         if self._fresh:
-            self._listener(Measured(at_us=at_us, readings=tuple(map(self._reading, self._fresh))))
+            self._listener(at_us, Measured(tuple(map(self._reading, self._fresh))))
             self._fresh = {}
-        self._listener(self._progress(at_us))
+        self._listener(at_us, self._progress(at_us))
 
     def _reading(self, number: int) -> ProcessReading:
         task, counters = self._counters[number]
@@ -154,8 +156,8 @@ class EventPublisher:
         if done is not None:
             self._kills.remove(done)
 
-    def _failure(self, at_us: int, task: TaskId, how: str) -> TaskFailed:
-        return TaskFailed(at_us=at_us, task=task, how=how, frames_at_stake=self._frames_at_stake().get(task, 0))
+    def _failure(self, task: TaskId, how: str) -> TaskFailed:
+        return TaskFailed(task=task, how=how, frames_at_stake=self._frames_at_stake().get(task, 0))
 
     def _frames_at_stake(self) -> Mapping[TaskId, int]:
         """Of each task, from the newest counters of a process that was the task."""
@@ -174,7 +176,6 @@ class EventPublisher:
             for vertex in self._plan.vertices
         )
         return Progress(
-            at_us=at_us,
             vertices=vertices,
             in_flight_bytes=sum(
                 counters.in_flight_bytes
@@ -207,55 +208,40 @@ class EventPublisher:
     def _of(self, vertex: str) -> Iterator[ProcessCounters]:
         return (counters for task, counters in self._counters.values() if task.vertex == vertex)
 
-    def _events(self, at_us: int, report: Report) -> Iterator[Event]:
-        detail, task = report.detail, report.task
-        match report.what:
-            case ReportKind.CODE_CHANGED:
-                yield CodeChanged(at_us=at_us, checkpoint=detail["checkpoint"])
-            case ReportKind.DEPLOYED:
-                yield Deployed(at_us=at_us, tasks=len(self._plan.tasks), standbys=self._standbys)
-            case ReportKind.CHECKPOINT_COMPLETED:
-                yield CheckpointCompleted(
-                    at_us=at_us,
-                    checkpoint=detail["checkpoint"],
-                    duration_ms=detail["duration_ms"],
-                    bytes=detail["written_bytes"],
-                )
-            case ReportKind.CHECKPOINT_ABORTED:
-                yield CheckpointAborted(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case ReportKind.DELETION_FAILED:
-                yield DeletionFailed(at_us=at_us, reason=detail["reason"])
-            case ReportKind.FUNCTION_HANGS:
-                yield FunctionHangs(at_us=at_us, reason=detail["reason"])
-            case ReportKind.ROLLED_BACK:
-                yield RolledBack(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case ReportKind.RESTARTED_WITHOUT_LOG:
-                yield RestartedWithoutLog(at_us=at_us, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case ReportKind.COORDINATOR_REPLACED:
-                yield CoordinatorReplaced(at_us=at_us)
-            case ReportKind.FINISHED:
-                yield Finished(at_us=at_us)
-            case _ if task is not None:
-                yield from self._task_events(at_us, task, report)
-
-    def _task_events(self, at_us: int, task: TaskId, report: Report) -> Iterator[Event]:
-        detail = report.detail
-        match report.what:
-            case ReportKind.SPILL_FAILED:
-                yield SpillFailed(at_us=at_us, task=task, reason=detail["reason"])
-            case ReportKind.STANDBY_UNREADY:
-                yield StandbyUnready(at_us=at_us, task=task, checkpoint=detail["checkpoint"], reason=detail["reason"])
-            case ReportKind.TASK_FAILED:
-                if not self._crashed[task]:
-                    yield self._failure(at_us, task, detail["reason"])
-                self._crashed[task] = max(0, self._crashed[task] - 1)
-                self._normality.failed(task)
-                yield Detected(at_us=at_us, task=task)
-            case ReportKind.REPLAY_STARTED:
-                generation, counter = detail["attempt"].split(".")
-                yield StandbyActivated(at_us=at_us, task=task, attempt=Attempt(int(generation), int(counter)))
-            case ReportKind.REPLAYED:
-                yield Replayed(at_us=at_us, task=task, rows=detail["rows"])
-            case ReportKind.NEW_EFFECT:
+    def _publish(self, at_us: int, event: CoordinatorEvent) -> None:
+        match event:
+            case CheckpointTriggered() | StandbyLost() | StandbyPromoted():
+                pass
+            case TaskLost():
+                self._publish_loss(at_us, event)
+            case Finished():
+                self._finish(at_us, event)
+            case FirstNewEffect(task):
                 self._normality.effective(task)
-                yield FirstNewEffect(at_us=at_us, task=task)
+                self._listener(at_us, event)
+            case (
+                CheckpointAborted()
+                | CheckpointCompleted()
+                | CodeChanged()
+                | CoordinatorReplaced()
+                | DeletionFailed()
+                | Deployed()
+                | FunctionHangs()
+                | Replayed()
+                | RestartedWithoutLog()
+                | RolledBack()
+                | SpillFailed()
+                | StandbyActivated()
+                | StandbyUnready()
+            ):
+                self._listener(at_us, event)
+            case _:
+                assert_never(event)
+
+    def _publish_loss(self, at_us: int, lost: TaskLost) -> None:
+        """The failure itself was published before if it was on order."""
+        if not self._crashed[lost.task]:
+            self._listener(at_us, self._failure(lost.task, lost.reason))
+        self._crashed[lost.task] = max(0, self._crashed[lost.task] - 1)
+        self._normality.failed(lost.task)
+        self._listener(at_us, Detected(lost.task))

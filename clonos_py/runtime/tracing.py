@@ -27,7 +27,7 @@ def traced(plan: PhysicalPlan, settings: Settings, listener: Listener) -> Iterat
     try:
         yield beside
     except ClonosError as error:
-        beside.trace(Broken(at_us=beside.at_us, reason=f"{type(error).__name__}: {error}"))
+        beside.trace(beside.at_us, Broken(f"{type(error).__name__}: {error}"))
         raise
     finally:
         beside.close()
@@ -41,14 +41,14 @@ class _Beside:
         self._stopped = False
         self.at_us = 0
 
-    def __call__(self, event: Event) -> None:
-        self.at_us = max(self.at_us, event.at_us)
-        self._listener(event)
-        self.trace(event)
+    def __call__(self, at_us: int, event: Event) -> None:
+        self.at_us = max(self.at_us, at_us)
+        self._listener(at_us, event)
+        self.trace(at_us, event)
 
-    def trace(self, event: Event) -> None:
+    def trace(self, at_us: int, event: Event) -> None:
         if not self._stopped:
-            self._attempt(partial(self._writer, event))
+            self._attempt(partial(self._writer, at_us, event))
 
     def close(self) -> None:
         if not self._stopped:
@@ -59,7 +59,7 @@ class _Beside:
             write()
         except OSError as problem:
             self._stopped = True
-            self._listener(TraceStopped(at_us=self.at_us, reason=str(problem)))
+            self._listener(self.at_us, TraceStopped(str(problem)))
 
 
 def header(plan: PhysicalPlan, settings: Settings) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import pytest
 
 from clonos_py import Context, Job, Process, Record
 from clonos_py.connectors import FileSink, MemorySource
-from clonos_py.observe.events import CheckpointAborted, CheckpointCompleted, Deployed, Event, TaskFailed
+from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, Deployed
+from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 
@@ -42,10 +43,10 @@ def slow_job(rows: int, keyed: bool, out: Path) -> Job:
     return job
 
 
-def intervals_s(events: list[Event]) -> list[float]:
+def intervals_s(events: list[tuple[int, Event]]) -> list[float]:
     """Between checkpoints completed, from the deployment on; without the last one, which the end of the job takes."""
-    (deployed,) = (event.at_us for event in events if isinstance(event, Deployed))
-    completed = [event.at_us for event in events if isinstance(event, CheckpointCompleted)][:-1]
+    (deployed,) = (at_us for at_us, event in events if isinstance(event, Deployed))
+    completed = [at_us for at_us, event in events if isinstance(event, CheckpointCompleted)][:-1]
     return [(after - before) / 1e6 for before, after in zip([deployed, *completed], completed, strict=False)]
 
 
@@ -56,11 +57,12 @@ def assert_all_rows(out: Path, rows: int) -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_checkpoints_come_in_time_while_a_function_sleeps_for_each_row(keyed: bool, tmp_path: Path) -> None:
-    events: list[Event] = []
+    events: list[tuple[int, Event]] = []
     job = slow_job(2_500, keyed, tmp_path / "out")
-    run_job(job, resolve(command_line={"runtime": "local", "checkpoint_interval": "1s"}), events.append)
+    settings = resolve(command_line={"runtime": "local", "checkpoint_interval": "1s"})
+    run_job(job, settings, lambda at_us, event: events.append((at_us, event)))
     found = intervals_s(events)
     assert len(found) >= 4
     assert max(found) < 2.5, "five seconds of rows come in one read, or wait in frames of a thousand"
-    assert not [event for event in events if isinstance(event, TaskFailed | CheckpointAborted)]
+    assert not [event for _, event in events if isinstance(event, TaskFailed | CheckpointAborted)]
     assert_all_rows(tmp_path / "out", 2_500)

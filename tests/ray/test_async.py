@@ -16,7 +16,8 @@ import ray
 from clonos_py import AsyncContext, Job
 from clonos_py.bench.witnesses import Enriched, Number, Oracle, PacedNumbers, Rank, oracle
 from clonos_py.connectors import FileSink, read_results
-from clonos_py.observe.events import CheckpointCompleted, Event, RolledBack, StandbyActivated, TaskFailed
+from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack, StandbyActivated
+from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
@@ -75,7 +76,7 @@ class Killer:
         self._pending = pending
         self._left = ["enrich[0]", "enrich[1]"]
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, at_us: int, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, CheckpointCompleted) and self._left:
             threading.Timer(0.6, self._kill, [self._left.pop(0)]).start()

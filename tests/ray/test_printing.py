@@ -7,10 +7,11 @@ import json
 import pytest
 
 from clonos_py.connectors import PrintSink
+from clonos_py.model.coordinator_events import CheckpointCompleted, StandbyActivated
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.oracle import expected
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.observe.events import CheckpointCompleted, Event, StandbyActivated
+from clonos_py.observe.events import Event
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
@@ -26,7 +27,7 @@ def test_printed_rows_reach_the_terminal_though_their_task_is_killed(
     source = NexmarkSource(events=EVENTS, rate=2_000, event_rate=500_000, partitions=2)
     heard: list[Event] = []
     settings = resolve({"kills": ["source-nexmark[0]@2s"], "checkpoint_interval": "500ms", "parallelism": 2})
-    run_job(build("q2", source, PrintSink()), settings, heard.append)
+    run_job(build("q2", source, PrintSink()), settings, lambda at_us, event: heard.append(event))
     lines = capsys.readouterr().out.splitlines()
     wanted = sorted(expected("q2", source))
     assert sorted({tuple(json.loads(line).values()) for line in lines}) == wanted

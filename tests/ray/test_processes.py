@@ -18,8 +18,19 @@ import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.digests import read_digest
-from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, Report, ReportKind
+from clonos_py.job.events import EndJob, JobPolicy, ProcessDied
 from clonos_py.job.machine import JobMachine
+from clonos_py.model.coordinator_events import (
+    CheckpointCompleted,
+    CoordinatorEvent,
+    CoordinatorReplaced,
+    Deployed,
+    Replayed,
+    RolledBack,
+    StandbyLost,
+    StandbyPromoted,
+    TaskLost,
+)
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Started, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
@@ -135,9 +146,9 @@ def run(
     platform: type[Threads] = Threads,
     coordinators_s: Sequence[float] = (),
     meanwhile: Callable[[Threads, JobLoop], None] = lambda threads, loop: None,
-) -> tuple[EndJob | None, list[Report]]:
+) -> tuple[EndJob | None, list[CoordinatorEvent]]:
     """``coordinators_s``: how long each coordinator lives, but for the last; ``meanwhile`` is called after each."""
-    reports: list[Report] = []
+    events: list[CoordinatorEvent] = []
     store = CheckpointStore(str(folder / "checkpoints"), plan.job)
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(folder / "checkpoints"), plan.job)
@@ -145,20 +156,20 @@ def run(
         threads = platform(deployment)
         for life_s in coordinators_s:
             threads.outlives = True
-            loop = _loop(plan, store, reports, kills, threads)
+            loop = _loop(plan, store, events, kills, threads)
             timer = threading.Timer(life_s, loop.put, [Interrupt()])
             timer.start()
             assert loop.run(threads) is None
             meanwhile(threads, loop)
             kills = []
         threads.outlives = False
-        return _loop(plan, store, reports, kills, threads).run(threads), reports
+        return _loop(plan, store, events, kills, threads).run(threads), events
 
 
 def _loop(
     plan: PhysicalPlan,
     store: CheckpointStore,
-    reports: list[Report],
+    events: list[CoordinatorEvent],
     kills: list[tuple[int, TaskId]],
     threads: Threads,
 ) -> JobLoop:
@@ -167,21 +178,20 @@ def _loop(
     generation = store.open_generation()
     machine = JobMachine(plan, policy, store.latest(), generation)
 
-    def report(at_us: int, report: Report) -> None:
-        reports.append(report)
-
-    listeners = JobListeners(report, lambda at_us, task: None, lambda task, number, counts: None)
+    listeners = JobListeners(
+        lambda at_us, event: events.append(event), lambda at_us, task: None, lambda task, number, counts: None
+    )
     loop = JobLoop(machine, store, listeners, kills=kills, roster=dict(threads.roster) or None)
     threads.serve(loop)
     return loop
 
 
 def test_a_job_runs_to_its_end_over_sockets(tmp_path: Path) -> None:
-    end, reports = run(counting(str(tmp_path), total=2_000, rate=4_000), tmp_path, [])
+    end, events = run(counting(str(tmp_path), total=2_000, rate=4_000), tmp_path, [])
     assert end == EndJob()
     assert read_digest(str(tmp_path / "rows")) == expected_digest(2_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
-    assert ReportKind.CHECKPOINT_COMPLETED in [report.what for report in reports]
+    assert CheckpointCompleted in [type(event) for event in events]
     assert threading.active_count() < 20
 
 
@@ -191,11 +201,11 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
         (1_400_000, TaskId("numbers", 1)),
         (2_100_000, TaskId("audit", 0)),
     ]
-    end, reports = run(counting(str(tmp_path), total=6_000, rate=2_000), tmp_path, kills)
-    happened = [report.what for report in reports]
+    end, events = run(counting(str(tmp_path), total=6_000, rate=2_000), tmp_path, kills)
+    happened = [type(event) for event in events]
     assert end == EndJob()
-    assert happened.count(ReportKind.REPLAYED) == 3
-    assert ReportKind.ROLLED_BACK not in happened
+    assert happened.count(Replayed) == 3
+    assert RolledBack not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -208,12 +218,12 @@ def test_standbys_that_share_a_home_become_tasks_and_leave_in_turn(tmp_path: Pat
         (1_400_000, TaskId("numbers", 1)),
         (2_100_000, TaskId("audit", 0)),
     ]
-    end, reports = run(counting(str(tmp_path), total=6_000, rate=2_000), tmp_path, kills, platform=SharedHomes)
-    happened = [report.what for report in reports]
+    end, events = run(counting(str(tmp_path), total=6_000, rate=2_000), tmp_path, kills, platform=SharedHomes)
+    happened = [type(event) for event in events]
     assert end == EndJob()
-    assert happened.count(ReportKind.REPLAYED) >= 4
-    assert happened.count(ReportKind.STANDBY_LOST) > 0
-    assert ReportKind.ROLLED_BACK not in happened
+    assert happened.count(Replayed) >= 4
+    assert happened.count(StandbyLost) > 0
+    assert RolledBack not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
     assert threading.active_count() < 20
@@ -246,9 +256,9 @@ def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -
 def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path, policy: Spill) -> None:
     kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("audit", 1))]
     limits = LinkLimits(policy=policy, spill_bytes=1_000)
-    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, limits)
+    end, events = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, limits)
     assert end == EndJob()
-    assert [report.what for report in reports].count(ReportKind.STANDBY_PROMOTED) == 2
+    assert [type(event) for event in events].count(StandbyPromoted) == 2
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -265,10 +275,10 @@ def test_frames_are_made_again_for_receivers_that_died_and_a_source_goes_on_at_i
         (1_700_000, TaskId("numbers", 0)),
         (1_700_000, TaskId("count", 1)),
     ]
-    end, reports = run(regenerating, tmp_path, kills, LinkLimits(policy=Spill.REGENERATE))
+    end, events = run(regenerating, tmp_path, kills, LinkLimits(policy=Spill.REGENERATE))
     assert end == EndJob()
-    assert [report.what for report in reports].count(ReportKind.STANDBY_PROMOTED) == 4
-    assert ReportKind.ROLLED_BACK not in [report.what for report in reports]
+    assert [type(event) for event in events].count(StandbyPromoted) == 4
+    assert RolledBack not in [type(event) for event in events]
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -276,9 +286,9 @@ def test_frames_are_made_again_for_receivers_that_died_and_a_source_goes_on_at_i
 def test_tasks_die_and_nothing_is_lost_or_doubled_over_tls(tmp_path: Path) -> None:
     kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("numbers", 1))]
     tls = Authority(tmp_path / "authority").files()
-    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, tls=tls)
+    end, events = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, tls=tls)
     assert end == EndJob()
-    assert [report.what for report in reports].count(ReportKind.STANDBY_PROMOTED) == 2
+    assert [type(event) for event in events].count(StandbyPromoted) == 2
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -291,11 +301,11 @@ def test_tasks_that_are_taken_for_dead_live_on_and_do_no_harm(tmp_path: Path) ->
         (1_500_000, TaskId("numbers", 1)),
         (1_900_000, TaskId("count", 0)),
     ]
-    end, reports = run(counting(str(tmp_path), total=5_000, rate=2_000), tmp_path, kills, platform=Zombies)
-    happened = [report.what for report in reports]
+    end, events = run(counting(str(tmp_path), total=5_000, rate=2_000), tmp_path, kills, platform=Zombies)
+    happened = [type(event) for event in events]
     assert end == EndJob()
-    assert happened.count(ReportKind.STANDBY_PROMOTED) == 4
-    assert ReportKind.ROLLED_BACK not in happened
+    assert happened.count(StandbyPromoted) == 4
+    assert RolledBack not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(5_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -303,9 +313,9 @@ def test_tasks_that_are_taken_for_dead_live_on_and_do_no_harm(tmp_path: Path) ->
 def test_connections_break_and_nothing_is_lost_and_nobody_replaced(tmp_path: Path) -> None:
     tasks = [TaskId("count", 0), TaskId("numbers", 1), TaskId("audit", 1), TaskId("count", 1)]
     kills = [(500_000 + 100_000 * number, tasks[number % 4]) for number in range(12)]
-    end, reports = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, platform=Cuts)
+    end, events = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, platform=Cuts)
     assert end == EndJob()
-    assert ReportKind.TASK_FAILED not in [report.what for report in reports]
+    assert TaskLost not in [type(event) for event in events]
     assert read_digest(str(tmp_path / "rows")) == expected_digest(4_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
 
@@ -318,12 +328,12 @@ def test_coordinators_are_lost_and_their_successors_go_on_with_the_living(tmp_pa
         threads.kill(owners[TaskId("count", 1)])
 
     plan = counting(str(tmp_path), total=6_000, rate=2_000)
-    end, reports = run(plan, tmp_path, [], coordinators_s=(1.0, 0.8), meanwhile=kill)
-    happened = [report.what for report in reports]
+    end, events = run(plan, tmp_path, [], coordinators_s=(1.0, 0.8), meanwhile=kill)
+    happened = [type(event) for event in events]
     assert end == EndJob()
-    assert happened.count(ReportKind.COORDINATOR_REPLACED) == 2
-    assert happened.count(ReportKind.DEPLOYED) == 1
-    assert [report.task for report in reports if report.what is ReportKind.STANDBY_PROMOTED] == [TaskId("count", 1)] * 2
-    assert ReportKind.ROLLED_BACK not in happened
+    assert happened.count(CoordinatorReplaced) == 2
+    assert happened.count(Deployed) == 1
+    assert [event.task for event in events if isinstance(event, StandbyPromoted)] == [TaskId("count", 1)] * 2
+    assert RolledBack not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))

@@ -8,30 +8,25 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import ray
 
 from clonos_py.connectors.digests import read_digest
-from clonos_py.model.errors import ClusterError, SettingError, UnclaimedStateError
-from clonos_py.model.ids import TaskId
-from clonos_py.model.plan import PhysicalPlan
-from clonos_py.observe.events import (
+from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
     CoordinatorReplaced,
     Deployed,
-    Detected,
-    Event,
     Finished,
-    KillMissed,
-    Progress,
     Replayed,
     RolledBack,
     StandbyActivated,
-    TaskFailed,
-    unheard,
 )
+from clonos_py.model.errors import ClusterError, SettingError, UnclaimedStateError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.events import Detected, Event, KillMissed, Progress, TaskFailed, unheard
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
 from clonos_py.settings.resolution import resolve
@@ -40,15 +35,21 @@ from tests.ray.places import places
 
 pytestmark = pytest.mark.ray
 
+E = TypeVar("E", bound=Event)
+
 
 def heard(folder: Path, kills: list[str], total: int, rate: float) -> list[Event]:
     events: list[Event] = []
     plan = counting(str(folder), total, rate)
-    run(plan, resolve(command_line={"kills": kills, "checkpoint_interval": "1s"}), events.append)
+    run(
+        plan,
+        resolve(command_line={"kills": kills, "checkpoint_interval": "1s"}),
+        lambda at_us, event: events.append(event),
+    )
     return events
 
 
-def of(events: list[Event], kind: type[Event]) -> list[Event]:
+def of(events: list[Event], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
 
 
@@ -89,10 +90,12 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
     """A hung task is silent for the heartbeat timeout, from its last sign of life on, which was up to a heartbeat (an
     eighth) before it hung; when it wakes up it is nobody any more."""
     events: list[Event] = []
+    times_us: dict[type[Event], int] = {}
     hung: list[int] = []
 
-    def harm(event: Event) -> None:
+    def harm(at_us: int, event: Event) -> None:
         events.append(event)
+        times_us.setdefault(type(event), at_us)
         if isinstance(event, Deployed):
             by_role = {(place.task, place.active): place.pid for place in places("counting", standbys=event.standbys)}
             os.kill(by_role[TaskId("count", 0), False], signal.SIGKILL)
@@ -103,10 +106,8 @@ def test_dead_standbys_and_hung_tasks_are_replaced_and_nobody_else(cluster: Clus
 
     run(counting(str(tmp_path), 12_000, 2_000), resolve(command_line={"checkpoint_interval": "1s"}), harm)
     activated = [event.task for event in events if isinstance(event, StandbyActivated)]
-    deployed = next(event.at_us for event in events if isinstance(event, Deployed))
-    detected = next(event.at_us for event in events if isinstance(event, Detected))
     assert activated == [TaskId("audit", 1)]
-    assert detected - deployed >= 1_500_000
+    assert times_us[Detected] - times_us[Deployed] >= 1_500_000
     assert of(events, RolledBack) == []
     assert_exactly_once(tmp_path, 12_000)
 
@@ -119,7 +120,7 @@ def test_the_coordinator_is_killed_and_another_takes_the_living_over(cluster: Cl
     def coordinator() -> Any:
         return ray.get_actor("counting", namespace="clonos")
 
-    def harm(event: Event) -> None:
+    def harm(at_us: int, event: Event) -> None:
         events.append(event)
         replaced = len(of(events, CoordinatorReplaced))
         if isinstance(event, CheckpointCompleted) and replaced == len(pids) < 2:
@@ -150,7 +151,7 @@ def test_a_coordinator_that_stood_still_replaces_nobody(cluster: Cluster, tmp_pa
         woken_after.append(len(of(events, CheckpointCompleted)))
         os.kill(stopped[0], signal.SIGCONT)
 
-    def harm(event: Event) -> None:
+    def harm(at_us: int, event: Event) -> None:
         events.append(event)
         if isinstance(event, CheckpointCompleted) and not stopped:
             coordinator: Any = ray.get_actor("counting", namespace="clonos")
@@ -179,7 +180,7 @@ def test_a_task_that_is_to_die_twice_at_one_moment_dies_and_then_its_replacement
 
 def test_no_cluster_at_the_address_is_one_line() -> None:
     with pytest.raises(ClusterError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1: [^\n]*$"):
-        run(counting("unused"), resolve(command_line={"address": "127.0.0.1:1"}), lambda event: None)
+        run(counting("unused"), resolve(command_line={"address": "127.0.0.1:1"}), lambda at_us, event: None)
 
 
 def renamed(plan: PhysicalPlan, old: str, new: str) -> PhysicalPlan:
@@ -195,7 +196,7 @@ def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, t
     plan = counting(str(tmp_path), 6_000, 2_000, standbys=0)
     settings = resolve(command_line={"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"})
 
-    def interrupt(event: Event) -> None:
+    def interrupt(at_us: int, event: Event) -> None:
         if isinstance(event, CheckpointCompleted) and event.checkpoint == 2:
             raise KeyboardInterrupt
 
@@ -204,7 +205,7 @@ def test_an_interrupted_job_goes_on_from_its_last_checkpoint(cluster: Cluster, t
     with pytest.raises(UnclaimedStateError, match=r"'count'.*--rename count=counted"):
         run(renamed(plan, "count", "counted"), settings, interrupt)
     completed: list[Event] = []
-    run(plan, settings, completed.append)
+    run(plan, settings, lambda at_us, event: completed.append(event))
     assert min(event.checkpoint for event in completed if isinstance(event, CheckpointCompleted)) > 2
     assert of(completed, TaskFailed) == []
     last = next(event for event in reversed(completed) if isinstance(event, Progress))
@@ -219,7 +220,7 @@ def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: C
     place = {"checkpoints": str(tmp_path / "checkpoints"), "checkpoint_interval": "500ms"}
     ready = threading.Event()
 
-    def hear(event: Event) -> None:
+    def hear(at_us: int, event: Event) -> None:
         if isinstance(event, CheckpointCompleted) and event.checkpoint == 2:
             ready.set()
 
@@ -229,7 +230,7 @@ def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: C
         with pytest.raises(ClusterError, match=r"a job named 'counting' is running on this cluster: .* --take-over"):
             run(plan, resolve(command_line={**place, "fresh": True}), unheard)
         second: list[Event] = []
-        run(plan, resolve(command_line={**place, "take_over": True}), second.append)
+        run(plan, resolve(command_line={**place, "take_over": True}), lambda at_us, event: second.append(event))
         with pytest.raises(ClusterError, match="another run has taken the job 'counting' over"):
             first.result(10)
     assert min(event.checkpoint for event in second if isinstance(event, CheckpointCompleted)) > 2

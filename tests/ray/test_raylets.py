@@ -20,7 +20,7 @@ SCRIPT = """
 import json, sys, threading
 from clonos_py.connectors.digests import read_digest
 from clonos_py.settings.resolution import resolve
-from clonos_py.observe.events import Deployed, Finished, RolledBack, StandbyActivated
+from clonos_py.model.coordinator_events import Deployed, Finished, RolledBack, StandbyActivated
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.ray.cluster import connected
 from clonos_py.runtime.ray.run import run
@@ -33,7 +33,7 @@ class Heard:
         self.lose, self.places, self.activated, self.rollbacks = lose, [], [], 0
         self.standbys = 0
 
-    def __call__(self, event):
+    def __call__(self, at_us, event):
         if isinstance(event, Deployed):
             self.standbys = event.standbys
             threading.Timer(2, self.harm).start()
@@ -71,7 +71,7 @@ with raylets(2) as cluster, connected(cluster.address):
     failed, nodes = [], []
     given = {"address": cluster.address, "parallelism": 2, "standbys": 0, "checkpoint_interval": "1s"}
     settings = resolve(command_line=given)
-    def heard(event):
+    def heard(at_us, event):
         if isinstance(event, TaskFailed):
             failed.append(str(event.task))
         if isinstance(event, Deployed):

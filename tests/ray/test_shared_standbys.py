@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 import ray
 
-from clonos_py.model.ids import TaskId
-from clonos_py.observe.events import (
+from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
     CoordinatorReplaced,
     Deployed,
-    Detected,
-    Event,
     RolledBack,
     StandbyActivated,
 )
+from clonos_py.model.ids import TaskId
+from clonos_py.observe.events import Detected, Event
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
@@ -70,14 +69,16 @@ class Course:
 
     def __init__(self, *steps: Callable[[Course], None]) -> None:
         self.events: list[Event] = []
+        self._times_us: list[int] = []
         self.problem: BaseException | None = None
         self._steps = steps
         self._heard = threading.Condition()
         self._thread = threading.Thread(target=self._act)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, at_us: int, event: Event) -> None:
         with self._heard:
             self.events.append(event)
+            self._times_us.append(at_us)
             self._heard.notify_all()
         if isinstance(event, Deployed):
             self._thread.start()
@@ -104,11 +105,16 @@ class Course:
 
     def activated_after_us(self) -> list[int]:
         """By failure: from detection to activation."""
-        found = []
-        for event in self.events:
-            if isinstance(event, StandbyActivated):
-                detected = [e.at_us for e in self.events if isinstance(e, Detected) and e.task == event.task]
-                found.append(event.at_us - max(at_us for at_us in detected if at_us <= event.at_us))
+        found: list[int] = []
+        detected_us: dict[TaskId, int] = {}
+        for at_us, event in zip(self._times_us, self.events, strict=True):
+            match event:
+                case Detected(task):
+                    detected_us[task] = at_us
+                case StandbyActivated(task):
+                    found.append(at_us - detected_us[task])
+                case _:
+                    pass
         return found
 
 

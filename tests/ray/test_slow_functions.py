@@ -12,7 +12,8 @@ import pytest
 
 from clonos_py import Context, Job, Process
 from clonos_py.connectors import FileSink, MemorySource
-from clonos_py.observe.events import CheckpointAborted, Event, TaskFailed
+from clonos_py.model.coordinator_events import CheckpointAborted
+from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.run import run
@@ -44,20 +45,28 @@ def busy_processors() -> Iterator[None]:
 def test_checkpoints_come_in_time_and_nobody_is_replaced(
     cluster: Cluster, busy_processors: None, tmp_path: Path
 ) -> None:
-    events: list[Event] = []
+    events: list[tuple[int, Event]] = []
     settings = resolve(command_line={"checkpoint_interval": "1s"})
-    run(plan(slow_job(ROWS, True, tmp_path / "out"), settings), settings, events.append)
+    run(
+        plan(slow_job(ROWS, True, tmp_path / "out"), settings),
+        settings,
+        lambda at_us, event: events.append((at_us, event)),
+    )
     assert len(intervals_s(events)) >= 3, "all rows are in one read, or wait in frames before the first barrier"
-    assert not [event for event in events if isinstance(event, TaskFailed | CheckpointAborted)]
+    assert not [event for _, event in events if isinstance(event, TaskFailed | CheckpointAborted)]
     assert_all_rows(tmp_path / "out", ROWS)
 
 
 def test_a_function_that_lets_no_other_thread_run_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     """It answers no heartbeat, and its replacement would not either."""
-    events: list[Event] = []
+    events: list[tuple[int, Event]] = []
     settings = resolve(command_line={"checkpoint_interval": "1s"})
-    run(plan(locking_job(_steps(7.0), tmp_path / "out"), settings), settings, events.append)
-    assert not [event for event in events if isinstance(event, TaskFailed)]
+    run(
+        plan(locking_job(_steps(7.0), tmp_path / "out"), settings),
+        settings,
+        lambda at_us, event: events.append((at_us, event)),
+    )
+    assert not [event for _, event in events if isinstance(event, TaskFailed)]
     assert_all_rows(tmp_path / "out", 20)
 
 

@@ -16,17 +16,15 @@ import pytest
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
 from clonos_py.bench.soak import soak
-from clonos_py.observe.events import (
+from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
     CoordinatorReplaced,
     Deployed,
-    Event,
-    Progress,
     Replayed,
     RolledBack,
     StandbyActivated,
-    TaskFailed,
 )
+from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
@@ -53,14 +51,14 @@ class Killer:
         self._left = list(FAULTS)
         self._ready_us: int | None = None
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, at_us: int, event: Event) -> None:
         self.events.append(event)
         match event:
             case Deployed():
                 self._do(InjectedFault.STANDBY, "left[1]", "")
             case CheckpointCompleted():
-                self._ready_us = event.at_us + _AFTER_CHECKPOINT_US
-            case Progress() if self._left and self._ready_us is not None and event.at_us >= self._ready_us:
+                self._ready_us = at_us + _AFTER_CHECKPOINT_US
+            case Progress() if self._left and self._ready_us is not None and at_us >= self._ready_us:
                 _, *victims = self._left[0]
                 stakes = {str(task): frames for task, frames in event.frames_at_stake.items()}
                 if all(stakes.get(victim, 0) >= FRAMES_AT_LEAST for victim in victims if victim):

@@ -14,7 +14,8 @@ import ray
 
 from clonos_py import Job, UserCodeError
 from clonos_py.dsl.loading import load_job_file
-from clonos_py.observe.events import Event, FunctionHangs, StandbyActivated, TaskFailed
+from clonos_py.model.coordinator_events import FunctionHangs, StandbyActivated
+from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.actor_registry import on_node
@@ -45,7 +46,7 @@ def test_who_ends_its_process_ends_the_job(cluster: Cluster, tmp_path: Path, fun
     events: list[Event] = []
     began = time.monotonic()
     with pytest.raises(UserCodeError, match=f"operator 'guilty' .*{re.escape(said)}") as caught:
-        run_job(loaded(file), resolve(), events.append)
+        run_job(loaded(file), resolve(), lambda at_us, event: events.append(event))
     assert str(caught.value).endswith(f"; at {place(file, function, function)}")
     assert time.monotonic() - began < 20
     assert not [event for event in events if isinstance(event, StandbyActivated)]
@@ -54,7 +55,9 @@ def test_who_ends_its_process_ends_the_job(cluster: Cluster, tmp_path: Path, fun
 def test_a_function_that_hangs_is_told_and_ends_nothing(cluster: Cluster, tmp_path: Path) -> None:
     file = written(tmp_path, "hanging_on_ray", "rows.map(hangs).named('slow').sink(out)")
     events: list[Event] = []
-    run_job(loaded(file), resolve(command_line={"function_timeout": "300ms"}), events.append)
+    run_job(
+        loaded(file), resolve(command_line={"function_timeout": "300ms"}), lambda at_us, event: events.append(event)
+    )
     (told,) = [event.reason for event in events if isinstance(event, FunctionHangs)]
     assert told.startswith("operator 'slow' has been at work on one row for 0.")
     assert told.endswith(f"; at {place(file, 'hangs', 'hangs')}")

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
+from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.link.instructions import LinkEvent, WriteOutput
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.process.contract import LinkLimits, TaskState
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.sim.run import SimulatedPorts
@@ -45,7 +46,7 @@ class Course:
     ) -> None:
         self.random = random.Random(seed)
         self.ledger = WitnessLedger()
-        self.reports: list[Report] = []
+        self.events: list[CoordinatorEvent] = []
         self.runs = 0
         self.torn = 0
         """Writes in the middle of which a process died, and of which something is there."""
@@ -75,7 +76,7 @@ class Course:
             self._time,
             lambda task: ports,
             WorldSettings(policy, LinkLimits(window=self._window), 2_000, events_max=200_000),
-            lambda time_us, report: self.reports.append(report),
+            lambda time_us, event: self.events.append(event),
             hook=self._befall,
             layers=Layers(storage=self._storage, ending=self._tear),
         )
@@ -110,8 +111,8 @@ class Course:
         """Rows of causal sinks."""
         return sum(len(rows) for name, rows in self.ledger.committed.items() if name.endswith("-shown"))
 
-    def count(self, what: ReportKind) -> int:
-        return sum(report.what is what for report in self.reports)
+    def count(self, kind: type[CoordinatorEvent]) -> int:
+        return sum(isinstance(event, kind) for event in self.events)
 
 
 def crash(world: World) -> None:

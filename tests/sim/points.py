@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import JobPolicy, Report, ReportKind
+from clonos_py.job.events import JobPolicy
+from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
 from clonos_py.process.contract import LinkLimits, TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
@@ -110,7 +112,7 @@ class Run:
 
     harmed: int = 0
     problems: list[str] = field(default_factory=list)
-    happened: list[ReportKind] = field(default_factory=list)
+    happened: list[type[CoordinatorEvent]] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
 
 
@@ -146,9 +148,9 @@ def run(
     random_, found, ledger = random.Random(seed), Run(), WitnessLedger()
     time = VirtualTime(random_)
 
-    def listen(time_us: int, report: Report) -> None:
-        found.story.append(f"{time_us}: {report.what.value} {report.task or ''} {dict(report.detail)}")
-        found.happened.append(report.what)
+    def listen(time_us: int, event: CoordinatorEvent) -> None:
+        found.story.append(f"{time_us}: {words(event)}")
+        found.happened.append(type(event))
 
     store = MemoryStore("witness")
     ports = SimulatedPorts(time.now_us, random_, store)
@@ -164,7 +166,7 @@ def run(
     world = World(job.plan(ledger), store, time, lambda task: ports, settings, listen, hook=harmer)
     found.problems.extend(_problems(world))
     found.problems.extend(disagreements(ledger, job.total))
-    if ReportKind.ROLLED_BACK in found.happened:
+    if RolledBack in found.happened:
         found.problems.append("rolled back")
     return found
 

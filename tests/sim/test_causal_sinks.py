@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
-from clonos_py.job.events import ReportKind
+from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, RolledBack
 from clonos_py.runtime.sim import witness
 from clonos_py.runtime.sim.run import simulate
 from clonos_py.runtime.sim.witness import EnrichStep, WitnessJob
@@ -75,7 +75,7 @@ class CrashesAfterCheckpoints:
         self._left, self._completed = times, 0
 
     def __call__(self, course: Course, world: World) -> None:
-        completed = course.count(ReportKind.CHECKPOINT_COMPLETED)
+        completed = course.count(CheckpointCompleted)
         if self._left and completed > self._completed and course.any_writes:
             self._left -= 1
             crash(world)
@@ -101,10 +101,9 @@ def problems(faults: Callable[[], Faults], seeds: int = SEEDS) -> list[str]:
     for seed in range(seeds):
         course = Course(seed, JOB, faults())
         found = _problems(course)
-        asked = sum(r.detail.get("reason") == "the test wants it" for r in course.reports)
-        if course.count(ReportKind.ROLLED_BACK) > asked:
+        if any(isinstance(e, RolledBack) and e.reason != "the test wants it" for e in course.events):
             found.append("a rollback that nobody wanted")
-        if any(r.detail.get("reason") == "timeout" for r in course.reports):
+        if any(isinstance(e, CheckpointAborted) and e.reason == "timeout" for e in course.events):
             found.append("a checkpoint that nobody completed")
         if found:
             return [f"seed {seed}", *found]
@@ -129,7 +128,7 @@ def test_rows_are_visible_before_any_checkpoint_is_complete() -> None:
     published: list[int] = []
 
     def look(course: Course, world: World) -> None:
-        if not course.count(ReportKind.CHECKPOINT_COMPLETED):
+        if not course.count(CheckpointCompleted):
             published.append(course.rows_shown)
 
     assert Course(1, JOB, look).run() == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from clonos_py.job.events import ReportKind
 from clonos_py.link import instructions as io
+from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
@@ -25,7 +25,7 @@ class DeathAtCommits:
         self.done = self.of_the_end = 0
 
     def __call__(self, course: Course, world: World, process: LocalProcess, wish: StorageWork) -> bool:
-        if not isinstance(wish, io.Commit) or not course.count(ReportKind.CHECKPOINT_COMPLETED):
+        if not isinstance(wish, io.Commit) or not course.count(CheckpointCompleted):
             return True
         if not process.alive or not self._left or course.random.random() > 0.3:
             return True
@@ -52,7 +52,7 @@ def test_whoever_dies_around_a_commit_every_row_is_there_once(before: bool, alon
         deaths = DeathAtCommits(before, alone)
         course = Course(seed, WitnessJob(total=60, causal=KINDS[kind]), at_sinks=deaths)
         assert course.run() == [], f"seed {seed}"
-        assert not course.count(ReportKind.ROLLED_BACK)
+        assert not course.count(RolledBack)
         done += deaths.done
         of_the_end += deaths.of_the_end
     assert done > 2 * SEEDS

@@ -9,10 +9,10 @@ from weakref import WeakSet
 import pytest
 from msgspec.structs import replace
 
-from clonos_py.job.events import ReportKind
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
 from clonos_py.link.status import TaskStatus
+from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyPromoted, TaskLost
 from clonos_py.model.ids import Attempt
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
@@ -92,19 +92,19 @@ def test_a_task_that_is_taken_for_dead_at_this_point_lives_on_and_does_no_harm(p
 def test_connections_break_and_nothing_is_lost_and_nobody_replaced() -> None:
     runs = harmed(points.running, points.cut_off, range(2 * SEEDS), times=6)
     assert all(found.harmed == 6 for found in runs)
-    assert not any(ReportKind.TASK_FAILED in found.happened for found in runs)
+    assert not any(TaskLost in found.happened for found in runs)
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_the_coordinator_is_lost_at_this_point_and_another_goes_on(point: Point) -> None:
     runs = harmed(*harm_first_then_again(point, points.lose_coordinator), range(SEEDS), times=4)
-    assert sum(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+    assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_the_coordinator_is_lost_together_with_a_process_at_this_point(point: Point) -> None:
     runs = harmed(*harm_first_then_again(point, points.kill_and_lose_coordinator), range(SEEDS), times=4)
-    assert sum(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+    assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
 
 def test_the_coordinator_is_lost_before_anybody_runs() -> None:
@@ -112,14 +112,14 @@ def test_the_coordinator_is_lost_before_anybody_runs() -> None:
         return world.actions_done < 60
 
     runs = harmed(starting, points.lose_coordinator, range(2 * SEEDS), times=2)
-    assert all(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs)
+    assert all(CoordinatorReplaced in found.happened for found in runs)
 
 
 def test_without_failures_a_lost_coordinator_changes_no_attempt() -> None:
     """Data does not stop meanwhile: nobody is replaced, and nobody replays."""
     runs = harmed(points.deployed, points.lose_coordinator, range(2 * SEEDS), times=3)
-    assert all(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs)
-    assert not any(ReportKind.STANDBY_PROMOTED in found.happened for found in runs)
+    assert all(CoordinatorReplaced in found.happened for found in runs)
+    assert not any(StandbyPromoted in found.happened for found in runs)
 
 
 @pytest.mark.parametrize("standbys", [0, 2])
@@ -133,7 +133,7 @@ def test_any_number_of_standbys(standbys: int) -> None:
 def test_zombies_and_lost_coordinators_together() -> None:
     """A successor learns from the neighbours which of two is the task."""
     runs = harmed(*zombies_and_losses(), range(4 * SEEDS), times=6)
-    assert sum(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs) > 2 * SEEDS
+    assert sum(CoordinatorReplaced in found.happened for found in runs) > 2 * SEEDS
 
 
 def zombies_and_losses() -> tuple[Point, Harm]:

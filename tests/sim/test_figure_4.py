@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from clonos_py.job.events import JobPolicy, ReportKind
+from clonos_py.job.events import JobPolicy
 from clonos_py.link.held_logs import HeldLogs
+from clonos_py.model.coordinator_events import Deployed, RestartedWithoutLog, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.sim.witness import WitnessJob, disagreements
 from tests.sim.worlds import INTERVAL_US, E, KillBehind, KillTogether, L, N, R, Run, run
@@ -31,8 +32,8 @@ def kill(seed: int, depth: int, *tasks: TaskId, policy: JobPolicy | None = None)
 def healed(made: Run) -> bool:
     """Without a rollback, and with the right outputs."""
     assert not disagreements(made.ledger, 200)
-    assert not made.of(ReportKind.RESTARTED_WITHOUT_LOG)
-    return not made.of(ReportKind.ROLLED_BACK)
+    assert not made.of(RestartedWithoutLog)
+    return not made.of(RolledBack)
 
 
 @pytest.mark.parametrize("tasks", [(N,), (E,), (N, E), (N, L), (E, L), (N, E, R)])
@@ -51,7 +52,7 @@ def test_all_tasks_fail_the_job_goes_on_from_its_checkpoint_and_nothing_depended
     for seed in SEEDS:
         made = kill(seed, depth, N, E, L, R)
         assert healed(made)
-        assert {report.detail["generation"] for report in made.of(ReportKind.DEPLOYED)} == {1}
+        assert len(made.of(Deployed)) == 1
 
 
 @pytest.mark.parametrize("tasks", [(N,), (E,), (N, L), (E, L), (N, L, R)])
@@ -75,7 +76,7 @@ def test_depth_is_less_and_holders_have_failed_but_not_all_dependants_the_job_ro
     for seed in SEEDS:
         made = kill(seed, 1, *tasks)
         assert not healed(made), "consistency is what a job prefers unless it says otherwise"
-        assert "depends on numbers[0]" in made.of(ReportKind.ROLLED_BACK)[0].detail["reason"]
+        assert "depends on numbers[0]" in made.of(RolledBack)[0].reason
 
 
 @pytest.mark.parametrize("tasks", [(N, E), (N, E, L)])
@@ -85,8 +86,8 @@ def test_depth_is_less_and_dependants_are_left_but_availability_is_preferred_the
     twice = 0
     for seed in SEEDS:
         made = kill(seed, 1, *tasks, policy=AVAILABLE)
-        assert not made.of(ReportKind.ROLLED_BACK)
-        assert made.of(ReportKind.RESTARTED_WITHOUT_LOG)
+        assert not made.of(RolledBack)
+        assert made.of(RestartedWithoutLog)
         for witness in ("left", "right"):
             assert set(made.ids(witness)) == set(range(200)), "nothing is lost"
         twice += len(made.ids("right")) - 200
@@ -97,7 +98,7 @@ def test_depth_is_0_no_determinant_is_kept_and_the_job_is_at_least_once() -> Non
     policy = JobPolicy(checkpoint_interval_us=INTERVAL_US, deduplicate=False)
     for seed in SEEDS:
         made = kill(seed, 0, N, E, policy=policy)
-        assert not made.of(ReportKind.ROLLED_BACK)
+        assert not made.of(RolledBack)
         assert set(made.ids("left")) == set(made.ids("right")) == set(range(200))
 
 
@@ -110,15 +111,15 @@ def behind(seed: int) -> Run:
 
 
 def test_depth_is_less_and_the_holder_has_not_caught_up_it_counts_for_nothing() -> None:
-    assert all(behind(seed).of(ReportKind.ROLLED_BACK) for seed in SEEDS)
+    assert all(behind(seed).of(RolledBack) for seed in SEEDS)
 
 
 def found_out(seed: int) -> bool:
     try:
-        reports = behind(seed).of(ReportKind.ROLLED_BACK)
+        rollbacks = behind(seed).of(RolledBack)
     except AssertionError:
         return True
-    return any("depends on" not in report.detail["reason"] for report in reports)
+    return any("depends on" not in rollback.reason for rollback in rollbacks)
 
 
 def test_a_holder_that_claims_to_have_caught_up_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from clonos_py.job.events import ReportKind
+from clonos_py.model.coordinator_events import CoordinatorEvent, RestartedWithoutLog, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.orders import policy
 from clonos_py.runtime.sim.run import simulate_plan
@@ -18,14 +18,14 @@ from tests.sim.worlds import E, KillTogether, L, N, R, Run, run
 SEEDS = range(30)
 
 
-def witnessed(seed: int, settings: Settings) -> tuple[WitnessLedger, list[str], int]:
+def witnessed(seed: int, settings: Settings) -> tuple[WitnessLedger, list[type[CoordinatorEvent]], int]:
     """What the sinks committed, what happened, and how many kills there were."""
-    ledger, told = WitnessLedger(), list[str]()
+    ledger, told = WitnessLedger(), list[type[CoordinatorEvent]]()
     plan = WitnessJob(sharing_depth=settings.sharing_depth, gaps=settings.guarantee.value == "at-most-once").plan(
         ledger
     )
     outcome = simulate_plan(
-        plan, seed, kills=4, policy=policy(settings), listener=lambda _, report: told.append(report.what.value)
+        plan, seed, kills=4, policy=policy(settings), listener=lambda _, event: told.append(type(event))
     )
     problems = [problem for problem in outcome.problems if not problem.endswith(" rollbacks")]
     assert not problems, (seed, problems, outcome.story)
@@ -40,7 +40,7 @@ def test_exactly_once_every_record_takes_effect_once() -> None:
     for seed in SEEDS:
         ledger, told, _ = witnessed(seed, settings(guarantee="exactly-once"))
         assert not disagreements(ledger, 200), seed
-        assert "rolled back" not in told
+        assert RolledBack not in told
 
 
 VICTIMS = ([N], [E], [L], [R], [N, E], [E, R], [N, E, L, R])
@@ -59,7 +59,7 @@ def test_at_least_once_no_record_is_lost_and_some_come_twice(given: dict[str, ob
         job = WitnessJob(sharing_depth=chosen.sharing_depth)
         made = run(seed, job, KillTogether(victims, times=2), policy(chosen))
         assert made.kills
-        assert not made.of(ReportKind.ROLLED_BACK), "nothing is ever rolled back below exactly-once"
+        assert not made.of(RolledBack), "nothing is ever rolled back below exactly-once"
         for name in ("left", "right"):
             assert set(seen(made, name)) == set(range(200)), (seed, name)
             twice += len(made.ids(name)) - 200
@@ -70,14 +70,14 @@ def test_beyond_the_sharing_depth_availability_loses_nothing_and_is_told() -> No
     lapses = twice = 0
     for seed in SEEDS:
         ledger, told, _ = witnessed(seed, settings(sharing_depth=1, beyond_sharing_depth="availability"))
-        assert "rolled back" not in told, seed
-        lapses += told.count("exactly-once lapsed")
+        assert RolledBack not in told, seed
+        lapses += told.count(RestartedWithoutLog)
         doubled = 0
         for name in ("left", "right"):
             ids = [row["id"] for row in ledger.rows(name)]
             assert set(ids) == set(range(200)), (seed, name)
             doubled += len(ids) - 200
-        assert "exactly-once lapsed" in told or not doubled, (seed, "what came twice was not told")
+        assert RestartedWithoutLog in told or not doubled, (seed, "what came twice was not told")
         twice += doubled
     assert lapses > 0
     assert twice > 0

@@ -11,7 +11,8 @@ import pytest
 from clonos_py.channel.inflight import InFlightLog
 from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
+from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, SpillFailed
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import LinkLimits
 from clonos_py.runtime.sim.faults import Faults
@@ -60,11 +61,11 @@ class SmallDisk:
         self.job = WitnessJob()
         self.store = MemoryStore("witness")
         self.limits = LinkLimits(window=4, budget_bytes=budget_bytes, policy=Spill.BUFFER)
-        self.happened: list[ReportKind] = []
+        self.happened: list[type[CoordinatorEvent]] = []
 
     def run(self, kills: int, frames_max: int | None) -> EndJob:
-        def listen(time_us: int, report: Report) -> None:
-            self.happened.append(report.what)
+        def listen(time_us: int, event: CoordinatorEvent) -> None:
+            self.happened.append(type(event))
 
         time = VirtualTime(self.random)
         ports = SimulatedPorts(time.now_us, self.random, self.store)
@@ -81,8 +82,8 @@ def test_disks_that_are_full_slow_a_job_down_to_the_pace_of_its_checkpoints() ->
         job = SmallDisk(seed, budget_bytes=20_000)
         assert job.run(kills=2, frames_max=3) == EndJob(), f"seed {seed}"
         assert not disagreements(job.ledger, job.job.total), f"seed {seed}"
-        assert ReportKind.SPILL_FAILED in job.happened
-        assert job.happened.count(ReportKind.CHECKPOINT_COMPLETED) > 1, "none is due by time before the end"
+        assert SpillFailed in job.happened
+        assert job.happened.count(CheckpointCompleted) > 1, "none is due by time before the end"
 
 
 def test_a_job_that_stops_since_its_reserve_is_spent_goes_on_from_its_checkpoint_and_loses_nothing() -> None:

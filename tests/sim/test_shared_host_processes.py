@@ -7,8 +7,8 @@ import os
 import pytest
 
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import ReportKind
 from clonos_py.job.fleet import TaskProcess
+from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyLost, TaskLost
 from clonos_py.runtime.sim.generator import generate
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.runtime.sim.witness import WitnessJob
@@ -50,25 +50,25 @@ def calm(world: World, process: LocalProcess) -> bool:
 def test_whoever_is_killed_here_dies_with_its_home_and_the_witnesses_agree(point: Point, standbys: int) -> None:
     runs = harmed(*harm_first_then_again(point), times=5, job=WitnessJob(standbys=standbys))
     assert sum(found.harmed - 1 for found in runs) > 0
-    assert sum(ReportKind.STANDBY_LOST in found.happened for found in runs) > 0
+    assert sum(StandbyLost in found.happened for found in runs) > 0
 
 
 def test_the_coordinator_is_lost_together_with_a_host() -> None:
     runs = harmed(*harm_first_then_again(sharing_a_host, points.kill_and_lose_coordinator), times=4)
-    assert sum(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+    assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
 
 def test_a_successor_finds_standbys_in_the_homes_of_tasks() -> None:
     runs = harmed(*harm_first_then_again(points.connecting, points.lose_coordinator), times=6)
-    assert sum(ReportKind.COORDINATOR_REPLACED in found.happened for found in runs) > 0
+    assert sum(CoordinatorReplaced in found.happened for found in runs) > 0
 
 
 def test_no_task_dies_because_standbys_leave_its_host() -> None:
     runs = harmed(calm, points.kill, times=3, job=WitnessJob(total=400))
     assert sum(found.harmed for found in runs) > SEEDS
     for found in runs:
-        assert found.happened.count(ReportKind.TASK_FAILED) == found.harmed
-        assert ReportKind.STANDBY_LOST in found.happened or not found.harmed
+        assert found.happened.count(TaskLost) == found.harmed
+        assert StandbyLost in found.happened or not found.harmed
 
 
 def test_that_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_that_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(CoordinatorContext, "dismiss", end)
     found = run(0, calm, points.kill, 3, WitnessJob(total=400), standbys_per_process=STANDBYS_PER_PROCESS)
-    assert found.problems or found.happened.count(ReportKind.TASK_FAILED) > found.harmed
+    assert found.problems or found.happened.count(TaskLost) > found.harmed
 
 
 def test_generated_jobs_have_shared_homes_and_lose_them() -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection
 import pytest
 
 from clonos_py.job import restarts_without_log
-from clonos_py.job.events import JobPolicy, ReportKind
+from clonos_py.job.events import JobPolicy
 from clonos_py.job.orphans import Survivors, orphans
 from clonos_py.link.held_logs import HeldLogs
+from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.runtime.sim.run import simulate_plan
@@ -61,7 +62,7 @@ def test_one_failure_at_a_time_is_never_rolled_back_at_depth_1() -> None:
     kills = 0
     for seed in range(SEEDS):
         made = run(seed, WitnessJob(sharing_depth=1, parallelism=1 + seed % 3), KillOneAtATime(seed, 6))
-        assert not made.of(ReportKind.ROLLED_BACK), seed
+        assert not made.of(RolledBack), seed
         assert not disagreements(made.ledger, 200), seed
         assert made.ended is not None
         assert made.ended.error is None, seed

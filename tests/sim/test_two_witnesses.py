@@ -40,7 +40,7 @@ def test_only_killed_tasks_change_their_attempt() -> None:
         outcome = simulate(seed, kills=3)
         killed = {line.split(", ")[1] for line in outcome.story if "killed process" in line and "standby" not in line}
         promoted = {
-            line.split("standby promoted ")[1].split(" ")[0] for line in outcome.story if "standby promoted" in line
+            line.split("standby promoted ")[1].split(",")[0] for line in outcome.story if "standby promoted" in line
         }
         assert promoted <= killed, told(outcome)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
+from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.process.contract import LinkLimits, TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
@@ -17,6 +19,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
 
+Kind = TypeVar("Kind", bound=CoordinatorEvent)
 INTERVAL_US = 25_000
 N, E, L, R = (TaskId(name, 0) for name in ("numbers", "enrich", "left", "rank"))
 """The first tasks of the witness job's vertices."""
@@ -27,12 +30,12 @@ class Run:
     """What is left of a run."""
 
     ledger: WitnessLedger = field(default_factory=WitnessLedger)
-    reports: list[Report] = field(default_factory=list)
+    events: list[CoordinatorEvent] = field(default_factory=list)
     ended: EndJob | None = None
     kills: int = 0
 
-    def of(self, what: ReportKind) -> list[Report]:
-        return [report for report in self.reports if report.what is what]
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if isinstance(event, kind)]
 
     def ids(self, witness: str) -> list[int]:
         return sorted(row["id"] for row in self.ledger.rows(witness))
@@ -54,7 +57,7 @@ def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy
         time,
         lambda task: ports,
         settings,
-        lambda time_us, report: made.reports.append(report),
+        lambda time_us, event: made.events.append(event),
         hook=lambda world: faults(world, made),
     )
     made.ended = world.run()

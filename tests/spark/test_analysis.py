@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from clonos_py.observe import events as e
+from clonos_py.model.coordinator_events import Deployed
 from clonos_py.observe.trace import TraceWriter
 from clonos_py.spark.analysis import analyse
 from tests.unit.observe.traces import HEADER, SECOND, SOURCE, measured, reading, write
@@ -71,10 +71,10 @@ def test_a_run_that_was_killed_is_told_as_such_and_rows_read_again_are_not_new(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     writer = TraceWriter(tmp_path / "trace", HEADER)
-    writer(e.Deployed(at_us=0, tasks=2, standbys=2))
+    writer(0, Deployed(tasks=2, standbys=2))
     for second in (1, 2, 3):
-        writer(measured(reading(second * SECOND, SOURCE, 1, 100 * second)))
-    writer(measured(reading(4 * SECOND, SOURCE, 9, 350, replayed=300)))
+        writer(*measured(reading(second * SECOND, SOURCE, 1, 100 * second)))
+    writer(*measured(reading(4 * SECOND, SOURCE, 9, 350, replayed=300)))
     writer.close()
     found = analyse(spark, tmp_path / "trace")
     assert (found["ending"], found["failures"], found["latency_ms"]["overall"]) == ("unknown", [], None)

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import ReportKind, WriteManifest
+from clonos_py.job.events import WriteManifest
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
 from clonos_py.model import messages
+from clonos_py.model.coordinator_events import CheckpointAborted, CheckpointCompleted, CheckpointTriggered
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import ALL_TASKS, StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
@@ -101,7 +102,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         assert self._pending is None
         self._last += 1
         self._pending = Pending(self._last, context.now_us, context.clock_us, final)
-        context.report(ReportKind.CHECKPOINT_TRIGGERED, checkpoint=self._last)
+        context.report(CheckpointTriggered(self._last))
         for process in self.called():
             context.send(process, messages.TriggerCheckpoint(self._last))
 
@@ -117,7 +118,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
             return
         self._aborted.append(pending.checkpoint)
         self._pending = None
-        context.report(ReportKind.CHECKPOINT_ABORTED, checkpoint=pending.checkpoint, reason=reason)
+        context.report(CheckpointAborted(pending.checkpoint, reason))
         for process in context.fleet.with_role(Role.ACTIVE):
             context.send(process, messages.AbortCheckpoint(pending.checkpoint))
 
@@ -149,12 +150,9 @@ class CoordinatedCheckpoints(JobCheckpointing):
         if pending is None or pending.manifest is None or pending.checkpoint != checkpoint:
             return None
         self._pending, self._aborted = None, []
-        context.report(
-            ReportKind.CHECKPOINT_COMPLETED,
-            checkpoint=checkpoint,
-            duration_ms=(context.clock_us - pending.clock_us) / 1_000,
-            written_bytes=sum(handle.written_bytes for handle in pending.manifest.tasks),
-        )
+        duration_ms = (context.clock_us - pending.clock_us) / 1_000
+        written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
+        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes))
         self.announce(pending.manifest)
         return Adopted(pending.final)
 

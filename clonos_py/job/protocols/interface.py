@@ -21,9 +21,9 @@ import msgspec
 
 from clonos_py.job.completed import CompletedCheckpoint
 from clonos_py.job.context import CoordinatorContext
-from clonos_py.job.events import ReportKind
 from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.model import messages
+from clonos_py.model.coordinator_events import DeletionFailed
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport, Restore
 from clonos_py.model.segments import StableMark
@@ -105,7 +105,7 @@ class JobCheckpointing(ABC):
         """Earlier checkpoints have been deleted, or could not be. The same reason is reported once, not with every
         checkpoint."""
         if problem is not None and problem != self._not_deleted:
-            self._context.report(ReportKind.DELETION_FAILED, reason=problem)
+            self._context.report(DeletionFailed(problem))
         self._not_deleted = problem
 
     # ---- where tasks restart

@@ -14,11 +14,12 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestWritten,
     OpenGeneration,
-    Report,
+    ReportEvent,
     Send,
     StartProcess,
     WriteManifest,
 )
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator, ToProcess
@@ -72,7 +73,9 @@ class JobPorts(Protocol):
         """Waits until storage refuses the manifests of earlier generations. Raises CheckpointError."""
         ...
 
-    def report(self, report: Report) -> None: ...
+    def report(self, event: CoordinatorEvent) -> None:
+        """Something happened that people are told."""
+        ...
 
     def end(self, end: EndJob) -> None:
         """The job is over."""
@@ -120,8 +123,8 @@ class JobExecutor:
                     self._ports.write_manifest(manifest)
                 case OpenGeneration(generation):
                     self._open_generation(generation)
-                case Report():
-                    self._ports.report(instruction)
+                case ReportEvent(event):
+                    self._ports.report(event)
                 case EndJob():
                     self._ports.end(instruction)
 

@@ -17,8 +17,9 @@ from typing import Any
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
-from clonos_py.job.events import EndJob, Report, ReportKind
+from clonos_py.job.events import EndJob
 from clonos_py.model.calls import Answered, ServiceCall
+from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed, FunctionHangs
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
@@ -83,12 +84,12 @@ class Monitor:
         self._numbers: dict[TaskId, int] = {}
         self._tell_at_us = 0
 
-    def report(self, time_us: int, report: Report) -> None:
-        if report.what is ReportKind.DEPLOYED:
+    def report(self, time_us: int, event: CoordinatorEvent) -> None:
+        if isinstance(event, Deployed):
             self._due.extend((time_us + after_us, task) for after_us, task in self._orders)
             self._orders = []
             heapq.heapify(self._due)
-        self._news.reports.append((time_us, report))
+        self._news.events.append((time_us, event))
 
     def observe(self, time_us: int, task: TaskId, observed: Observed) -> None:
         self._counters.setdefault(task, Counters()).observe(observed, time_us)
@@ -123,8 +124,7 @@ class Monitor:
 
     def hangs(self, what: str) -> None:
         """A function hangs, and the thread of the world with it: another tells of that."""
-        report = Report(ReportKind.FUNCTION_HANGS, detail={"reason": what})
-        self._pass_on(CoordinatorNews(reports=[(self._clock.now_us(), report)]))
+        self._pass_on(CoordinatorNews(events=[(self._clock.now_us(), FunctionHangs(what))]))
 
     def _pass_on(self, news: CoordinatorNews) -> None:
         with self._telling:

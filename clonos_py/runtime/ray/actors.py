@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobPolicy, Report
+from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
@@ -224,9 +225,9 @@ class CoordinatorActor:
         with self._lock:
             self._dismissed.append(number)
 
-    def _report(self, at_us: int, report: Report) -> None:
+    def _report(self, at_us: int, event: CoordinatorEvent) -> None:
         with self._lock:
-            self._news.reports.append((at_us, report))
+            self._news.events.append((at_us, event))
         self._fresh.set()
 
     def _crashed(self, at_us: int, task: TaskId) -> None:

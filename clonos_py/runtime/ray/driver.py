@@ -10,7 +10,8 @@ import itertools
 from typing import Any
 
 from clonos_py.connectors.terminal import terminal
-from clonos_py.job.events import EndJob, ReportKind
+from clonos_py.job.events import EndJob
+from clonos_py.model.coordinator_events import CoordinatorReplaced, Deployed
 from clonos_py.model.errors import ClusterError, ClusterLostError
 from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.ray.actor_registry import ActorRegistry, on_node
@@ -150,10 +151,10 @@ class Driver:
             coordinator.join.remote(wish.number, self._actors.make(wish, coordinator, self._term))
         for lines in bulletin.news.printed:
             terminal().write(lines)
-        for at_us, report in bulletin.news.reports:
-            if report.what is ReportKind.DEPLOYED:
+        for at_us, event in bulletin.news.events:
+            if isinstance(event, Deployed):
                 self._deployed_us = at_us
-            if report.what in (ReportKind.DEPLOYED, ReportKind.COORDINATOR_REPLACED):
+            if isinstance(event, Deployed | CoordinatorReplaced):
                 self._losses_in_vain = 0
         self._publisher.publish(bulletin.news, self._now_us())
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import AtWork, EndJob, JobEvent, ProcessDied, Report, ReportKind
+from clonos_py.job.events import AtWork, EndJob, JobEvent, ProcessDied
 from clonos_py.job.machine import JobMachine
+from clonos_py.model.coordinator_events import CoordinatorEvent, CoordinatorReplaced, Deployed
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Pong, ToCoordinator
@@ -33,7 +34,7 @@ _KILL_AGAIN_US = 50_000
 class JobListeners:
     """Who is told of what happens; times are microseconds of the run's clock."""
 
-    report: Callable[[int, Report], None]
+    report: Callable[[int, CoordinatorEvent], None]
     crashed: Callable[[int, TaskId], None]
     """A failure on order has been carried out."""
     count: Callable[[TaskId, int, ProcessCounters], None]
@@ -143,13 +144,13 @@ class JobLoop:
                 self._listeners.count(self._known.tasks[process], process, event.counters)
         executor.handle(event)
 
-    def _report(self, report: Report) -> None:
+    def _report(self, event: CoordinatorEvent) -> None:
         now_us = self._clock.now_us()
-        if report.what is ReportKind.DEPLOYED:
+        if isinstance(event, Deployed):
             self._schedule_kills(now_us)
-        if report.what is ReportKind.COORDINATOR_REPLACED:
+        if isinstance(event, CoordinatorReplaced):
             self._known.owners.update(self._machine.owners)
-        self._listeners.report(now_us, report)
+        self._listeners.report(now_us, event)
 
     def _schedule_kills(self, deployed_us: int) -> None:
         for after_us, task in self._orders:

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Protocol
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobEvent, Report, StartProcess
+from clonos_py.job.events import EndJob, JobEvent, StartProcess
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToProcess
@@ -65,7 +66,7 @@ class PlatformPorts:
         checkpoints_kept: int,
         clock: SteadyClock,
         answer: Callable[[JobEvent], None],
-        report: Callable[[Report], None],
+        report: Callable[[CoordinatorEvent], None],
     ) -> None:
         """``answer`` takes what came of manifests, on the thread that writes them; ``report`` takes what happened."""
         self._platform, self._known, self._store = platform, known, store
@@ -134,9 +135,9 @@ class PlatformPorts:
 
     # ---- what is told
 
-    def report(self, report: Report) -> None:
-        self._report(report)
-        self._start(self._restarts.on_report(report))
+    def report(self, event: CoordinatorEvent) -> None:
+        self._report(event)
+        self._start(self._restarts.on_event(event))
 
     def end(self, end: EndJob) -> None:
         self.ended = end

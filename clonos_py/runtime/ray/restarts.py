@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clonos_py.job.events import Report, ReportKind, StartProcess
+from clonos_py.job.events import StartProcess
+from clonos_py.model.coordinator_events import CoordinatorEvent, FirstNewEffect, RolledBack, TaskLost
 from clonos_py.model.ids import TaskId
 
 PATIENCE_US = 2_000_000
-_HEALED = (ReportKind.NEW_EFFECT, ReportKind.ROLLED_BACK)
 
 
 class Restarts:
@@ -42,15 +42,19 @@ class Restarts:
     def on_promoted(self, task: TaskId) -> None:
         self._promoted.add(task)
 
-    def on_report(self, report: Report) -> list[StartProcess]:
-        if report.what is ReportKind.TASK_FAILED and report.task is not None:
-            self._healing.add(report.task)
-            self._promoted.discard(report.task)
-            return self._release(lambda wish: wish.task == report.task)
-        if report.what in _HEALED:
-            self._healing = set() if report.task is None else self._healing - {report.task}
-            return [] if self._healing else self._release(lambda wish: True)
-        return []
+    def on_event(self, event: CoordinatorEvent) -> list[StartProcess]:
+        match event:
+            case TaskLost(task):
+                self._healing.add(task)
+                self._promoted.discard(task)
+                return self._release(lambda wish: wish.task == task)
+            case FirstNewEffect(task):
+                self._healing.discard(task)
+            case RolledBack():
+                self._healing.clear()
+            case _:
+                return []
+        return [] if self._healing else self._release(lambda wish: True)
 
     def on_time(self, now_us: int) -> list[StartProcess]:
         if self._waiting and self._until_us <= now_us:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobEvent, JobInstruction, Report, ReportKind
+from clonos_py.job.events import EndJob, JobEvent, JobInstruction, ReportEvent
 from clonos_py.job.machine import JobMachine
 from clonos_py.link.instructions import WriteOutput
+from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
@@ -49,7 +50,7 @@ class HarshWorld:
         scheduler: VirtualTime,
         ports: Callable[[TaskId], Ports],
         settings: WorldSettings,
-        listener: Callable[[int, Report], None],
+        listener: Callable[[int, CoordinatorEvent], None],
         hook: Callable[[HarshWorld], None],
         watch: InvariantChecker,
         bounds: Bounds,
@@ -190,7 +191,7 @@ class HarshWorld:
         self._watch.decided(instructions, processes)
         control_is_slow = self._time.was_slow("control", _CONTROL_MATTERS_US)
         self._silence.decided(instructions, processes, control_is_slow, self._time.slowness.get("start", 1.0) > 1)
-        if any(isinstance(i, Report) and i.what is ReportKind.CHECKPOINT_COMPLETED for i in instructions):
+        if any(isinstance(i, ReportEvent) and isinstance(i.event, CheckpointCompleted) for i in instructions):
             self._bounds.completed(machine)
 
     def _complete(self, manifest: Manifest, store: SnapshotStore) -> Iterable[JobEvent]:

@@ -24,9 +24,17 @@ from functools import partial
 import msgspec
 
 from clonos_py.channel.frames import FrameKind
-from clonos_py.job.events import JobInstruction, Report, ReportKind, Send, StartProcess
+from clonos_py.job.events import JobInstruction, ReportEvent, Send, StartProcess
 from clonos_py.link import instructions as io
 from clonos_py.model import messages
+from clonos_py.model.coordinator_events import (
+    CheckpointCompleted,
+    CoordinatorEvent,
+    CoordinatorReplaced,
+    RestartedWithoutLog,
+    RolledBack,
+    TaskLost,
+)
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
@@ -244,16 +252,9 @@ class InvariantChecker:
                     self._started[number] = task
                 case Send(number, messages.Replay() as message):
                     replays[self._started[number]] = message
-                case Report(what=what, task=task, detail=detail):
+                case ReportEvent(event):
                     self._moved_us = self._now_us
-                    if what is ReportKind.TASK_FAILED and task is not None:
-                        self._failed.add(task)
-                    elif what in (ReportKind.CHECKPOINT_COMPLETED, ReportKind.COORDINATOR_REPLACED):
-                        self._completed()
-                    elif what is ReportKind.ROLLED_BACK:
-                        self._rolled_back(str(detail["reason"]), processes)
-                    elif what is ReportKind.RESTARTED_WITHOUT_LOG:
-                        self._restarted_without_log(str(detail["reason"]), processes)
+                    self._reported(event, processes)
                 case _:
                     pass
         for task, message in replays.items() if self._availability else ():
@@ -262,6 +263,19 @@ class InvariantChecker:
         if replays and self._causal:
             self._check_logs(replays, processes)
         self._failed -= replays.keys()
+
+    def _reported(self, event: CoordinatorEvent, processes: Mapping[int, LocalProcess]) -> None:
+        match event:
+            case TaskLost(task):
+                self._failed.add(task)
+            case CheckpointCompleted() | CoordinatorReplaced():
+                self._completed()
+            case RolledBack(reason=reason):
+                self._rolled_back(reason, processes)
+            case RestartedWithoutLog(reason=reason):
+                self._restarted_without_log(reason, processes)
+            case _:
+                pass
 
     def _check_logs(self, replays: Mapping[TaskId, messages.Replay], processes: Mapping[int, LocalProcess]) -> None:
         """After the round nobody depends on what no replacement is given: neither survivors nor what is replayed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clonos_py.connectors.http import HttpxClient
-from clonos_py.job.events import Report, ReportKind
+from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, Finished
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
@@ -29,15 +29,15 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     news = CoordinatorNews()
     counters: dict[TaskId, Counters] = {}
 
-    def report(time_us: int, what: Report) -> None:
+    def report(time_us: int, event: CoordinatorEvent) -> None:
         nonlocal publisher
         publisher = publisher or EventPublisher(plan, time_us, listener)
-        news.reports.append((time_us, what))
-        if what.what in (ReportKind.CHECKPOINT_COMPLETED, ReportKind.FINISHED):
+        news.events.append((time_us, event))
+        if isinstance(event, CheckpointCompleted | Finished):
             for number, (task, counted) in enumerate(counters.items()):
                 news.counters[number] = (task, counted.added_to(ProcessCounters()))
         publisher.publish(news, time_us)
-        news.reports.clear()
+        news.events.clear()
 
     def observe(time_us: int, task: TaskId, observed: Observed) -> None:
         counters.setdefault(task, Counters()).observe(observed, time_us)

@@ -9,7 +9,8 @@ from typing import Any
 
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobPolicy, Report, ReportKind
+from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import LinkLimits, Observed
@@ -17,6 +18,7 @@ from clonos_py.runtime.crash_notes import exits_told
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.schedule import VirtualTime
+from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
@@ -63,7 +65,7 @@ class SimulatedRun:
     actions: int = 0
 
 
-Listener = Callable[[int, Report], None]
+Listener = Callable[[int, CoordinatorEvent], None]
 Observer = Callable[[int, TaskId, Observed], None]
 
 
@@ -73,7 +75,7 @@ def simulate_plan(
     kills: int = 3,
     policy: JobPolicy | None = None,
     client: Callable[[str], Any] | None = None,
-    listener: Listener = lambda time_us, report: None,
+    listener: Listener = lambda time_us, event: None,
     observer: Observer = lambda time_us, task, observed: None,
     actions_max: int = 200_000,
     actions_expected: int | None = None,
@@ -88,10 +90,10 @@ def simulate_plan(
     time = VirtualTime(random_)
     faults = Faults(random_, kills, outcome.story, actions_expected)
 
-    def listen(time_us: int, report: Report) -> None:
-        outcome.story.append(f"{time_us}: {report.what.value} {report.task or ''} {dict(report.detail)}")
-        outcome.rollbacks += report.what is ReportKind.ROLLED_BACK
-        listener(time_us, report)
+    def listen(time_us: int, event: CoordinatorEvent) -> None:
+        outcome.story.append(f"{time_us}: {words(event)}")
+        outcome.rollbacks += isinstance(event, RolledBack)
+        listener(time_us, event)
 
     chosen = policy or JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000, 100_000]))
     chosen = replace(chosen, lineage=f"seed-{seed}")

@@ -8,7 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, JobPolicy, Report
+from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.retention import Spill
 from clonos_py.process.contract import LinkLimits
 from clonos_py.runtime.sim.bounds import Bounds
@@ -20,6 +21,7 @@ from clonos_py.runtime.sim.histories import HistoryLedger, disagreements, missin
 from clonos_py.runtime.sim.invariants import InvariantChecker
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.spill import Disk
+from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.violation import Violation
 from clonos_py.runtime.world.world import WorldSettings
 
@@ -165,9 +167,8 @@ class _Run:
             standbys_per_process=conditions.standbys_per_process,
         )
 
-    def _listen(self, time_us: int, report: Report) -> None:
-        detail = ", ".join(f"{key} {value}" for key, value in report.detail.items())
-        self._tell(time_us, f"{report.what.value} {report.task or ''} {detail}")
+    def _listen(self, time_us: int, event: CoordinatorEvent) -> None:
+        self._tell(time_us, words(event))
 
     def _tell(self, time_us: int, what: str) -> None:
         self._verdict.story.append(f"{(time_us - self._start_us) / 1e3:10.3f} ms  {' '.join(what.split())}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clonos_py.job.events import JobInstruction, KillProcess, Report
+from clonos_py.job.events import JobInstruction, KillProcess, ReportEvent
+from clonos_py.model.coordinator_events import StandbyLost, TaskLost
 from clonos_py.runtime.sim.violation import check
 from clonos_py.runtime.world.processes import LocalProcess
 
@@ -45,7 +46,7 @@ class Silence:
             match instruction:
                 case KillProcess(number):
                     killed = number
-                case Report(task=task, detail={"reason": str(reason)}) if killed in processes:
+                case ReportEvent(TaskLost(task, reason) | StandbyLost(task, reason)) if killed in processes:
                     if reason.startswith(_SILENT):
                         fair = killed in self._hung or control_is_slow
                         check(fair, f"{task} was replaced, {reason}, though process {killed} was well")

@@ -11,8 +11,9 @@ from collections.abc import Callable, Container, Hashable
 from functools import partial
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, Report, StartProcess
+from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, StartProcess
 from clonos_py.job.machine import JobMachine
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Present, Promote, Started, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
@@ -35,7 +36,7 @@ class Coordination:
         policy: JobPolicy,
         code_digest: str,
         standbys_per_process: int,
-        listener: Callable[[int, Report], None],
+        listener: Callable[[int, CoordinatorEvent], None],
         actions: Actions,
         dispatcher: Dispatcher,
         layers: Layers,
@@ -228,8 +229,8 @@ class Coordination:
 
     # ---- what is told
 
-    def report(self, report: Report) -> None:
-        self._listener(self._actions.now_us, report)
+    def report(self, event: CoordinatorEvent) -> None:
+        self._listener(self._actions.now_us, event)
 
     def end(self, end: EndJob) -> None:
         self._end(end)

@@ -12,10 +12,11 @@ from functools import partial
 
 from clonos_py.channel.frames import PassThrough
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobPolicy, Report
+from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.job.machine import JobMachine
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.calls import Answered, ServiceCall
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -67,7 +68,7 @@ class World:
         scheduler: Scheduler,
         ports: Callable[[TaskId], Ports],
         settings: WorldSettings,
-        listener: Callable[[int, Report], None] = lambda time_us, report: None,
+        listener: Callable[[int, CoordinatorEvent], None] = lambda time_us, event: None,
         observer: Observer = lambda time_us, task, observed: None,
         hook: Callable[[World], None] = lambda world: None,
         layers: Layers = Layers(),  # noqa: B008 - frozen

@@ -20,10 +20,11 @@ from clonos_py.bench.digests import (
     wrong_failures,
 )
 from clonos_py.connectors import BlackholeSink
+from clonos_py.model.coordinator_events import Replayed, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.nexmark.jobs import QUERIES, build
 from clonos_py.nexmark.oracle import expected
-from clonos_py.observe.events import Event, Progress, Replayed, RolledBack, TaskFailed, VertexProgress
+from clonos_py.observe.events import Event, Progress, TaskFailed, VertexProgress
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import kills
 from clonos_py.settings.definitions import Runtime
@@ -35,18 +36,18 @@ KILLED, CALM = DigestCase("q3", 1, Runtime.LOCAL, killed=True), DigestCase("q3",
 
 def told(*events: Event, events_read: int = UNPACED.events) -> Sequence[Event]:
     read = VertexProgress(vertex="source-nexmark", parallelism=1, rows_in=events_read, rows_out=0)
-    return *events, Progress(at_us=9, vertices=(read,), in_flight_bytes=0)
+    return *events, Progress(vertices=(read,), in_flight_bytes=0)
 
 
 def failed(frames_at_stake: int = 0) -> TaskFailed:
-    return TaskFailed(at_us=1, task=JOIN, how="killed on order", frames_at_stake=frames_at_stake)
+    return TaskFailed(task=JOIN, how="killed on order", frames_at_stake=frames_at_stake)
 
 
 @pytest.mark.parametrize(
     "events",
     [
         told(failed(frames_at_stake=1)),
-        told(failed(), Replayed(at_us=2, task=JOIN, rows=1)),
+        told(failed(), Replayed(task=JOIN, rows=1)),
         told(failed(), events_read=UNPACED.events + 1),
     ],
     ids=["frames at stake", "rows replayed", "events read twice"],
@@ -62,7 +63,7 @@ def test_a_kill_counts_if_something_was_lost_by_it(events: Sequence[Event]) -> N
         (KILLED, told(), "failed: [], ordered: ['join[0]']"),
         (KILLED, told(failed(1), failed(1)), "failed: ['join[0]', 'join[0]'], ordered: ['join[0]']"),
         (CALM, told(failed(1)), "failed: ['join[0]'], ordered: []"),
-        (KILLED, told(failed(1), RolledBack(at_us=2, checkpoint=1, reason="lost")), "the job rolled back"),
+        (KILLED, told(failed(1), RolledBack(checkpoint=1, reason="lost")), "the job rolled back"),
     ],
     ids=["nothing lost", "nobody died", "died twice", "died without an order", "rolled back"],
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from clonos_py.job.events import JobInstruction, JobPolicy, Report, ReportKind, Send, StartProcess
+from clonos_py.job.events import JobInstruction, JobPolicy, ReportEvent, Send, StartProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.job.states import JobState
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     Committed,
@@ -146,5 +147,9 @@ def of(instructions: Sequence[JobInstruction], kind: type[M]) -> list[M]:
     return [i for i in instructions if isinstance(i, kind)]
 
 
-def happened(instructions: Sequence[JobInstruction]) -> list[ReportKind]:
-    return [i.what for i in of(instructions, Report)]
+def reported(instructions: Sequence[JobInstruction]) -> list[CoordinatorEvent]:
+    return [i.event for i in of(instructions, ReportEvent)]
+
+
+def happened(instructions: Sequence[JobInstruction]) -> list[type[CoordinatorEvent]]:
+    return [type(event) for event in reported(instructions)]

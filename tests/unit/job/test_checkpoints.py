@@ -9,9 +9,16 @@ from clonos_py.job.events import (
     ManifestFailed,
     ManifestWritten,
     ProcessDied,
-    Report,
-    ReportKind,
     WriteManifest,
+)
+from clonos_py.model.coordinator_events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    CodeChanged,
+    DeletionFailed,
+    Deployed,
+    Finished,
+    SpillFailed,
 )
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import (
@@ -28,7 +35,19 @@ from clonos_py.model.messages import (
     TriggerCheckpoint,
 )
 from clonos_py.model.snapshots import Manifest, TaskHandle
-from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
+from tests.unit.job.stage import (
+    MIDDLE,
+    SECOND_US,
+    SINK,
+    SOURCE,
+    Stage,
+    deployed,
+    happened,
+    of,
+    receivers,
+    reported,
+    sent,
+)
 
 
 def triggered(checkpoint_timeout_us: int = 60 * SECOND_US) -> Stage:
@@ -70,19 +89,15 @@ def test_a_checkpoint_that_was_asked_for_during_a_recovery_is_triggered_when_it_
 
 def test_frames_that_cannot_be_written_are_reported_with_task_and_reason() -> None:
     stage = deployed()
-    (report,) = of(stage.say(FramesNotSpilled(stage.process(MIDDLE), "the disk is full")), Report)
-    assert (report.what, report.task, report.detail) == (
-        ReportKind.SPILL_FAILED,
-        MIDDLE,
-        {"reason": "the disk is full"},
-    )
+    instructions = stage.say(FramesNotSpilled(stage.process(MIDDLE), "the disk is full"))
+    assert reported(instructions) == [SpillFailed(MIDDLE, "the disk is full")]
 
 
 def test_a_pending_checkpoint_is_aborted_when_a_task_fails() -> None:
     stage = triggered()
     stage.snapshot(SOURCE, MIDDLE, checkpoint=1)
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
-    assert ReportKind.CHECKPOINT_ABORTED in happened(instructions)
+    assert CheckpointAborted in happened(instructions)
     assert receivers(instructions, AbortCheckpoint) == {stage.process(SOURCE), stage.process(SINK)}
     assert stage.snapshot(SINK, checkpoint=1) == [], "its acknowledgements are void"
     (replay,) = sent(stage.answer(sent(instructions, Sever)), Replay)
@@ -120,14 +135,14 @@ def test_a_standby_that_comes_up_takes_the_last_checkpoint() -> None:
 def test_a_checkpoint_that_takes_too_long_is_aborted() -> None:
     stage = triggered()
     instructions = stage.wait(60 * SECOND_US)
-    assert ReportKind.CHECKPOINT_ABORTED in happened(instructions)
+    assert CheckpointAborted in happened(instructions)
     assert [m for _, m in sent(instructions, TriggerCheckpoint)] == [TriggerCheckpoint(2)]
 
 
 def test_a_manifest_that_is_being_written_is_never_aborted_since_it_may_be_complete() -> None:
     stage = triggered(checkpoint_timeout_us=10 * SECOND_US)
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
-    assert ReportKind.CHECKPOINT_ABORTED not in happened(stage.wait(59 * SECOND_US))
+    assert CheckpointAborted not in happened(stage.wait(59 * SECOND_US))
 
 
 def test_a_recovery_does_not_wait_for_ever_for_storage_that_does_not_answer() -> None:
@@ -147,10 +162,9 @@ def test_old_checkpoints_that_cannot_be_deleted_are_reported_once_and_the_job_go
         stage.wait(SECOND_US)
         stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=checkpoint)
         instructions = stage.say(ManifestWritten(checkpoint)) + stage.say(CheckpointsRetired(problem))
-        assert ReportKind.CHECKPOINT_COMPLETED in happened(instructions)
+        assert CheckpointCompleted in happened(instructions)
         assert of(instructions, EndJob) == []
-        failed = [r for r in of(instructions, Report) if r.what is ReportKind.DELETION_FAILED]
-        told.append([report.detail["reason"] for report in failed])
+        told.append([event.reason for event in reported(instructions) if isinstance(event, DeletionFailed)])
     assert told == [["a is stuck"], [], ["b is stuck"], [], ["b is stuck"]]
 
 
@@ -171,7 +185,7 @@ def test_the_final_checkpoint_and_its_commits_end_the_job() -> None:
     instructions = stage.commit(1)
     assert of(instructions, EndJob) == [EndJob()]
     assert len(receivers(instructions, Stop)) == 6
-    assert happened(instructions) == [ReportKind.FINISHED]
+    assert happened(instructions) == [Finished]
 
 
 def test_the_commit_of_an_earlier_checkpoint_does_not_end_the_job() -> None:
@@ -258,7 +272,7 @@ def test_going_on_with_other_code_than_the_checkpoints_is_told(written_by: str, 
     stage = Stage(
         manifest=Manifest("stage", 7, 1, 128, parallelism, handles, code_digest=written_by), code_digest=running
     )
-    told = [report for report in of(stage.told, Report) if report.what is ReportKind.CODE_CHANGED]
-    assert told == ([Report(ReportKind.CODE_CHANGED, None, {"checkpoint": 7})] if changed else [])
+    told = [event for event in reported(stage.told) if isinstance(event, CodeChanged)]
+    assert told == ([CodeChanged(checkpoint=7)] if changed else [])
     stage.start_up()
-    assert ReportKind.DEPLOYED in happened(stage.told), "it is no error"
+    assert Deployed in happened(stage.told), "it is no error"

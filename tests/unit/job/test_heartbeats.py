@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from clonos_py.job.events import AtWork, EndJob, JobInstruction, JobPolicy, KillProcess, ReportKind, WriteManifest
+from clonos_py.job.events import AtWork, EndJob, JobInstruction, JobPolicy, KillProcess, WriteManifest
+from clonos_py.model.coordinator_events import CheckpointAborted, Deployed
 from clonos_py.model.messages import Ping, Pong, TriggerCheckpoint
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, receivers, sent
 
@@ -119,7 +120,7 @@ def test_without_a_pace_nobody_is_asked_and_nobody_is_late() -> None:
 def test_a_checkpoint_is_not_given_up_because_the_coordinator_stood_still() -> None:
     stage = deployed(policy=JobPolicy(checkpoint_interval_us=SECOND_US, checkpoint_timeout_us=3 * SECOND_US))
     assert receivers(stage.wait(SECOND_US), TriggerCheckpoint) == {stage.process(SOURCE)}
-    assert ReportKind.CHECKPOINT_ABORTED not in happened(stage.stand_still(60 * SECOND_US))
+    assert CheckpointAborted not in happened(stage.stand_still(60 * SECOND_US))
     assert of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1), WriteManifest) != []
 
 
@@ -127,4 +128,4 @@ def test_a_start_is_not_given_up_because_the_coordinator_stood_still() -> None:
     stage = Stage(policy=JobPolicy(start_timeout_us=60 * SECOND_US))
     assert of(stage.stand_still(600 * SECOND_US), EndJob) == []
     stage.start_up()
-    assert ReportKind.DEPLOYED in happened(stage.told)
+    assert Deployed in happened(stage.told)

@@ -11,11 +11,18 @@ from clonos_py.job.events import (
     ManifestWritten,
     OpenGeneration,
     ProcessDied,
-    Report,
-    ReportKind,
+    ReportEvent,
     StartProcess,
 )
 from clonos_py.job.states import JobState
+from clonos_py.model.coordinator_events import (
+    FirstNewEffect,
+    Replayed,
+    RestartedWithoutLog,
+    RolledBack,
+    StandbyLost,
+    StandbyUnready,
+)
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import (
     Failed,
@@ -42,6 +49,7 @@ from tests.unit.job.stage import (
     happened,
     of,
     receivers,
+    reported,
     sent,
 )
 
@@ -87,9 +95,9 @@ def test_a_standby_that_cannot_load_the_newest_checkpoint_is_told_of_and_goes_on
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     stage.say(ManifestWritten(1))
     standby = stage.standby(MIDDLE)
-    (report,) = stage.say(NotPrepared(standby, 1, "a chunk is damaged"))
-    told = Report(ReportKind.STANDBY_UNREADY, MIDDLE, {"checkpoint": 1, "reason": "a chunk is damaged"})
-    assert report == told
+    (event,) = stage.say(NotPrepared(standby, 1, "a chunk is damaged"))
+    told = StandbyUnready(MIDDLE, checkpoint=1, reason="a chunk is damaged")
+    assert event == ReportEvent(told)
     promoted = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Promote)
     assert [process for process, _ in promoted] == [standby]
 
@@ -130,7 +138,7 @@ def test_a_replacement_that_dies_is_replaced_by_another_attempt() -> None:
 def test_the_loss_of_a_standby_touches_nobody_else() -> None:
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.standby(MIDDLE), "killed"))
-    assert happened(instructions) == [ReportKind.STANDBY_LOST]
+    assert happened(instructions) == [StandbyLost]
     assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE]
     assert len(instructions) == 2
 
@@ -151,7 +159,7 @@ def test_orphans_are_rolled_back_in_a_new_generation() -> None:
     severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
     before.add(stage.process(MIDDLE))
     instructions = stage.answer(severs, depends=[0])
-    assert ReportKind.ROLLED_BACK in happened(instructions)
+    assert RolledBack in happened(instructions)
     assert of(instructions, OpenGeneration) == [OpenGeneration(2)]
     assert {i.process for i in of(instructions, KillProcess)} >= before - {dead}
     assert {m.attempt for _, m in sent(stage.start_up(), Promote)} == {Attempt(2, 1)}
@@ -170,7 +178,7 @@ def test_a_job_that_prefers_availability_starts_orphaned_tasks_anew_and_says_so(
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     first = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
     instructions = stage.answer(first, depends=[0])
-    assert happened(instructions) == [ReportKind.RESTARTED_WITHOUT_LOG]
+    assert happened(instructions) == [RestartedWithoutLog]
     second = dict(sent(instructions, Sever))
     assert second.keys() == {stage.process(t) for t in (SOURCE, MIDDLE, SINK)}, "replacements are told, too"
     assert [peer.reset for peer in second[stage.process(SINK)].replacements] == [True]
@@ -190,20 +198,20 @@ def test_who_received_what_was_sent_anew_starts_anew_itself_until_a_checkpoint_i
     stage.answer(sent(restart_without_log, Sever))
     stage.start_up()
     again = stage.say(ProcessDied(stage.process(SINK), "killed"))
-    assert ReportKind.RESTARTED_WITHOUT_LOG in happened(again)
+    assert RestartedWithoutLog in happened(again)
     stage.answer(sent(again, Sever))
     stage.start_up()
     (trigger,) = {message.checkpoint for _, message in sent(stage.wait(SECOND_US), TriggerCheckpoint)}
     stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=trigger)
     stage.say(ManifestWritten(trigger))
-    assert ReportKind.RESTARTED_WITHOUT_LOG not in happened(stage.say(ProcessDied(stage.process(SINK), "killed")))
+    assert RestartedWithoutLog not in happened(stage.say(ProcessDied(stage.process(SINK), "killed")))
 
 
 def test_consecutive_failures_within_the_sharing_depth_are_healed() -> None:
     stage = deployed(chain(sharing_depth=2))
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
-    assert ReportKind.ROLLED_BACK not in happened(instructions)
+    assert RolledBack not in happened(instructions)
     replays = stage.answer(sent(instructions, Sever))
     assert receivers(replays, Replay) == {stage.process(SOURCE), stage.process(MIDDLE)}
 
@@ -245,18 +253,14 @@ def test_a_suspect_is_asked_and_not_replaced() -> None:
     assert len(instructions) == 1
 
 
-def test_how_far_a_replacement_is_is_told_with_the_time_since_the_failure() -> None:
+def test_how_far_a_replacement_is_is_reported() -> None:
     """A first new effect may come while frames that the predecessor was sent are still being taken."""
     stage = deployed()
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     stage.answer(sent(instructions, Sever))
     replacement = stage.process(MIDDLE)
-    stage.now_us += 30_000
-    effect = stage.say(NewEffect(replacement))
-    stage.now_us += 20_000
-    replayed = stage.say(Running(replacement, 2, 17))
-    assert happened(effect + replayed) == [ReportKind.NEW_EFFECT, ReportKind.REPLAYED]
-    assert [i.detail["after_ms"] for i in effect + replayed] == [30, 50]  # type: ignore[union-attr]
+    assert reported(stage.say(NewEffect(replacement))) == [FirstNewEffect(MIDDLE)]
+    assert reported(stage.say(Running(replacement, 2, 17))) == [Replayed(MIDDLE, 17)]
 
 
 def test_a_task_that_still_replays_starts_anew_when_a_task_before_it_does() -> None:
@@ -271,7 +275,7 @@ def test_a_task_that_still_replays_starts_anew_when_a_task_before_it_does() -> N
     for process, sever in sent(stage.say(ProcessDied(stage.process(SOURCE), "killed")), Sever):
         lacks = {0: [0]} if process == replaying else {}
         instructions += stage.say(HeldLogsReport(process, sever.round, [], [], depends=[0], lacking=lacks))
-    assert happened(instructions)[0] is ReportKind.RESTARTED_WITHOUT_LOG
+    assert happened(instructions)[0] is RestartedWithoutLog
     assert of(instructions, KillProcess) == [KillProcess(replaying)]
     replays = dict(sent(stage.answer(sent(instructions, Sever)), Replay))
     assert {(process, replay.incarnation.number, len(replay.log)) for process, replay in replays.items()} == {

@@ -12,10 +12,10 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestWritten,
     ProcessDied,
-    ReportKind,
     StartProcess,
 )
 from clonos_py.job.states import JobState
+from clonos_py.model.coordinator_events import StandbyLost
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Prepare, Prepared, Present, Promote, Replay, Sever, Started
 from clonos_py.model.plan import PhysicalPlan
@@ -100,7 +100,7 @@ def test_they_leave_when_their_replacements_are_up() -> None:
     asked = {i.task: i.process for i in of(recovered(stage, MIDDLE), StartProcess)}
     instructions = started(stage, {asked[SINK]: OTHER})
     assert [i.process for i in of(instructions, DismissProcess)] == [6]
-    assert happened(instructions) == [ReportKind.STANDBY_LOST]
+    assert happened(instructions) == [StandbyLost]
     assert of(instructions, StartProcess) == []
     assert of(instructions, KillProcess) == [], "to kill it would end the task, too"
     assert [i.process for i in of(started(stage, {asked[SOURCE]: OTHER}), DismissProcess)] == [4]
@@ -168,7 +168,7 @@ def test_the_death_of_a_home_is_the_death_of_all_who_share_it() -> None:
     """The platform tells of each."""
     stage = deployed()
     for number in (4, 5, 6):
-        assert happened(stage.say(ProcessDied(number, "killed"))) == [ReportKind.STANDBY_LOST]
+        assert happened(stage.say(ProcessDied(number, "killed"))) == [StandbyLost]
     assert stage.machine.state is JobState.RUNNING
     assert [i.task for i in of(stage.told, StartProcess)][-3:] == [SOURCE, MIDDLE, SINK]
 

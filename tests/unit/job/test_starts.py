@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from clonos_py.model.coordinator_events import Deployed
-
 from clonos_py.job.events import EndJob, JobPolicy, KillProcess, ProcessDied, StartProcess
+from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.messages import Pong, Started
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of
 

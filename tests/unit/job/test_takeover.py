@@ -13,11 +13,18 @@ from clonos_py.job.events import (
     KillProcess,
     ManifestWritten,
     ProcessDied,
-    ReportKind,
     StartProcess,
     WriteManifest,
 )
 from clonos_py.job.states import JobState
+from clonos_py.model.coordinator_events import (
+    CheckpointCompleted,
+    CoordinatorReplaced,
+    Deployed,
+    RestartedWithoutLog,
+    RolledBack,
+    TaskLost,
+)
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     AbortCheckpoint,
@@ -83,7 +90,7 @@ def test_everybody_is_asked_and_nothing_happens_before_all_have_answered() -> No
 def test_a_healthy_job_goes_on_as_it_is() -> None:
     stage = taking_over()
     instructions = answer(stage, *all_well())
-    assert happened(instructions) == [ReportKind.COORDINATOR_REPLACED]
+    assert happened(instructions) == [CoordinatorReplaced]
     assert stage.machine.state is JobState.RUNNING
     for kind in (Promote, Sever, Replay, Prepare):
         assert sent(instructions, kind) == []
@@ -114,7 +121,7 @@ def test_a_manifest_of_the_new_coordinator_is_of_its_generation() -> None:
         told = stage.say(Snapshotted(number, TaskHandle(ROSTER[number], trigger.checkpoint, {}, b"", {})))
     (write,) = of(told, WriteManifest)
     assert write.manifest.generation == 2
-    assert ReportKind.CHECKPOINT_COMPLETED in happened(stage.say(ManifestWritten(trigger.checkpoint)))
+    assert CheckpointCompleted in happened(stage.say(ManifestWritten(trigger.checkpoint)))
 
 
 def test_a_task_that_died_meanwhile_is_replaced() -> None:
@@ -126,7 +133,7 @@ def test_a_task_that_died_meanwhile_is_replaced() -> None:
     assert promote.attempt > FIRST
     assert promote.attempt.counter > 1, "it is no first attempt"
     assert receivers(instructions, Sever) == {1, 3}
-    assert ReportKind.TASK_FAILED in happened(instructions)
+    assert TaskLost in happened(instructions)
 
 
 def test_without_a_standby_a_process_is_started_for_a_task_that_died_meanwhile() -> None:
@@ -204,7 +211,7 @@ def test_who_answered_early_is_not_taken_for_silent_because_another_answered_lat
 def test_who_is_still_starting_is_not_waited_for() -> None:
     stage = taking_over()
     answer(stage, *all_well()[:5])
-    assert ReportKind.COORDINATOR_REPLACED in happened(stage.say(Present(6)))
+    assert CoordinatorReplaced in happened(stage.say(Present(6)))
     assert receivers(stage.say(Started(6, "host:6")), Prepare) == set(), "there is no checkpoint yet"
     assert receivers(stage.say(ProcessDied(3, "killed")), Promote) == {6}
 
@@ -238,7 +245,7 @@ def test_a_job_that_was_never_deployed_is_deployed(roster: dict[int, TaskId]) ->
     instructions = stage.start_up()
     promoted = {promote.attempt for _, promote in sent(stage.told, Promote)}
     assert promoted == {Attempt(2, 1)}
-    assert ReportKind.DEPLOYED in happened(instructions)
+    assert Deployed in happened(instructions)
     started = [i.task for i in of(stage.told, StartProcess)] + list(roster.values())
     assert sorted(started) == sorted([SOURCE, MIDDLE, SINK] * 2)
 
@@ -255,7 +262,7 @@ def test_orphans_of_failures_that_nobody_saw_are_rolled_back() -> None:
     stage.say(ProcessDied(2, "killed"))
     answer(stage, task(3), Present(4), Present(5), Present(6))
     stage.answer(sent(stage.told, Sever), depends=[0])
-    assert ReportKind.ROLLED_BACK in happened(stage.told)
+    assert RolledBack in happened(stage.told)
 
 
 AVAILABLE = JobPolicy(availability=True, checkpoint_interval_us=0)
@@ -278,20 +285,20 @@ def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
 def test_a_task_that_started_anew_and_fails_after_the_coordinator_was_lost_replays_the_log_of_its_life() -> None:
     stage = one_anew()
     instructions = stage.say(ProcessDied(2, "killed"))
-    assert ReportKind.RESTARTED_WITHOUT_LOG not in happened(instructions)
+    assert RestartedWithoutLog not in happened(instructions)
     assert anew(stage, instructions) == {5: 1}
 
 
 def test_who_received_from_a_task_that_started_anew_starts_anew_though_the_coordinator_was_lost_meanwhile() -> None:
     stage = one_anew()
     instructions = stage.say(ProcessDied(3, "killed"))
-    assert ReportKind.RESTARTED_WITHOUT_LOG in happened(instructions)
+    assert RestartedWithoutLog in happened(instructions)
     assert anew(stage, instructions) == {6: 1}
 
 
 def test_a_life_that_a_checkpoint_covers_makes_nobody_start_anew() -> None:
     stage = one_anew(checkpoint=4, began_at=3)
-    assert ReportKind.RESTARTED_WITHOUT_LOG not in happened(stage.say(ProcessDied(3, "killed")))
+    assert RestartedWithoutLog not in happened(stage.say(ProcessDied(3, "killed")))
 
 
 def test_the_life_of_a_task_that_died_with_the_coordinator_is_known_from_its_receivers() -> None:

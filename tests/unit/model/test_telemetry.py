@@ -1,4 +1,4 @@
-"""Counters are typed to the last field, on the wire too."""
+"""Events and counters are typed to the last field, on the wire too."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import pytest
 
+from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import CodecError
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Pong, decode_to_coordinator, encode
 
-PLAIN = {int, float, str, bool, NoneType}
+PLAIN = {int, float, str, bool, TaskId, Attempt, NoneType}
 COUNTERS = ProcessCounters(
     active=True, rows_in=7, lag_us=-3, held_back=True, cpu_us=2**40, counts={"window.late_rows": 5}, latency={129: 2}
 )
@@ -20,6 +22,15 @@ COUNTERS = ProcessCounters(
 
 def types(hint: Any) -> set[Any]:
     return set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
+
+
+@pytest.mark.parametrize("kind", get_args(CoordinatorEvent))
+def test_an_event_is_frozen_and_its_fields_are_plain_values(kind: type[CoordinatorEvent]) -> None:
+    made: dict[str, Any] = dict(vars(kind))
+    assert made["__dataclass_params__"].frozen
+    assert "__slots__" in made
+    for name, hint in get_type_hints(kind).items():
+        assert types(hint) <= PLAIN, name
 
 
 def test_counters_have_no_mappings_but_those_whose_keys_are_data() -> None:

@@ -7,25 +7,20 @@ import json
 import pyarrow as pa
 import pytest
 
+from clonos_py.model.coordinator_events import (
+    CheckpointCompleted,
+    Deployed,
+    FirstNewEffect,
+    Replayed,
+    RestartedWithoutLog,
+    StandbyActivated,
+)
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, SourcePlan, Vertex
 from clonos_py.nexmark.report import RateSample, Recorder, cpu_us_per_event, latencies, lines, report, throughput
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.observe.events import (
-    CheckpointCompleted,
-    Deployed,
-    Detected,
-    FirstNewEffect,
-    KillMissed,
-    Progress,
-    Recovered,
-    Replayed,
-    RestartedWithoutLog,
-    StandbyActivated,
-    TaskFailed,
-    VertexProgress,
-)
+from clonos_py.observe.events import Detected, KillMissed, Progress, Recovered, TaskFailed, VertexProgress
 from clonos_py.observe.metrics import LatencyHistogram
 from tests.unit.observe.traces import measured, reading
 
@@ -107,29 +102,29 @@ def test_a_report_is_plain_data_of_everything_that_happened() -> None:
 
 def _recorded() -> Recorder:
     recorder = Recorder()
-    recorder(Deployed(at_us=1_000_000, tasks=4, standbys=4))
+    recorder(1_000_000, Deployed(tasks=4, standbys=4))
     for second in range(1, 8):
         events = VertexProgress(vertex="events", parallelism=2, rows_in=(second - 1) * 1_000, rows_out=0)
         join = VertexProgress(vertex="join", parallelism=2, rows_in=5, rows_out=5)
         recorder(
+            second * 1_000_000,
             Progress(
-                at_us=second * 1_000_000,
                 vertices=(events, join),
                 in_flight_bytes=100,
                 determinant_bytes=90,
                 data_bytes=9_000,
                 counts={"join.late_rows": 3},
-            )
+            ),
         )
-    recorder(CheckpointCompleted(at_us=3_000_000, checkpoint=1, duration_ms=12.5, bytes=4))
-    recorder(TaskFailed(at_us=4_000_000, task=JOIN, how="killed"))
-    recorder(Detected(at_us=4_020_000, task=JOIN))
-    recorder(StandbyActivated(at_us=4_050_000, task=JOIN, attempt=Attempt(1, 2)))
-    recorder(Replayed(at_us=4_300_000, task=JOIN, rows=777))
-    recorder(FirstNewEffect(at_us=4_310_000, task=JOIN))
-    recorder(Recovered(at_us=4_900_000, task=JOIN))
-    recorder(RestartedWithoutLog(at_us=6_000_000, checkpoint=1, reason="an orphan"))
-    recorder(KillMissed(at_us=7_000_000, task=JOIN, after_us=60_000_000))
+    recorder(3_000_000, CheckpointCompleted(checkpoint=1, duration_ms=12.5, bytes=4))
+    recorder(4_000_000, TaskFailed(task=JOIN, how="killed"))
+    recorder(4_020_000, Detected(task=JOIN))
+    recorder(4_050_000, StandbyActivated(task=JOIN, attempt=Attempt(1, 2)))
+    recorder(4_300_000, Replayed(task=JOIN, rows=777))
+    recorder(4_310_000, FirstNewEffect(task=JOIN))
+    recorder(4_900_000, Recovered(task=JOIN))
+    recorder(6_000_000, RestartedWithoutLog(checkpoint=1, reason="an orphan"))
+    recorder(7_000_000, KillMissed(task=JOIN, after_us=60_000_000))
     return recorder
 
 
@@ -152,10 +147,10 @@ def test_cpu_time_per_event_is_that_of_the_steady_state() -> None:
 
 def test_latency_is_told_by_second_and_without_the_warm_up() -> None:
     recorder, seen = Recorder(), LatencyHistogram()
-    recorder(Deployed(at_us=1_000_000, tasks=1, standbys=0))
+    recorder(1_000_000, Deployed(tasks=1, standbys=0))
     for second, ms in ((1, 900), (2, 500), (3, 20), (4, 30)):
         seen.record(ms * 1_000)
-        recorder(measured(reading(second * 1_000_000, JOIN, 1, 0, seen.counts)))
+        recorder(*measured(reading(second * 1_000_000, JOIN, 1, 0, seen.counts)))
     by_second = recorder.latency_per_second()
     assert [row["at_s"] for row in by_second] == [1, 2, 3, 4]
     assert [row["p50"] for row in by_second] == pytest.approx([900, 500, 20, 30], rel=0.016)

@@ -7,28 +7,30 @@ import io
 import pytest
 from rich.console import Console
 
-from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.observe.console import bytes_text, duration_text, summary, view, watch
-from clonos_py.observe.events import (
+from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
-    CheckpointsLeft,
     CodeChanged,
-    CoordinatorAwaited,
     DeletionFailed,
     Deployed,
-    Detected,
-    Event,
     Finished,
     FirstNewEffect,
-    KillMissed,
-    Progress,
-    Recovered,
     Replayed,
     RestartedWithoutLog,
     RolledBack,
     StandbyActivated,
     StandbyUnready,
+)
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.observe.console import bytes_text, duration_text, summary, view, watch
+from clonos_py.observe.events import (
+    CheckpointsLeft,
+    CoordinatorAwaited,
+    Detected,
+    Event,
+    KillMissed,
+    Progress,
+    Recovered,
     TaskFailed,
     VertexProgress,
 )
@@ -37,25 +39,28 @@ from clonos_py.observe.status import RunStatus
 JOIN = TaskId("join", 0)
 
 
-def progress(at_us: int, rows: int) -> Progress:
+Timed = tuple[int, Event]
+
+
+def progress(at_us: int, rows: int) -> Timed:
     vertices = (
         VertexProgress(vertex="bids", parallelism=2, rows_in=rows, rows_out=rows),
         VertexProgress(vertex="join", parallelism=2, rows_in=rows, rows_out=rows // 10, lag_us=14_000),
     )
-    return Progress(at_us=at_us, vertices=vertices, in_flight_bytes=12_300_000)
+    return at_us, Progress(vertices=vertices, in_flight_bytes=12_300_000)
 
 
-STORY: tuple[Event, ...] = (
-    Deployed(at_us=0, tasks=4, standbys=4),
+STORY: tuple[Timed, ...] = (
+    (0, Deployed(tasks=4, standbys=4)),
     progress(0, 0),
     progress(1_000_000, 2_500_000),
-    CheckpointCompleted(at_us=1_100_000, checkpoint=1, duration_ms=42.4, bytes=3_000_000),
-    TaskFailed(at_us=2_000_000, task=JOIN, how="SIGKILL"),
-    Detected(at_us=2_012_000, task=JOIN),
-    StandbyActivated(at_us=2_050_000, task=JOIN, attempt=Attempt(1, 1)),
-    Replayed(at_us=2_200_000, task=JOIN, rows=123_456),
-    FirstNewEffect(at_us=2_210_000, task=JOIN),
-    Recovered(at_us=3_000_000, task=JOIN),
+    (1_100_000, CheckpointCompleted(checkpoint=1, duration_ms=42.4, bytes=3_000_000)),
+    (2_000_000, TaskFailed(task=JOIN, how="SIGKILL")),
+    (2_012_000, Detected(task=JOIN)),
+    (2_050_000, StandbyActivated(task=JOIN, attempt=Attempt(1, 1))),
+    (2_200_000, Replayed(task=JOIN, rows=123_456)),
+    (2_210_000, FirstNewEffect(task=JOIN)),
+    (3_000_000, Recovered(task=JOIN)),
 )
 
 
@@ -67,10 +72,10 @@ def drawn(status: RunStatus) -> str:
     return text.getvalue()
 
 
-def told(*events: Event) -> RunStatus:
+def told(*events: Timed) -> RunStatus:
     status = RunStatus()
-    for event in events:
-        status.on(event)
+    for at_us, event in events:
+        status.on(at_us, event)
     return status
 
 
@@ -97,8 +102,8 @@ def test_a_recovery_is_timed_from_its_failure_and_counts_what_was_replayed() -> 
 
 
 def test_two_failures_of_one_task_are_two_recoveries() -> None:
-    again = TaskFailed(at_us=4_000_000, task=JOIN, how="SIGKILL")
-    status = told(*STORY, again, Detected(at_us=4_030_000, task=JOIN))
+    again = (4_000_000, TaskFailed(task=JOIN, how="SIGKILL"))
+    status = told(*STORY, again, (4_030_000, Detected(task=JOIN)))
     assert [recovery.detected_ms for recovery in status.recoveries] == [12, 30]
 
 
@@ -106,8 +111,8 @@ def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
     text = drawn(
         told(
             *STORY,
-            CheckpointAborted(at_us=3_000_000, checkpoint=2, reason="timed out after 10s"),
-            RolledBack(at_us=3_100_000, checkpoint=1, reason="determinants of join[0] are lost"),
+            (3_000_000, CheckpointAborted(checkpoint=2, reason="timed out after 10s")),
+            (3_100_000, RolledBack(checkpoint=1, reason="determinants of join[0] are lost")),
         )
     )
     assert "checkpoint 2 aborted: timed out after 10s" in text
@@ -115,18 +120,18 @@ def test_an_abort_and_a_rollback_are_told_with_their_reasons() -> None:
 
 
 def test_the_wait_for_a_coordinator_is_one_line_until_it_has_come() -> None:
-    waits = [CoordinatorAwaited(at_us=0, waited_us=s * 1_000_000, seen="1 worker process starting") for s in (5, 15)]
+    waits = [(0, CoordinatorAwaited(waited_us=s * 1_000_000, seen="1 worker process starting")) for s in (5, 15)]
     text = drawn(told(*waits))
     assert "waiting for Ray to start the coordinator: 15 s so far (1 worker process starting)" in text
     assert "5 s so far (" not in text.replace("15 s so far (", "")
-    assert "waiting" not in drawn(told(*waits, Deployed(at_us=1, tasks=1, standbys=1)))
+    assert "waiting" not in drawn(told(*waits, (1, Deployed(tasks=1, standbys=1))))
 
 
 def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> None:
     status = told(
         *STORY,
-        RestartedWithoutLog(at_us=3_100_000, checkpoint=1, reason="b[0] depends on a[0]"),
-        Finished(at_us=4_000_000),
+        (3_100_000, RestartedWithoutLog(checkpoint=1, reason="b[0] depends on a[0]")),
+        (4_000_000, Finished()),
     )
     line = "exactly-once lapsed, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
     assert line in drawn(status)
@@ -139,10 +144,10 @@ def test_what_was_not_as_ordered_remains_in_the_sum() -> None:
     lines = watched(
         False,
         *STORY[:4],
-        StandbyUnready(at_us=1_200_000, task=JOIN, checkpoint=1, reason="a chunk is damaged"),
-        DeletionFailed(at_us=1_300_000, reason="a is stuck"),
-        KillMissed(at_us=5_000_000, task=JOIN, after_us=60_000_000),
-        Finished(at_us=5_000_000),
+        (1_200_000, StandbyUnready(task=JOIN, checkpoint=1, reason="a chunk is damaged")),
+        (1_300_000, DeletionFailed(reason="a is stuck")),
+        (5_000_000, KillMissed(task=JOIN, after_us=60_000_000)),
+        (5_000_000, Finished()),
     ).splitlines()
     assert lines[1:] == [
         "  the standby of join[0] could not load checkpoint 1: a chunk is damaged",
@@ -153,8 +158,8 @@ def test_what_was_not_as_ordered_remains_in_the_sum() -> None:
 
 def test_rows_that_went_no_further_remain_in_the_sum() -> None:
     counts = {"window-2.late_rows": 1_234, "files.rows_out": 99, "parse.dead_letters": 7, "parse.late_rows": 0}
-    last = Progress(at_us=5_000_000, vertices=(), in_flight_bytes=0, counts=counts)
-    lines = watched(False, last, Finished(at_us=5_000_000)).splitlines()
+    last = (5_000_000, Progress(vertices=(), in_flight_bytes=0, counts=counts))
+    lines = watched(False, last, (5_000_000, Finished())).splitlines()
     assert lines[1:] == ["  counted: 7 dead letters in parse, 1,234 late rows in window-2"]
 
 
@@ -172,32 +177,32 @@ def test_durations_are_told_in_the_unit_that_fits(duration_us: int, text: str) -
     assert duration_text(duration_us) == text
 
 
-def watched(terminal: bool, *events: Event) -> str:
+def watched(terminal: bool, *events: Timed) -> str:
     text = io.StringIO()
     with watch("hot", Console(file=text, force_terminal=terminal, width=150)) as listener:
-        for event in events:
-            listener(event)
+        for at_us, event in events:
+            listener(at_us, event)
         if not terminal:
             assert text.getvalue() == ""
     return text.getvalue()
 
 
 def test_a_piped_run_says_nothing_until_it_sums_up() -> None:
-    lines = watched(False, *STORY, Finished(at_us=5_000_000)).splitlines()
+    lines = watched(False, *STORY, (5_000_000, Finished())).splitlines()
     assert lines[0] == "hot finished after 5.0 s, 2,500,000 rows read, 1 checkpoint, 1 recovery"
     assert lines[1].startswith("  join[0] failed (SIGKILL): detected after 12 ms")
     assert len(lines) == 2
 
 
 def test_a_terminal_gets_the_live_view_and_the_sum() -> None:
-    text = watched(True, *STORY, Finished(at_us=5_000_000))
+    text = watched(True, *STORY, (5_000_000, Finished()))
     assert "rows in/s" in text
     assert "hot finished after 5.0 s" in text
 
 
 def interrupt_watched(console: Console) -> None:
     with watch("hot", console) as listener:
-        listener(Finished(at_us=2_000_000, stopped=True))
+        listener(2_000_000, Finished(stopped=True))
         raise KeyboardInterrupt
 
 
@@ -222,17 +227,17 @@ def test_bytes_are_told_in_the_unit_that_fits(size: int, text: str) -> None:
 def test_a_run_that_went_on_with_other_code_says_so_in_one_line() -> None:
     text = io.StringIO()
     with watch("hot", Console(file=text, width=200)) as listener:
-        listener(CodeChanged(at_us=0, checkpoint=7))
-        listener(Finished(at_us=1_000_000))
+        listener(0, CodeChanged(checkpoint=7))
+        listener(1_000_000, Finished())
     assert text.getvalue() == (
         "hot finished after 1.0 s\n  the code has changed since checkpoint 7, from which this run went on\n"
     )
 
 
 def test_checkpoints_of_a_run_that_was_killed_are_named_with_the_option_that_goes_on_from_them() -> None:
-    left = CheckpointsLeft(at_us=0, folder="/tmp/clonos-checkpoints-x", checkpoint=7)
+    left = (0, CheckpointsLeft(folder="/tmp/clonos-checkpoints-x", checkpoint=7))
     line = (
         "an earlier run was killed after checkpoint 7: to go on from there, run the job with "
         "--checkpoints /tmp/clonos-checkpoints-x"
     )
-    assert line in watched(False, left, *STORY[:4], Finished(at_us=5_000_000)).splitlines()[1]
+    assert line in watched(False, left, *STORY[:4], (5_000_000, Finished())).splitlines()[1]

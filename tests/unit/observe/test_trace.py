@@ -24,7 +24,7 @@ from clonos_py.observe.trace import TraceWriter
 from tests.unit.observe.traces import HEADER, SOURCE, measured, reading
 writer = TraceWriter(Path(sys.argv[1]), HEADER)
 for second in itertools.count(1):
-    writer(measured(*(reading(second * 1_000_000, SOURCE, process, second) for process in range(200))))
+    writer(*measured(*(reading(second * 1_000_000, SOURCE, process, second) for process in range(200))))
     print(second, flush=True)
 """
 
@@ -46,7 +46,7 @@ def test_a_marker_is_written_once_though_its_process_tells_totals(tmp_path: Path
     seen = LatencyHistogram()
     for second in (1, 2, 3):
         seen.record(second * 100)
-        writer(measured(reading(second * SECOND, SINK, 7, 0, seen.counts)))
+        writer(*measured(reading(second * SECOND, SINK, 7, 0, seen.counts)))
     writer.close()
     markers = pq.read_table(tmp_path / "trace" / "markers").to_pylist()
     assert [(row["at_us"] // SECOND, row["times"]) for row in markers] == [(1, 1), (2, 1), (3, 1)]
@@ -68,7 +68,7 @@ def test_a_killed_run_leaves_whole_parts_only(tmp_path: Path) -> None:
 def test_parts_come_less_often_as_a_run_gets_longer(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace", HEADER)
     for second in range(1, 1_001):
-        writer(measured(reading(second * SECOND, SINK, 1, 0)))
+        writer(*measured(reading(second * SECOND, SINK, 1, 0)))
     assert len(list((tmp_path / "trace" / "readings").iterdir())) < 200
 
 
@@ -89,6 +89,6 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
 
 def test_progress_is_not_part_of_the_trace(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path / "trace", HEADER)
-    writer(e.Progress(at_us=5 * SECOND, vertices=(), in_flight_bytes=0))
+    writer(5 * SECOND, e.Progress(vertices=(), in_flight_bytes=0))
     writer.close()
     assert not list((tmp_path / "trace" / "events").iterdir())

@@ -6,6 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from clonos_py.model.coordinator_events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    Deployed,
+    Finished,
+    FirstNewEffect,
+    Replayed,
+    StandbyActivated,
+)
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.observe import events as e
@@ -42,14 +51,15 @@ def reading(
     return e.ProcessReading(at_us, task, process, counters)
 
 
-def measured(*readings: e.ProcessReading) -> e.Measured:
-    return e.Measured(at_us=readings[-1].at_us, readings=readings)
+def measured(*readings: e.ProcessReading) -> tuple[int, e.Measured]:
+    """With its time, as listeners take it."""
+    return readings[-1].at_us, e.Measured(readings)
 
 
-def story() -> Iterator[e.Event]:
+def story() -> Iterator[tuple[int, e.Event]]:
     """A source reads 1,000 rows a second for ten and a half; markers take 10 ms, one of 40 in the fourth second 50 ms;
     the window fails at 5.2 s, and late markers arrive from 6 s on until all is well at 6.75 s."""
-    yield e.Deployed(at_us=0, tasks=2, standbys=2)
+    yield 0, Deployed(tasks=2, standbys=2)
     seen = {process: LatencyHistogram() for process in (2, 3)}
     for at_ms in range(_QUARTER, 10_500 + 1, _QUARTER):
         process = 2 if at_ms * MS < FAILED_US else 3
@@ -61,33 +71,33 @@ def story() -> Iterator[e.Event]:
             # The markers of a quarter arrived before it is told.
             yield measured(reading(at_ms * MS, SINK, process, 0, seen[process].counts))
         yield from _happenings(at_ms)
-    yield e.Finished(at_us=10_500 * MS)
+    yield 10_500 * MS, Finished()
 
 
-def _happenings(at_ms: int) -> Iterator[e.Event]:
+def _happenings(at_ms: int) -> Iterator[tuple[int, e.Event]]:
     if at_ms == 2_000:
-        yield e.CheckpointCompleted(at_us=2_000 * MS, checkpoint=1, duration_ms=100.0, bytes=1_000)
+        yield 2_000 * MS, CheckpointCompleted(checkpoint=1, duration_ms=100.0, bytes=1_000)
     if at_ms == 4_000:
-        yield e.CheckpointCompleted(at_us=4_000 * MS, checkpoint=2, duration_ms=300.0, bytes=500)
+        yield 4_000 * MS, CheckpointCompleted(checkpoint=2, duration_ms=300.0, bytes=500)
     if at_ms == 5_250:
-        yield e.TaskFailed(at_us=FAILED_US, task=SINK, how="killed on order")
-        yield e.Detected(at_us=FAILED_US + 20 * MS, task=SINK)
-        yield e.StandbyActivated(at_us=FAILED_US + 50 * MS, task=SINK, attempt=Attempt(1, 1))
-        yield e.CheckpointAborted(at_us=FAILED_US + 50 * MS, checkpoint=3, reason="window[0] failed")
-        yield e.Replayed(at_us=FAILED_US + 300 * MS, task=SINK, rows=700)
-        yield e.FirstNewEffect(at_us=FAILED_US + 350 * MS, task=SINK)
+        yield FAILED_US, e.TaskFailed(task=SINK, how="killed on order")
+        yield FAILED_US + 20 * MS, e.Detected(task=SINK)
+        yield FAILED_US + 50 * MS, StandbyActivated(task=SINK, attempt=Attempt(1, 1))
+        yield FAILED_US + 50 * MS, CheckpointAborted(checkpoint=3, reason="window[0] failed")
+        yield FAILED_US + 300 * MS, Replayed(task=SINK, rows=700)
+        yield FAILED_US + 350 * MS, FirstNewEffect(task=SINK)
 
 
 def write(folder: Path, deploying_us: int = 0) -> Path:
     """The story as a trace, after so much time of deployment."""
     writer = TraceWriter(folder, HEADER)
-    for event in story():
-        writer(_later(event, deploying_us))
+    for at_us, event in story():
+        writer(at_us + deploying_us, _later(event, deploying_us))
     writer.close()
     return folder
 
 
 def _later(event: e.Event, by_us: int) -> e.Event:
     if isinstance(event, e.Measured):
-        event = replace(event, readings=tuple(replace(r, at_us=r.at_us + by_us) for r in event.readings))
-    return replace(event, at_us=event.at_us + by_us)
+        return replace(event, readings=tuple(replace(r, at_us=r.at_us + by_us) for r in event.readings))
+    return event

@@ -1,20 +1,22 @@
-"""From reports and counters to what listeners hear."""
+"""From the coordinator's events and counters to what listeners hear."""
 
 from __future__ import annotations
 
-from clonos_py.job.events import Report, ReportKind
-from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.ids import TaskId
-from clonos_py.observe.events import (
-    DeletionFailed,
-    Event,
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from clonos_py.model.coordinator_events import (
+    CheckpointTriggered,
+    CoordinatorEvent,
     Finished,
-    KillMissed,
-    Progress,
-    RestartedWithoutLog,
-    StandbyUnready,
-    TaskFailed,
+    StandbyLost,
+    StandbyPromoted,
+    TaskLost,
 )
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.ids import Attempt, TaskId
+from clonos_py.observe.events import Detected, Event, KillMissed, Listener, Progress, TaskFailed
 from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.event_publisher import PROGRESS_US, CoordinatorNews, EventPublisher
@@ -34,75 +36,89 @@ def at_stake(active: bool, frames: int) -> ProcessCounters:
     return ProcessCounters(active=active, frames_at_stake=frames)
 
 
-def told(publisher: EventPublisher, heard: list[Event], news: CoordinatorNews, now_us: int = BEGAN_US) -> list[Event]:
+def listening(heard: list[tuple[int, Event]]) -> Listener:
+    return lambda at_us, event: heard.append((at_us, event))
+
+
+def told(
+    publisher: EventPublisher, heard: list[tuple[int, Event]], news: CoordinatorNews, now_us: int = BEGAN_US
+) -> list[Event]:
     heard.clear()
     publisher.publish(news, now_us)
-    return list(heard)
+    return [event for _, event in heard]
 
 
-def finished(at_us: int = BEGAN_US + 5_000_000) -> tuple[int, Report]:
-    return at_us, Report(ReportKind.FINISHED)
+def finished(at_us: int = BEGAN_US + 5_000_000) -> tuple[int, CoordinatorEvent]:
+    return at_us, Finished()
 
 
 def test_two_failures_on_order_of_one_task_between_two_looks_are_two_failures() -> None:
-    heard: list[Event] = []
-    failed = Report(ReportKind.TASK_FAILED, MIDDLE, {"reason": "killed"})
+    heard: list[tuple[int, Event]] = []
+    failed = TaskLost(MIDDLE, reason="killed")
     news = CoordinatorNews(
-        crashes=[(BEGAN_US, MIDDLE), (BEGAN_US, MIDDLE)], reports=[(BEGAN_US, failed), (BEGAN_US, failed)]
+        crashes=[(BEGAN_US, MIDDLE), (BEGAN_US, MIDDLE)], events=[(BEGAN_US, failed), (BEGAN_US, failed)]
     )
-    told(EventPublisher(three(), BEGAN_US, heard.append), heard, news)
-    assert [event.task for event in heard if isinstance(event, TaskFailed)] == [MIDDLE, MIDDLE]
+    told(EventPublisher(three(), BEGAN_US, listening(heard)), heard, news)
+    assert [event.task for _, event in heard if isinstance(event, TaskFailed)] == [MIDDLE, MIDDLE]
 
 
 def test_a_kill_that_never_came_is_told_at_the_end() -> None:
-    heard: list[Event] = []
+    heard: list[tuple[int, Event]] = []
     publisher = EventPublisher(
-        three(), BEGAN_US, heard.append, [(9_000_000, MIDDLE), (1_000_000, MIDDLE), (2_000_000, UP)]
+        three(), BEGAN_US, listening(heard), [(9_000_000, MIDDLE), (1_000_000, MIDDLE), (2_000_000, UP)]
     )
     told(publisher, heard, CoordinatorNews(crashes=[(BEGAN_US + 1_000_000, MIDDLE)]))
-    events = told(publisher, heard, CoordinatorNews(crashes=[(BEGAN_US + 2_000_000, UP)], reports=[finished()]))
+    events = told(publisher, heard, CoordinatorNews(crashes=[(BEGAN_US + 2_000_000, UP)], events=[finished()]))
     missed = [event for event in events if isinstance(event, KillMissed)]
     assert [(kill.task, kill.after_us) for kill in missed] == [(MIDDLE, 9_000_000)]
     assert isinstance(events[-1], Finished)
 
 
 def test_kills_that_an_interrupted_run_never_saw_are_told_too() -> None:
-    heard: list[Event] = []
-    EventPublisher(three(), BEGAN_US, heard.append, [(9_000_000, DOWN)]).stop(BEGAN_US + 1)
-    assert [type(event) for event in heard] == [Progress, KillMissed, Finished]
-    assert heard[-1] == Finished(at_us=1, stopped=True)
+    heard: list[tuple[int, Event]] = []
+    EventPublisher(three(), BEGAN_US, listening(heard), [(9_000_000, DOWN)]).stop(BEGAN_US + 1)
+    assert [type(event) for _, event in heard] == [Progress, KillMissed, Finished]
+    assert heard[-1] == (1, Finished(stopped=True))
 
 
-def test_a_standby_that_is_not_ready_is_told_with_its_reason() -> None:
-    heard: list[Event] = []
-    report = Report(ReportKind.STANDBY_UNREADY, MIDDLE, {"checkpoint": 3, "reason": "a chunk is damaged"})
-    events = told(
-        EventPublisher(three(), BEGAN_US, heard.append), heard, CoordinatorNews(reports=[(BEGAN_US + 7, report)])
-    )
-    assert events[0] == StandbyUnready(at_us=7, task=MIDDLE, checkpoint=3, reason="a chunk is damaged")
+def sample(kind: type[CoordinatorEvent]) -> CoordinatorEvent:
+    """An event of this kind, with any values."""
+    values: dict[type, Any] = {
+        TaskId: MIDDLE,
+        Attempt: Attempt(1, 2),
+        int: 3,
+        float: 1.5,
+        bool: False,
+        str: "a chunk is damaged",
+    }
+    hints = get_type_hints(kind)
+    found = {name: next(v for t, v in values.items() if t in (hint, *get_args(hint))) for name, hint in hints.items()}
+    return kind(**found)
 
 
-def test_checkpoints_that_cannot_be_deleted_are_told_with_the_reason() -> None:
-    heard: list[Event] = []
-    report = Report(ReportKind.DELETION_FAILED, None, {"reason": "a is stuck"})
-    events = told(
-        EventPublisher(three(), BEGAN_US, heard.append), heard, CoordinatorNews(reports=[(BEGAN_US + 7, report)])
-    )
-    assert events[0] == DeletionFailed(at_us=7, reason="a is stuck")
+NOT_FOR_LISTENERS = (CheckpointTriggered, StandbyLost, StandbyPromoted)
 
 
-def test_a_lapse_is_told_with_the_checkpoint_since_which_rows_may_count_twice() -> None:
-    heard: list[Event] = []
-    report = Report(ReportKind.RESTARTED_WITHOUT_LOG, None, {"checkpoint": 3, "reason": "an orphan"})
-    events = told(
-        EventPublisher(three(), BEGAN_US, heard.append), heard, CoordinatorNews(reports=[(BEGAN_US + 7, report)])
-    )
-    assert events[0] == RestartedWithoutLog(at_us=7, checkpoint=3, reason="an orphan")
+@pytest.mark.parametrize("kind", get_args(CoordinatorEvent))
+def test_every_event_of_the_coordinator_is_published_or_known_not_to_be(kind: type[CoordinatorEvent]) -> None:
+    heard: list[tuple[int, Event]] = []
+    event = sample(kind)
+    publisher = EventPublisher(three(), BEGAN_US, listening(heard))
+    publisher.publish(CoordinatorNews(events=[(BEGAN_US + 7, event)]), BEGAN_US)
+    if isinstance(event, NOT_FOR_LISTENERS):
+        expected: list[Event] = []
+    elif isinstance(event, TaskLost):
+        expected = [TaskFailed(task=MIDDLE, how="a chunk is damaged"), Detected(MIDDLE)]
+    else:
+        expected = [event]
+    assert [(at_us, event) for at_us, event in heard if not isinstance(event, Progress)] == [(7, e) for e in expected]
 
 
 def last_progress(found: dict[int, tuple[TaskId, ProcessCounters]]) -> Progress:
-    heard: list[Event] = []
-    events = told(EventPublisher(three(), BEGAN_US, heard.append), heard, CoordinatorNews(counters={**found}), BEGAN_US)
+    heard: list[tuple[int, Event]] = []
+    events = told(
+        EventPublisher(three(), BEGAN_US, listening(heard)), heard, CoordinatorNews(counters={**found}), BEGAN_US
+    )
     progress = events[-1]
     assert isinstance(progress, Progress)
     return progress
@@ -125,10 +141,10 @@ def test_a_vertex_lags_as_far_as_the_task_whose_watermark_is_farthest_behind() -
 
 
 def test_what_a_failure_puts_at_stake_is_told_by_the_task_and_not_by_its_standby() -> None:
-    heard: list[Event] = []
-    publisher = EventPublisher(three(), 0, heard.append)
+    heard: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), 0, listening(heard))
     publisher.publish(CoordinatorNews(counters={1: (MIDDLE, at_stake(True, 70))}), 10)
     publisher.publish(CoordinatorNews(counters={2: (MIDDLE, at_stake(False, 0))}), 20)
     publisher.publish(CoordinatorNews(crashes=[(30, MIDDLE)]), PROGRESS_US + 10)
-    assert [event.frames_at_stake for event in heard if isinstance(event, Progress)] == [{MIDDLE: 70}] * 2
-    assert [event.frames_at_stake for event in heard if isinstance(event, TaskFailed)] == [70]
+    assert [event.frames_at_stake for _, event in heard if isinstance(event, Progress)] == [{MIDDLE: 70}] * 2
+    assert [event.frames_at_stake for _, event in heard if isinstance(event, TaskFailed)] == [70]

@@ -69,7 +69,7 @@ def run_on_ray(folder: Path) -> None:
     process.start()
     process.deliver(Stop("the test has seen it"))
     process.wait()
-    listeners = JobListeners(lambda at, report: None, lambda at, task: None, lambda task, number, counters: None)
+    listeners = JobListeners(lambda at, event: None, lambda at, task: None, lambda task, number, counters: None)
     loop, cast = JobLoop(JobMachine(plan, JobPolicy()), store, listeners), Cast()
     cast.loop = loop
     loop.put(Interrupt())

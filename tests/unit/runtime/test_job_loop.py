@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, Report, ReportKind
+from clonos_py.job.events import EndJob, JobPolicy, ProcessDied
 from clonos_py.job.machine import JobMachine
+from clonos_py.model.coordinator_events import CoordinatorEvent, StandbyActivated, TaskLost
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     HeldLogsReport,
@@ -100,11 +101,15 @@ def storage() -> Iterator[Storage]:
 
 
 def loop_of(
-    storage: Storage, policy: JobPolicy, kills: list[tuple[int, TaskId]], reports: list[Report], crashed: list[Any]
+    storage: Storage,
+    policy: JobPolicy,
+    kills: list[tuple[int, TaskId]],
+    events: list[CoordinatorEvent],
+    crashed: list[Any],
 ) -> tuple[JobLoop, Cast]:
     machine = JobMachine(chain(), policy, None, storage.open_generation())
     listeners = JobListeners(
-        lambda at, report: reports.append(report), lambda at, task: crashed.append(task), lambda t, n, c: None
+        lambda at, event: events.append(event), lambda at, task: crashed.append(task), lambda t, n, c: None
     )
     loop, cast = JobLoop(machine, storage, listeners, kills=kills), Cast()
     cast.loop = loop
@@ -128,17 +133,17 @@ def test_a_manifest_whose_writing_raises_anything_ends_the_job_with_what_it_was(
 
 
 def test_two_failures_on_order_of_one_task_hit_it_and_then_its_replacement(storage: Storage) -> None:
-    reports: list[Report] = []
+    events: list[CoordinatorEvent] = []
     crashed: list[TaskId] = []
     policy = JobPolicy(checkpoint_interval_us=0, heartbeat_us=20_000)
-    loop, cast = loop_of(storage, policy, [(1_000, MIDDLE), (1_000, MIDDLE)], reports, crashed)
+    loop, cast = loop_of(storage, policy, [(1_000, MIDDLE), (1_000, MIDDLE)], events, crashed)
     ended = threading.Thread(target=loop.run, args=(cast,))
     ended.start()
-    while [r.what for r in reports].count(ReportKind.REPLAY_STARTED) < 2:
+    while [type(event) for event in events].count(StandbyActivated) < 2:
         assert ended.is_alive()
         time.sleep(0.01)
     loop.put(Interrupt())
     ended.join()
     assert crashed == [MIDDLE, MIDDLE]
-    failed = [r.detail["attempt"] for r in reports if r.what is ReportKind.TASK_FAILED]
-    assert failed == [str(Attempt(1, 1)), str(Attempt(1, 2))]
+    lost = [event.attempt for event in events if isinstance(event, TaskLost)]
+    assert lost == [Attempt(1, 1), Attempt(1, 2)]

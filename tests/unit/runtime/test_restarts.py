@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from clonos_py.job.events import Report, ReportKind, StartProcess
+from clonos_py.job.events import StartProcess
+from clonos_py.model.coordinator_events import FirstNewEffect, TaskLost
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.ray.restarts import PATIENCE_US, Restarts
 
@@ -12,7 +13,7 @@ JOIN, SOURCE = TaskId("join", 0), TaskId("source", 0)
 def failing(*tasks: TaskId) -> Restarts:
     restarts = Restarts()
     for task in tasks:
-        restarts.on_report(Report(ReportKind.TASK_FAILED, task))
+        restarts.on_event(TaskLost(task, "killed"))
         restarts.on_promoted(task)
     return restarts
 
@@ -24,8 +25,8 @@ def test_processes_of_a_healthy_job_start_at_once() -> None:
 def test_a_new_standby_waits_until_all_replacements_have_had_an_effect() -> None:
     restarts = failing(JOIN, SOURCE)
     assert restarts.on_start(StartProcess(7, JOIN), 0) == []
-    assert restarts.on_report(Report(ReportKind.NEW_EFFECT, JOIN)) == []
-    assert restarts.on_report(Report(ReportKind.NEW_EFFECT, SOURCE)) == [StartProcess(7, JOIN)]
+    assert restarts.on_event(FirstNewEffect(JOIN)) == []
+    assert restarts.on_event(FirstNewEffect(SOURCE)) == [StartProcess(7, JOIN)]
     assert restarts.due_us is None
 
 
@@ -39,11 +40,11 @@ def test_a_new_standby_waits_only_so_long() -> None:
 
 def test_a_process_that_the_recovery_waits_for_starts_at_once() -> None:
     restarts = Restarts()
-    restarts.on_report(Report(ReportKind.TASK_FAILED, JOIN))
+    restarts.on_event(TaskLost(JOIN, "killed"))
     assert restarts.on_start(StartProcess(7, JOIN), 0) == [StartProcess(7, JOIN)]
 
 
 def test_a_waiting_process_starts_when_its_task_fails_again() -> None:
     restarts = failing(JOIN)
     restarts.on_start(StartProcess(7, JOIN), 0)
-    assert restarts.on_report(Report(ReportKind.TASK_FAILED, JOIN)) == [StartProcess(7, JOIN)]
+    assert restarts.on_event(TaskLost(JOIN, "killed")) == [StartProcess(7, JOIN)]

@@ -11,8 +11,9 @@ import pytest
 
 from clonos_py import Job, Record
 from clonos_py.connectors import MemorySink, MemorySource
+from clonos_py.model.coordinator_events import Deployed, Finished
 from clonos_py.model.errors import CapacityError, SettingError
-from clonos_py.observe.events import Deployed, Event, Finished, TraceStopped, unheard
+from clonos_py.observe.events import Event, TraceStopped, unheard
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.tracing import traced
 from clonos_py.settings.resolution import resolve
@@ -46,11 +47,11 @@ def test_a_run_leaves_a_trace_of_its_tasks(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_ends_and_the_run_goes_on(tmp_path: Path) -> None:
     heard: list[Event] = []
     settings = resolve({"runtime": "local", "trace": str(tmp_path / "trace")})
-    with traced(three(), settings, heard.append) as listener:
+    with traced(three(), settings, lambda at_us, event: heard.append(event)) as listener:
         shutil.rmtree(tmp_path / "trace")
         for second in range(5):
-            listener(Deployed(at_us=second * 1_000_000, tasks=3, standbys=3))
-        listener(Finished(at_us=5_000_000))
+            listener(second * 1_000_000, Deployed(tasks=3, standbys=3))
+        listener(5_000_000, Finished())
     assert [type(event) for event in heard].count(TraceStopped) == 1
     assert isinstance(heard[-1], Finished)
 

@@ -1,0 +1,192 @@
+"""What the coordinator reports of a running job: one frozen class for each kind of event.
+
+An event has no time. Whoever passes it on passes the time beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clonos_py.model.ids import Attempt, TaskId
+
+# ---- the job
+
+
+@dataclass(frozen=True, slots=True)
+class CodeChanged:
+    """The run goes on from a checkpoint that other code wrote."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """Every task runs. ``tasks`` and ``standbys`` are how many of them the plan asks for."""
+
+    tasks: int
+    standbys: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The whole job went back to a checkpoint."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartedWithoutLog:
+    """Determinants were lost that somebody depends on, and the job preferred availability: what was sent since
+    ``checkpoint`` may take effect again (at-least-once)."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorReplaced:
+    """The coordinator was lost, and another has taken its place. Tasks went on meanwhile. What happened to them, and
+    events that the lost coordinator had not reported, may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionHangs:
+    """A function of the user's has been at work on one row for the function timeout. The job waits for it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Every source ended and every sink has committed (or, with ``stopped``, the run was interrupted in order)."""
+
+    stopped: bool = False
+
+
+# ---- checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTriggered:
+    """The sources were asked to begin this checkpoint."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    """The manifest is written. ``bytes`` were written for this checkpoint, ``duration_ms`` after it was triggered."""
+
+    checkpoint: int
+    duration_ms: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAborted:
+    """The pending checkpoint was given up."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFailed:
+    """Checkpoints that are not kept cannot be deleted. It is tried again with every checkpoint."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpillFailed:
+    """Retained frames of ``task`` cannot be written. They stay in memory, a checkpoint is asked for, and as long as it
+    lasts the job goes no faster than checkpoints make room; when the reserve is spent it stops."""
+
+    task: TaskId
+    reason: str
+
+
+# ---- failures and recoveries
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLost:
+    """The coordinator found that the process of ``task`` is gone. ``attempt``: the one that was lost; None if it was
+    lost while there was no coordinator."""
+
+    task: TaskId
+    reason: str
+    attempt: Attempt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyLost:
+    """A standby of ``task`` is gone."""
+
+    task: TaskId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyUnready:
+    """A standby of ``task`` could not load a checkpoint's state. It tries again with the next one, or when it is
+    promoted."""
+
+    task: TaskId
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyPromoted:
+    """A standby was asked to become this attempt of ``task``. It has no log yet."""
+
+    task: TaskId
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyActivated:
+    """A standby has taken the task over, as this attempt. It was sent the log to replay."""
+
+    task: TaskId
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The replacement has used up its predecessor's determinants."""
+
+    task: TaskId
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstNewEffect:
+    """The replacement sent a frame, or wrote a row, that was never sent before."""
+
+    task: TaskId
+
+
+CoordinatorEvent = (
+    CodeChanged
+    | Deployed
+    | RolledBack
+    | RestartedWithoutLog
+    | CoordinatorReplaced
+    | FunctionHangs
+    | Finished
+    | CheckpointTriggered
+    | CheckpointCompleted
+    | CheckpointAborted
+    | DeletionFailed
+    | SpillFailed
+    | TaskLost
+    | StandbyLost
+    | StandbyUnready
+    | StandbyPromoted
+    | StandbyActivated
+    | Replayed
+    | FirstNewEffect
+)

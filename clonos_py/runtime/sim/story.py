@@ -1,0 +1,16 @@
+"""A coordinator's events in words, for the stories that simulated runs print."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+from clonos_py.model.coordinator_events import CoordinatorEvent
+
+_WORD_BEGINS = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def words(event: CoordinatorEvent) -> str:
+    """``standby promoted join[0], attempt 1.2``: what happened, to which task, and the details with their names."""
+    details = [f"{field.name} {getattr(event, field.name)}" for field in fields(event)]
+    return ", ".join([_WORD_BEGINS.sub(" ", type(event).__name__).lower(), *details]).replace(", task ", " ", 1)
