@@ -20,8 +20,8 @@ class CatchingUp:
     """Frames of each input below ``sent_before`` are replayed ones. The coordinator is told once when replay is over,
     and once of the first effect that the predecessor had not had."""
 
-    def __init__(self, process: int, inputs: int, out: list[Instruction]) -> None:
-        self._process, self._out = process, out
+    def __init__(self, process: int, inputs: int) -> None:
+        self._process = process
         self._running_told, self._effect_told = False, True
         self._sent_before: list[int | None] = [None] * inputs
         self._taken = [0] * inputs
@@ -69,13 +69,16 @@ class CatchingUp:
             before is not None and taken >= before for before, taken in zip(self._sent_before, self._taken, strict=True)
         )
 
-    def tell_running(self, round_: int, rows_replayed: int) -> None:
+    def tell_running(self, round_: int, rows_replayed: int) -> list[Instruction]:
         """The task's log is used up; tells so once the inputs have given what they had given before, too."""
-        if not self._running_told and self.done:
-            self._running_told = True
-            self._out.append(Tell(Running(self._process, round_, max(rows_replayed, self.rows))))
+        if self._running_told or not self.done:
+            return []
+        self._running_told = True
+        return [Tell(Running(self._process, round_, max(rows_replayed, self.rows)))]
 
-    def tell_effect(self) -> None:
-        if not self._effect_told:
-            self._effect_told = True
-            self._out.append(Tell(NewEffect(self._process)))
+    def tell_effect(self) -> list[Instruction]:
+        """There is an effect that the predecessor had not had."""
+        if self._effect_told:
+            return []
+        self._effect_told = True
+        return [Tell(NewEffect(self._process))]

@@ -72,19 +72,16 @@ class _Output:
 
 
 class CausalOutputs:
-    """One per link. Instructions go to the link's ``out``."""
+    """One per link."""
 
-    def __init__(
-        self, plan: PhysicalPlan, task: TaskId, store: CausalStore, codec: FrameCodec, out: list[io.Instruction]
-    ) -> None:
-        self._task, self._store, self._codec, self._out = task, store, codec, out
+    def __init__(self, plan: PhysicalPlan, task: TaskId, store: CausalStore, codec: FrameCodec) -> None:
+        self._task, self._store, self._codec = task, store, codec
         self._shape = " ".join(map(_shape, plan.vertices))
         self._outputs = [_Output(n, name) for n, name in enumerate(plan.by_name[task.vertex].causal_sinks)]
 
-    def claim(self, attempt: Attempt, checkpoint: int) -> None:
+    def claim(self, attempt: Attempt, checkpoint: int) -> list[io.Instruction]:
         """This process is ``attempt`` of its task now, and starts from ``checkpoint``."""
-        for output in self._outputs:
-            self._out.append(io.ClaimOutput(output.number, output.name, attempt, checkpoint, self._shape))
+        return [io.ClaimOutput(o.number, o.name, attempt, checkpoint, self._shape) for o in self._outputs]
 
     def claimed(self, event: io.OutputClaimed) -> None:
         output = self._outputs[event.number]
@@ -103,27 +100,30 @@ class CausalOutputs:
         """Pieces of the output that has most of them to write."""
         return max((len(output.waiting) + output.writing for output in self._outputs), default=0)
 
-    def published(self, frames: Sequence[tuple[int, Frame]]) -> None:
+    def published(self, frames: Sequence[tuple[int, Frame]]) -> list[io.Instruction]:
         """Takes what sinks have emitted; what comes while a write is under way goes together after it."""
         for number, frame in frames:
             rows = frame.rows
             checksum = self._codec.checksum(self._codec.encode(rows), sampled=False) if rows is not None else 0
             self._outputs[number].take(frame, checksum, self._task)
+        writes: list[io.Instruction] = []
         for number in {number for number, _ in frames}:
             if not self._outputs[number].writing:
-                self._out.extend(self._outputs[number].writes(self._store))
+                writes += self._outputs[number].writes(self._store)
+        return writes
 
-    def written(self, event: io.OutputWritten) -> None:
+    def written(self, event: io.OutputWritten) -> list[io.Instruction]:
         output = self._outputs[event.number]
         output.writing -= event.pieces
-        if not output.writing:
-            self._out.extend(output.writes(self._store))
+        return [] if output.writing else list(output.writes(self._store))
 
-    def flush(self) -> None:
+    def flush(self) -> list[io.Instruction]:
         """A snapshot follows, which covers all that was emitted before it."""
+        work: list[io.Instruction] = []
         for output in self._outputs:
-            self._out.extend(output.writes(self._store))
-            self._out.append(io.SettleOutput(output.number, output.name))
+            work += output.writes(self._store)
+            work.append(io.SettleOutput(output.number, output.name))
+        return work
 
 
 def _shape(vertex: Vertex) -> str:

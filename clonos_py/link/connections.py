@@ -16,28 +16,25 @@ from clonos_py.model.messages import Peer, Suspect
 
 
 class Connections:
-    """Opens and closes; what flows is the link's business. Instructions go to the link's ``out``."""
+    """Opens and closes; what flows is the link's business."""
 
     def __init__(
-        self,
-        job: str,
-        process: int,
-        inputs: Sequence[InputChannel],
-        outputs: Sequence[OutputChannel],
-        out: list[io.Instruction],
+        self, job: str, process: int, inputs: Sequence[InputChannel], outputs: Sequence[OutputChannel]
     ) -> None:
-        self._job, self._process, self._out = job, process, out
+        self._job, self._process = job, process
         self._inputs, self._outputs = inputs, outputs
         self._attempt: Attempt | None = None
         self._parked: list[io.Subscribed] = []
         self._wishes: dict[int, io.Hello] = {}
         """By input: what was asked for last; an answer to an earlier question is void."""
 
-    def open(self, attempt: Attempt) -> list[io.Subscribed]:
-        """The state is here: connects the inputs as ``attempt``. The subscriptions that have waited for this."""
+    def open(self, attempt: Attempt) -> list[io.Instruction]:
+        """The state is here: connects the inputs as ``attempt``."""
         self._attempt = attempt
-        for channel in self._inputs:
-            self._connect(channel)
+        return [connect for channel in self._inputs for connect in self._connect(channel)]
+
+    def unpark(self) -> list[io.Subscribed]:
+        """The subscriptions that have waited for the inputs to be opened: ``admit`` is to be asked again."""
         parked, self._parked = self._parked, []
         return parked
 
@@ -48,88 +45,90 @@ class Connections:
 
     # ---- upstream
 
-    def _connect(self, channel: InputChannel) -> None:
+    def _connect(self, channel: InputChannel) -> list[io.Instruction]:
         if channel.peer is None or self._attempt is None:
-            return
+            return []
         channel.opened = False
         next_seq = -1 if channel.renumbers else channel.next_seq
         hello = io.Hello(self._job, channel.channel, self._attempt, channel.peer.attempt, next_seq, channel.covered)
         self._wishes[channel.index] = hello
-        self._out.append(io.Connect(channel.index, channel.peer.address, hello))
+        return [io.Connect(channel.index, channel.peer.address, hello)]
 
-    def _drop(self, channel: InputChannel) -> None:
+    def _drop(self, channel: InputChannel) -> list[io.Instruction]:
         channel.peer, channel.opened = None, False
-        if channel.connection is not None:
-            self._out.append(io.Disconnect(channel.connection))
-            channel.connection = None
+        connection, channel.connection = channel.connection, None
+        return [] if connection is None else [io.Disconnect(connection)]
 
-    def replace(self, peers: Sequence[Peer]) -> list[InputChannel]:
+    def replace(self, peers: Sequence[Peer]) -> tuple[list[io.Instruction], list[InputChannel]]:
         """Subscribes to these instead of whoever fed their channels before. Gives the channels whose senders have
-        started anew."""
+        started anew, too."""
+        instructions: list[io.Instruction] = []
         anew = []
         by_channel = {channel.channel: channel for channel in self._inputs}
         for peer in peers:
             channel = by_channel.get(peer.channel)
             if channel is not None and channel.peer != peer:
-                self._drop(channel)
+                instructions += self._drop(channel)
                 channel.follow(peer)
-                self._connect(channel)
+                instructions += self._connect(channel)
                 anew += [channel] if peer.reset else []
-        return anew
+        return instructions, anew
 
-    def connected(self, event: io.Connected) -> None:
+    def connected(self, event: io.Connected) -> list[io.Instruction]:
         channel = self._inputs[event.input]
         if channel.peer is None or channel.connection is not None or event.hello != self._wishes[channel.index]:
-            self._out.append(io.Disconnect(event.connection))
-        else:
-            channel.connection = event.connection
+            return [io.Disconnect(event.connection)]
+        channel.connection = event.connection
+        return []
 
     # ---- downstream
 
-    def admit(self, event: io.Subscribed) -> OutputChannel | None:
-        """The output to serve on this connection from now on; an older connection of it is closed. None: later,
+    def admit(self, event: io.Subscribed) -> tuple[OutputChannel | None, list[io.Instruction]]:
+        """The output to serve on this connection from now on, once an older connection of it is closed. None: later,
         when this process is the attempt asked for, or never, when it is not or the subscriber has been replaced."""
         hello = event.hello
         output = next((o for o in self._outputs if o.channel == hello.channel), None)
         if output is None or hello.job != self._job:
-            self._out.append(io.Disconnect(event.connection))
-        elif self._attempt is None or hello.sender > self._attempt:
+            return None, [io.Disconnect(event.connection)]
+        if self._attempt is None or hello.sender > self._attempt:
             self._parked.append(event)
-        elif hello.sender != self._attempt or hello.receiver < output.attempt:
-            self._out.append(io.Disconnect(event.connection))
-        else:
-            self._stop_serving(output)
-            return output
-        return None
+            return None, []
+        if hello.sender != self._attempt or hello.receiver < output.attempt:
+            return None, [io.Disconnect(event.connection)]
+        return output, self._stop_serving(output)
 
-    def _stop_serving(self, output: OutputChannel) -> None:
-        if (old := output.disconnect()) is not None:
-            self._out.append(io.Disconnect(old))
+    def _stop_serving(self, output: OutputChannel) -> list[io.Instruction]:
+        connection = output.disconnect()
+        return [] if connection is None else [io.Disconnect(connection)]
 
     # ---- ends
 
-    def lost(self, event: io.Lost) -> None:
+    def lost(self, event: io.Lost) -> list[io.Instruction]:
+        instructions: list[io.Instruction] = []
         for channel in self._inputs:
             if channel.peer is not None and self._concerns(event, channel):
                 channel.connection, channel.opened = None, False
                 channel.failures += 1
-                self._out.append(io.Tell(Suspect(self._process, channel.sender, channel.failures)))
-                self._connect(channel)
+                instructions.append(io.Tell(Suspect(self._process, channel.sender, channel.failures)))
+                instructions += self._connect(channel)
         for output in self._outputs:
             if event.connection >= 0 and output.connection == event.connection:
                 output.disconnect()
         self._parked = [s for s in self._parked if s.connection != event.connection]
+        return instructions
 
-    def close_older(self, attempts: Mapping[TaskId, Attempt]) -> None:
+    def close_older(self, attempts: Mapping[TaskId, Attempt]) -> list[io.Instruction]:
         """Nothing of an older attempt may arrive any more, and nothing is sent to it, should it ask again."""
+        closed: list[io.Instruction] = []
         for channel in self._inputs:
             if channel.peer is not None and channel.peer.attempt < attempts.get(channel.sender, channel.peer.attempt):
-                self._drop(channel)
+                closed += self._drop(channel)
         for output in self._outputs:
             newer = attempts.get(output.receiver, output.attempt)
             if output.attempt < newer:
-                self._stop_serving(output)
+                closed += self._stop_serving(output)
                 output.attempt = newer
+        return closed
 
     def _concerns(self, event: io.Lost, channel: InputChannel) -> bool:
         if event.connection >= 0:

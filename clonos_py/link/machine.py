@@ -3,7 +3,8 @@
     STANDBY --Promote--> CONNECTING --all inputs opened--> FETCHING_DETERMINANTS --Replay, state loaded--> REPLAYING
     REPLAYING --the task's replay ended--> RUNNING --the task's input ended--> FINISHED;  any --error--> FAILED
 
-``handle`` takes one event (a control message, what the driver saw, or what the task did) and gives instructions.
+``handle`` takes one event (a control message, what the driver saw, or what the task did) and gives instructions. Each
+part of the link returns what it decided; the machine puts that in order, which the driver keeps.
 
 Invariants:
 - a frame leaves with every determinant its receiver will depend on, in one message (always-no-orphans);
@@ -18,7 +19,7 @@ from typing import ClassVar
 
 import msgspec
 
-from clonos_py.channel.frames import FrameCodec, FrameKind
+from clonos_py.channel.frames import FrameCodec, FrameHeader, FrameKind
 from clonos_py.link import instructions as io
 from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.causal_outputs import CausalOutputs
@@ -77,21 +78,20 @@ class LinkMachine:
             )
             for index, channel in enumerate(plan.outputs[task_id])
         ]
-        self._out: list[io.Instruction] = []
-        self._connections = Connections(plan.job, process, self.inputs, self.outputs, self._out)
-        self._catching_up = CatchingUp(process, len(self.inputs), self._out)
-        self._causal_outputs = CausalOutputs(plan, task_id, self.store, codec, self._out)
+        self._connections = Connections(plan.job, process, self.inputs, self.outputs)
+        self._catching_up = CatchingUp(process, len(self.inputs))
+        self._causal_outputs = CausalOutputs(plan, task_id, self.store, codec)
         self._pressure = Pressure(self.outputs, limits, vertex.source is not None, regenerates, self._causal_outputs)
         number = plan.tasks.index(task_id)
         own_log = number if self._logs else None
         self._outflow = Outflow(
-            process, own_log, self.outputs, self.store, codec, limits, self._pressure, self._catching_up, self._out
+            process, own_log, self.outputs, self.store, codec, limits, self._pressure, self._catching_up
         )
         self._sinks = any(operator.sink for operator in vertex.operators)
         self._round = 0
         self._numbering = ""
         self._asked: control.Sever | None = None
-        self._restoring = Restoring(self._out)
+        self._restoring = Restoring()
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
@@ -107,11 +107,9 @@ class LinkMachine:
         if handler is None:
             raise ProtocolError(f"the link of {self.task_id} knows no event {event!r}; last events: {self._last}")
         self._last.add(type(event))
-        if not (self.state is TaskState.FAILED and isinstance(event, task.FromTask)):
-            handler(self, event)
-        instructions = self._out[:]
-        self._out.clear()
-        return instructions
+        if self.state is TaskState.FAILED and isinstance(event, task.FromTask):
+            return []
+        return handler(self, event)
 
     def fail(self, problem: BaseException) -> list[io.Instruction]:
         """The task or the link raised: tell the coordinator, which decides."""
@@ -125,34 +123,32 @@ class LinkMachine:
 
     # ---- state to start from
 
-    def _on_prepare(self, message: control.Prepare) -> None:
-        if self.state is TaskState.STANDBY:
-            self._restoring.ask(message.restore, ahead=True)
+    def _on_prepare(self, message: control.Prepare) -> list[io.Instruction]:
+        return self._restoring.ask(message.restore, ahead=True) if self.state is TaskState.STANDBY else []
 
-    def _on_promote(self, message: control.Promote) -> None:
+    def _on_promote(self, message: control.Promote) -> list[io.Instruction]:
         if self.state is not TaskState.STANDBY:
-            return
+            return []
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
         self._held_logs.succeed(message.attempt)
         self._enter(TaskCause.PROMOTED)
-        self._causal_outputs.claim(message.attempt, message.restore.checkpoint)
+        claims = self._causal_outputs.claim(message.attempt, message.restore.checkpoint)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
-        if self._restoring.start_from(message.restore):
-            self._start()
+        loads = self._restoring.start_from(message.restore)
+        return claims + loads + (self._start() if self._restoring.here else [])
 
-    def _on_loaded(self, event: io.Loaded) -> None:
+    def _on_loaded(self, event: io.Loaded) -> list[io.Instruction]:
         restore = event.restore
         if self.state not in BEFORE_BEGIN or not self._restoring.loaded(restore):
-            return
+            return []
         progress = self._progress_of(restore)
         ahead = self.state is TaskState.STANDBY
-        self._out.append(io.Hand(task.TakeState(restore.checkpoint, event.operators, progress, ahead)))
+        taken = io.Hand(task.TakeState(restore.checkpoint, event.operators, progress, ahead))
         self._restore_channels(progress)
         if ahead:
-            self._out.append(io.Tell(control.Prepared(self.process, restore.checkpoint)))
-        else:
-            self._start()
+            return [taken, io.Tell(control.Prepared(self.process, restore.checkpoint))]
+        return [taken, *self._start()]
 
     def _progress_of(self, restore: control.Restore) -> TaskProgress | None:
         """Where the task stood then; None at another parallelism. Raises CheckpointError."""
@@ -166,14 +162,13 @@ class LinkMachine:
                 "from an earlier checkpoint, or start anew with --fresh"
             ) from problem
 
-    def _on_load_failed(self, event: io.LoadFailed) -> None:
+    def _on_load_failed(self, event: io.LoadFailed) -> list[io.Instruction]:
         """A slow standby may find its checkpoint reclaimed: it says so, and waits for the next one or its promotion."""
         if not self._restoring.failed(event.restore):
-            return
+            return []
         if self.state is not TaskState.STANDBY:
             raise event.problem
-        failed = control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem))
-        self._out.append(io.Tell(failed))
+        return [io.Tell(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
 
     def _restore_channels(self, progress: TaskProgress | None) -> None:
         self._restart_point = progress
@@ -183,215 +178,223 @@ class LinkMachine:
             output.restore(progress.outputs[output.index] if progress else 0)
         self._catching_up.restore([channel.next_seq for channel in self.inputs])
 
-    def _start(self) -> None:
+    def _start(self) -> list[io.Instruction]:
         """The state is here: commit what it names, connect, serve who waits, and begin if the log is here too."""
         restore = self._restoring.wanted
         assert restore is not None
         assert self.attempt is not None
         self._mark(restore.marks)
+        instructions: list[io.Instruction] = []
         if self._sinks and restore.checkpoint:
-            self._out.append(io.Commit(restore.checkpoint, restore.committables))
-        for subscription in self._connections.open(self.attempt):
-            self._on_subscribed(subscription)
+            instructions.append(io.Commit(restore.checkpoint, restore.committables))
+        instructions += self._connections.open(self.attempt)
+        for subscription in self._connections.unpark():
+            instructions += self._on_subscribed(subscription)
         self._check_opened()
-        self._begin()
+        return instructions + self._begin()
 
-    def _on_replay(self, message: control.Replay) -> None:
-        if self.state in BEFORE_BEGIN and message.round == self._round and self._replay is None:
-            self._replay = message
-            self._status.heard_of(max(message.aborted, default=0))
-            self._held_logs.replay(message)
-            if self.attempt is not None and self._restoring.here:
-                self._begin()
+    def _on_replay(self, message: control.Replay) -> list[io.Instruction]:
+        if self.state not in BEFORE_BEGIN or message.round != self._round or self._replay is not None:
+            return []
+        self._replay = message
+        self._status.heard_of(max(message.aborted, default=0))
+        self._held_logs.replay(message)
+        return self._begin() if self._restoring.here else []
 
-    def _begin(self) -> None:
+    def _begin(self) -> list[io.Instruction]:
         if self._replay is None or self.attempt is None:
-            return
+            return []
         by_channel = {output.channel: output for output in self.outputs}
         for expectation in self._replay.expected:
             by_channel[expectation.channel].expect(expectation)
         self._catching_up.begin(self.attempt)
         self._enter(TaskCause.BEGUN)
-        self._out.append(io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering)))
-        if not self._outflow.may_produce:
-            self._out.append(io.Hand(task.MayProduce(False)))
+        begin = io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering))
+        return [begin] if self._outflow.may_produce else [begin, io.Hand(task.MayProduce(False))]
 
     # ---- connections
 
-    def _on_connected(self, event: io.Connected) -> None:
-        self._connections.connected(event)
+    def _on_connected(self, event: io.Connected) -> list[io.Instruction]:
+        instructions = self._connections.connected(event)
         channel = self.inputs[event.input]
         if channel.connection == event.connection and event.hello.covered < channel.covered:
-            self._acknowledge(channel, channel.acknowledged)
+            instructions += self._acknowledge(channel, channel.acknowledged)
+        return instructions
 
-    def _on_lost(self, event: io.Lost) -> None:
-        self._connections.lost(event)
-        self._outflow.weigh()
+    def _on_lost(self, event: io.Lost) -> list[io.Instruction]:
+        return self._connections.lost(event) + self._outflow.weigh()
 
-    def _on_subscribed(self, event: io.Subscribed) -> None:
-        output = self._connections.admit(event)
-        if output is not None:
-            self._outflow.cover(output, event.hello.covered)
-            header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self.store)
-            self._outflow.send(event.connection, header, None)
-            self._outflow.pump(output)
-            self._outflow.weigh()
+    def _on_subscribed(self, event: io.Subscribed) -> list[io.Instruction]:
+        output, instructions = self._connections.admit(event)
+        return instructions if output is None else instructions + self._outflow.serve(output, event)
 
-    def _on_sever(self, message: control.Sever) -> None:
+    def _on_sever(self, message: control.Sever) -> list[io.Instruction]:
         """Closes first, then answers: nothing may arrive that the answer does not know of."""
         self._round = message.round
-        self._truncate(message.completed)
-        self._connections.close_older(dict(message.attempts))
+        instructions = self._truncate(message.completed)
+        instructions += self._connections.close_older(dict(message.attempts))
         self._asked = message
-        self._answer()
-        for channel in self._connections.replace(message.replacements):
+        instructions += self._answer()
+        replaced, anew = self._connections.replace(message.replacements)
+        instructions += replaced
+        for channel in anew:
             channel.void()
-            self._renumber(channel)
-        self._outflow.weigh()
+            instructions.append(self._renumber(channel))
+        return instructions + self._outflow.weigh()
 
-    def _answer(self) -> None:
+    def _answer(self) -> list[io.Instruction]:
         """Once it is known what the outputs hold: they are holders, too."""
-        if self._asked is not None and self._causal_outputs.ready:
-            self._out.append(io.Tell(self._held_logs.answer(self.process, self._asked)))
-            self._asked = None
+        if self._asked is None or not self._causal_outputs.ready:
+            return []
+        asked, self._asked = self._asked, None
+        return [io.Tell(self._held_logs.answer(self.process, asked))]
 
     # ---- frames
 
-    def _on_arrived(self, event: io.Arrived) -> None:
+    def _on_arrived(self, event: io.Arrived) -> list[io.Instruction]:
         channel = next((c for c in self.inputs if c.connection == event.connection), None)
         if channel is None:
-            return
+            return []
         header = event.header
         if header.kind is FrameKind.LOG_ONLY:
-            self._catching_up.opened(channel.index, header)
-            if channel.open(header):
-                self._renumber(channel)
-        else:
-            channel.receive(header)
-            self._status.heard_of(header.checkpoint)
-            self._catching_up.received(channel.index, header)
+            return self._open(channel, header)
+        channel.receive(header)
+        self._status.heard_of(header.checkpoint)
+        self._catching_up.received(channel.index, header)
         self._held_logs.take(channel.index, header)
-        if header.kind is FrameKind.LOG_ONLY:
-            self._check_opened()
-        else:
-            self._out.append(io.Hand(task.Deliver(channel.index, event.frame)))
+        return [io.Hand(task.Deliver(channel.index, event.frame))]
 
-    def _renumber(self, channel: InputChannel) -> None:
+    def _open(self, channel: InputChannel, header: FrameHeader) -> list[io.Instruction]:
+        """The first frame of a connection has come."""
+        self._catching_up.opened(channel.index, header)
+        renumbered = channel.open(header)
+        self._held_logs.take(channel.index, header)
+        self._check_opened()
+        return [self._renumber(channel)] if renumbered else []
+
+    def _renumber(self, channel: InputChannel) -> io.Hand:
         ended = self._restart_point is not None and self._restart_point.inputs[channel.index].ended
-        self._out.append(io.Hand(task.Renumber(channel.index, channel.next_seq, ended)))
+        return io.Hand(task.Renumber(channel.index, channel.next_seq, ended))
 
     def _check_opened(self) -> None:
         if self.state is TaskState.CONNECTING and all(c.opened for c in self.inputs):
             self._enter(TaskCause.INPUTS_OPENED)
 
-    def _on_acknowledged(self, event: io.Acknowledged) -> None:
+    def _on_acknowledged(self, event: io.Acknowledged) -> list[io.Instruction]:
+        instructions: list[io.Instruction] = []
         for output in self.outputs:
             if output.connection == event.connection:
                 if output.acknowledged(event.next_seq, event.held, event.rows_wanted):
-                    self._out.append(io.Hand(task.RowsWanted(output.index, event.rows_wanted)))
+                    instructions.append(io.Hand(task.RowsWanted(output.index, event.rows_wanted)))
                 self._outflow.cover(output, event.covered)
-                self._outflow.pump(output)
-        self._outflow.weigh()
+                instructions += self._outflow.pump(output)
+        return instructions + self._outflow.weigh()
 
-    def _on_took(self, event: task.Took) -> None:
+    def _on_took(self, event: task.Took) -> list[io.Instruction]:
         channel = self.inputs[event.input]
         if channel.renumbers or event.restarts < channel.restarts:
-            return
+            return []
+        instructions: list[io.Instruction] = []
         taken = channel.acknowledge(event.next_seq)
         if taken is not None:
-            self._acknowledge(channel, taken, event.rows_wanted)
+            instructions += self._acknowledge(channel, taken, event.rows_wanted)
         new = self._catching_up.took(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
-            self._catching_up.tell_running(self._round, 0)
+            instructions += self._catching_up.tell_running(self._round, 0)
         if new and not self.outputs:
-            self._catching_up.tell_effect()
+            instructions += self._catching_up.tell_effect()
+        return instructions
 
-    def _acknowledge(self, channel: InputChannel, taken: int, rows_wanted: int = 0) -> None:
-        if channel.connection is not None:
-            held = self._held_logs.news(channel.index)
-            self._out.append(io.SendAck(channel.connection, taken, held, rows_wanted, channel.covered))
+    def _acknowledge(self, channel: InputChannel, taken: int, rows_wanted: int = 0) -> list[io.Instruction]:
+        if channel.connection is None:
+            return []
+        held = self._held_logs.news(channel.index)
+        return [io.SendAck(channel.connection, taken, held, rows_wanted, channel.covered)]
 
-    def _on_produced(self, event: task.Produced) -> None:
+    def _on_produced(self, event: task.Produced) -> list[io.Instruction]:
         if event.log is not None:
             self._held_logs.produced(event.log)
-        self._outflow.produced(event)
-        self._causal_outputs.published(event.published)
-        self._outflow.weigh()
+        sent, written = self._outflow.produced(event), self._causal_outputs.published(event.published)
+        return [*sent, *written, *self._outflow.weigh()]
 
-    def _on_output_claimed(self, event: io.OutputClaimed) -> None:
+    def _on_output_claimed(self, event: io.OutputClaimed) -> list[io.Instruction]:
         self._causal_outputs.claimed(event)
-        self._answer()
+        return self._answer()
 
-    def _on_output_written(self, event: io.OutputWritten) -> None:
-        self._causal_outputs.written(event)
-        self._outflow.weigh()
+    def _on_output_written(self, event: io.OutputWritten) -> list[io.Instruction]:
+        return self._causal_outputs.written(event) + self._outflow.weigh()
 
-    def _on_frames_moved(self, event: FramesMoved) -> None:
-        self._outflow.moved(event)
+    def _on_frames_moved(self, event: FramesMoved) -> list[io.Instruction]:
+        return self._outflow.moved(event)
 
     # ---- checkpoints
 
-    def _on_trigger(self, message: control.TriggerCheckpoint) -> None:
+    def _on_trigger(self, message: control.TriggerCheckpoint) -> list[io.Instruction]:
         self._status.heard_of(message.checkpoint)
-        self._out.append(io.Hand(task.TriggerCall(message.checkpoint)))
+        return [io.Hand(task.TriggerCall(message.checkpoint))]
 
-    def _on_abort(self, message: control.AbortCheckpoint) -> None:
+    def _on_abort(self, message: control.AbortCheckpoint) -> list[io.Instruction]:
         self._status.heard_of(message.checkpoint)
-        self._out.append(io.Hand(task.AbortCall(message.checkpoint)))
-        self._outflow.aborted(message.checkpoint)
+        return [io.Hand(task.AbortCall(message.checkpoint)), *self._outflow.aborted(message.checkpoint)]
 
-    def _on_snapped(self, event: task.Snapped) -> None:
+    def _on_snapped(self, event: task.Snapped) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
-        if event.persist and self.attempt is not None:
-            self._causal_outputs.flush()
-            self._out.append(io.Persist(snapshot, self.attempt))
-            self._outflow.passed(snapshot.checkpoint)
+        if not event.persist or self.attempt is None:
+            return []
+        flushed = self._causal_outputs.flush()
+        return [*flushed, io.Persist(snapshot, self.attempt), *self._outflow.passed(snapshot.checkpoint)]
 
-    def _on_persisted(self, event: io.Persisted) -> None:
-        self._out.append(io.Tell(control.Snapshotted(self.process, event.handle, event.persist_ms)))
+    def _on_persisted(self, event: io.Persisted) -> list[io.Instruction]:
+        return [io.Tell(control.Snapshotted(self.process, event.handle, event.persist_ms))]
 
-    def _on_persist_failed(self, event: io.PersistFailed) -> None:
-        self._out.append(io.Tell(control.SnapshotFailed(self.process, event.checkpoint, event.reason)))
+    def _on_persist_failed(self, event: io.PersistFailed) -> list[io.Instruction]:
+        return [io.Tell(control.SnapshotFailed(self.process, event.checkpoint, event.reason))]
 
-    def _on_complete(self, message: control.Complete) -> None:
+    def _on_complete(self, message: control.Complete) -> list[io.Instruction]:
         if self.state in BEFORE_BEGIN:
-            return
-        checkpoint = message.checkpoint
-        if self._sinks:
-            self._out.append(io.Commit(checkpoint, self._epochs.uncommitted(checkpoint)))
-            self._epochs.committed(checkpoint)
-        self._truncate(message)
-        self._outflow.weigh()
+            return []
+        return [*self._commit(message.checkpoint), *self._truncate(message), *self._outflow.weigh()]
+
+    def _commit(self, checkpoint: int) -> list[io.Instruction]:
+        if not self._sinks:
+            return []
+        uncommitted = self._epochs.uncommitted(checkpoint)
+        self._epochs.committed(checkpoint)
+        return [io.Commit(checkpoint, uncommitted)]
 
     def _mark(self, marks: Iterable[StableMark]) -> None:
         for mark in marks:
             self.store.mark(mark)
 
-    def _truncate(self, completed: control.Complete) -> None:
+    def _truncate(self, completed: control.Complete) -> list[io.Instruction]:
+        """Drops what a completed checkpoint covers, and tells the senders so."""
         self._mark(completed.marks)
         if (progress := self._epochs.complete(completed.checkpoint)) is None:
-            return
+            return []
         self._restart_point = progress
         self._held_logs.complete()
         self._outflow.complete(completed.checkpoint)
+        instructions: list[io.Instruction] = []
         for channel in self.inputs:
             channel.cover(progress.inputs[channel.index].next_seq)
             if not channel.renumbers:
-                self._acknowledge(channel, channel.acknowledged)
+                instructions += self._acknowledge(channel, channel.acknowledged)
+        return instructions
 
-    def _on_commit_done(self, event: io.CommitDone) -> None:
-        self._out.append(io.Tell(control.Committed(self.process, event.checkpoint)))
+    def _on_commit_done(self, event: io.CommitDone) -> list[io.Instruction]:
+        return [io.Tell(control.Committed(self.process, event.checkpoint))]
 
     # ---- the rest
 
-    def _on_entered(self, event: task.Entered) -> None:
+    def _on_entered(self, event: task.Entered) -> list[io.Instruction]:
         if event.state is TaskState.RUNNING:
             self._enter(TaskCause.LOG_USED_UP)
             self._held_logs.replayed()
-            self._catching_up.tell_running(self._round, event.rows_replayed)
-        elif event.state is TaskState.FINISHED:
+            return self._catching_up.tell_running(self._round, event.rows_replayed)
+        if event.state is TaskState.FINISHED:
             self._enter(TaskCause.INPUT_ENDED)
-            self._out.append(io.Tell(control.Drained(self.process)))
+            return [io.Tell(control.Drained(self.process))]
+        return []
 
     def observed(self, event: task.Observed) -> task.Observed:
         """What counts of it."""
@@ -422,20 +425,19 @@ class LinkMachine:
         """Subscriptions that wait for this process to be the attempt that they ask for."""
         return self._connections.parked
 
-    def _on_ping(self, message: control.Ping) -> None:
-        self._out.append(io.Tell(control.Pong(self.process, message.number, self.counters)))
+    def _on_ping(self, message: control.Ping) -> list[io.Instruction]:
+        return [io.Tell(control.Pong(self.process, message.number, self.counters))]
 
-    def _on_roll_call(self, message: control.RollCall) -> None:
+    def _on_roll_call(self, message: control.RollCall) -> list[io.Instruction]:
         """Whatever was asked of the former coordinator may have been lost with it."""
         incarnations = self.store.incarnations
         present = self._status.present(self.state, self.attempt, self._round, self._replay, incarnations)
-        self._out.append(io.Tell(present))
-        self._outflow.ask_again()
+        return [io.Tell(present), *self._outflow.ask_again()]
 
-    def _on_stop(self, message: control.Stop) -> None:
-        self._out.append(io.Shutdown(message.reason))
+    def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
+        return [io.Shutdown(message.reason)]
 
-    _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
+    _HANDLERS: ClassVar[dict[type, Callable[..., list[io.Instruction]]]] = {
         control.Prepare: _on_prepare,
         control.Promote: _on_promote,
         control.Replay: _on_replay,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import FrameCodec, FrameHeader
+from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.link import instructions as io
 from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.pressure import Pressure
@@ -26,7 +27,7 @@ FRAMES_MOVED = typing.get_args(FramesMoved)
 
 
 class Outflow:
-    """The outputs of one link. Instructions go to the link's ``out``."""
+    """The outputs of one link."""
 
     def __init__(
         self,
@@ -38,13 +39,12 @@ class Outflow:
         limits: LinkLimits,
         pressure: Pressure,
         catching_up: CatchingUp,
-        out: list[io.Instruction],
     ) -> None:
         """``own_log``: the number of the task's own log, None where there are no logs."""
         self._process, self._own_log, self._outputs, self._store = process, own_log, outputs, store
         self._checks = own_log is not None
         self._codec, self._limits, self._pressure = codec, limits, pressure
-        self._catching_up, self._out = catching_up, out
+        self._catching_up = catching_up
         self._spill_failure_told = False
         self._uncovered: set[int] = set()
         """Outputs that hold what they held when a checkpoint was asked for."""
@@ -70,146 +70,165 @@ class Outflow:
 
     # ---- sending
 
-    def produced(self, event: task.Produced) -> None:
+    def serve(self, output: OutputChannel, event: io.Subscribed) -> list[io.Instruction]:
+        """A receiver has subscribed and is admitted: opens the connection with a log-only frame, and sends what may be
+        sent."""
+        self.cover(output, event.hello.covered)
+        header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self._store)
+        return [self._send(event.connection, header, None), *self.pump(output), *self.weigh()]
+
+    def produced(self, event: task.Produced) -> list[io.Instruction]:
         """Retains what the task cut, and sends what may be sent."""
         for index, frame in event.frames:
             self._outputs[index].retained(frame, self._codec, self._checks)
+        instructions: list[io.Instruction] = []
         for index in dict.fromkeys(index for index, _ in event.frames):
-            self.pump(self._outputs[index])
+            instructions += self.pump(self._outputs[index])
+        return instructions
 
-    def pump(self, output: OutputChannel) -> None:
+    def pump(self, output: OutputChannel) -> list[io.Instruction]:
         """Sends what may be sent, and asks for what will be next."""
+        instructions: list[io.Instruction] = []
         if output.connection is None:
-            return
+            return instructions
         for header, body, new in output.sendable(self._store):
-            self.send(output.connection, header, body)
+            instructions.append(self._send(output.connection, header, body))
             if new:
-                self._catching_up.tell_effect()
+                instructions += self._catching_up.tell_effect()
         if output.again is not None:
-            self._make_again(output)
+            instructions += self._make_again(output, output.again)
         elif self._pressure.writes:
-            self._read_ahead(output)
+            instructions += self._read_ahead(output)
+        return instructions
 
-    def send(self, connection: int, header: FrameHeader, body: object) -> None:
+    def _send(self, connection: int, header: FrameHeader, body: object) -> io.SendFrame:
         self._frames_sent += 1
         self._delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
         self._data_bytes += self._codec.size_bytes(body) if body is not None else 0
-        self._out.append(io.SendFrame(connection, header, body))
+        return io.SendFrame(connection, header, body)
 
     # ---- frames on disk
 
-    def moved(self, event: FramesMoved) -> None:
+    def moved(self, event: FramesMoved) -> list[io.Instruction]:
         """What was asked for has been done, or not. Raises SpillError where frames are lost with this process."""
         match event:
             case io.FramesWritten():
-                self._written(event)
+                instructions = self._written(event)
             case io.FramesNotWritten():
-                self._not_written(event)
-            case io.FramesRead(index, bodies):
-                for seq, body in bodies:
-                    self._outputs[index].log.read(seq, body)
-                self.pump(self._outputs[index])
+                instructions = self._not_written(event)
+            case io.FramesRead():
+                instructions = self._read(event)
             case io.FramesNotRead(problem):
                 raise SpillError(str(problem)) from problem
             case task.WentOn():
-                self._went_on(event)
+                instructions = self._went_on(event)
             case task.Regenerated():
-                self._regenerated(event)
-        self.weigh()
+                instructions = self._regenerated(event)
+        return instructions + self.weigh()
 
-    def _read_ahead(self, output: OutputChannel) -> None:
-        if entries := output.log.to_read(2 * self._limits.window):
-            self._out.append(io.ReadFrames(output.index, [(e.frame.seq, e.place) for e in entries]))
+    def _read_ahead(self, output: OutputChannel) -> list[io.Instruction]:
+        entries = output.log.to_read(2 * self._limits.window)
+        return [io.ReadFrames(output.index, [(e.frame.seq, e.place) for e in entries])] if entries else []
 
-    def _written(self, event: io.FramesWritten) -> None:
+    def _read(self, event: io.FramesRead) -> list[io.Instruction]:
+        output = self._outputs[event.output]
+        for seq, body in event.bodies:
+            output.log.read(seq, body)
+        return self.pump(output)
+
+    def _written(self, event: io.FramesWritten) -> list[io.Instruction]:
         log = self._outputs[event.output].log
         for seq, place in event.places:
             log.written(seq, place)
         self._spill_failure_told = self._spill_failure_told and self._pressure.disk_problem is not None
-        self.pump(self._outputs[event.output])
+        return self.pump(self._outputs[event.output])
 
-    def _not_written(self, event: io.FramesNotWritten) -> None:
+    def _not_written(self, event: io.FramesNotWritten) -> list[io.Instruction]:
         for seq in event.seqs:
             self._outputs[event.output].log.not_written(seq)
         self._pressure.disk_problem = event.reason
-        if not self._spill_failure_told:
-            self._spill_failure_told = True
-            self._out.append(io.Tell(control.FramesNotSpilled(self._process, event.reason)))
+        if self._spill_failure_told:
+            return []
+        self._spill_failure_told = True
+        return [io.Tell(control.FramesNotSpilled(self._process, event.reason))]
 
-    def _spill(self) -> None:
-        for output, entries in self._pressure.to_write():
-            self._out.append(io.WriteFrames(output.index, [(e.frame.seq, e.body) for e in entries]))
+    def _spill(self) -> list[io.Instruction]:
+        spilling: list[io.Instruction] = [
+            io.WriteFrames(output.index, [(e.frame.seq, e.body) for e in entries])
+            for output, entries in self._pressure.to_write()
+        ]
         if places := [place for output in self._outputs for place in output.log.take_unused()]:
-            self._out.append(io.FreeFrames(places))
+            spilling.append(io.FreeFrames(places))
+        return spilling
 
     # ---- frames made again
 
-    def _went_on(self, event: task.WentOn) -> None:
+    def _went_on(self, event: task.WentOn) -> list[io.Instruction]:
+        instructions: list[io.Instruction] = []
         for output, next_seq in zip(self._outputs, event.next_seqs, strict=True):
             assert output.again is not None
             output.again.go_on_at(next_seq)
-            self.pump(output)
+            instructions += self.pump(output)
+        return instructions
 
-    def _make_again(self, output: OutputChannel) -> None:
-        log = output.again
-        assert log is not None
+    def _make_again(self, output: OutputChannel, log: RegeneratedLog) -> list[io.Instruction]:
         missing = log.missing
         if not missing:
-            return
+            return []
         run, below = self._runs.get(output.index, (0, 0))
         room = log.cursor + 2 * self._limits.window
+        wish: task.Regenerate | task.RegenerateBelow
         if run != log.connections:
             assert self._own_log is not None
             own = self._store.of(self._own_log)
-            self._hand(task.Regenerate(output.index, log.connections, missing.start, missing.stop, room, own))
+            wish = task.Regenerate(output.index, log.connections, missing.start, missing.stop, room, own)
         elif below < min(missing.stop, room - self._limits.window + 1):
-            self._hand(task.RegenerateBelow(output.index, room))
+            wish = task.RegenerateBelow(output.index, room)
         else:
-            return
+            return []
         self._runs[output.index] = (log.connections, room)
+        return [io.Hand(wish)]
 
-    def _regenerated(self, event: task.Regenerated) -> None:
+    def _regenerated(self, event: task.Regenerated) -> list[io.Instruction]:
         output = self._outputs[event.output]
-        if output.again is not None and event.run == output.again.connections:
-            for frame in event.frames:
-                output.regenerated(frame, self._codec, self._checks)
-            self.pump(output)
-
-    def _hand(self, item: task.ToTask) -> None:
-        self._out.append(io.Hand(item))
+        if output.again is None or event.run != output.again.connections:
+            return []
+        for frame in event.frames:
+            output.regenerated(frame, self._codec, self._checks)
+        return self.pump(output)
 
     # ---- weight
 
-    def weigh(self) -> None:
+    def weigh(self) -> list[io.Instruction]:
         """After any change of the in-flight logs: move frames to disk, hold the task back or let it go, and ask for a
         checkpoint in time."""
-        if self._pressure.writes:
-            self._spill()
+        instructions = self._spill() if self._pressure.writes else []
         verdict = self._pressure.weigh()
         if verdict.wants_checkpoint and not self._uncovered:
             self._uncovered = set(range(len(self._outputs)))
-            self._out.append(io.Tell(control.RequestCheckpoint(self._process)))
+            instructions.append(io.Tell(control.RequestCheckpoint(self._process)))
         if verdict.may_produce != self.may_produce:
             self.may_produce = verdict.may_produce
-            self._hand(task.MayProduce(verdict.may_produce))
+            instructions.append(io.Hand(task.MayProduce(verdict.may_produce)))
+        return instructions
 
-    def passed(self, checkpoint: int) -> None:
+    def passed(self, checkpoint: int) -> list[io.Instruction]:
         """The task has taken its snapshot for this checkpoint: what it still retains of before waits for completion."""
         self._pressure.barrier_passed = checkpoint
-        self.weigh()
+        return self.weigh()
 
-    def aborted(self, checkpoint: int) -> None:
+    def aborted(self, checkpoint: int) -> list[io.Instruction]:
         """Whoever waited for this checkpoint needs another."""
         if self._pressure.barrier_passed == checkpoint:
             self._pressure.barrier_passed = 0
         self._uncovered = set()
-        self.weigh()
+        return self.weigh()
 
-    def ask_again(self) -> None:
+    def ask_again(self) -> list[io.Instruction]:
         """Nobody knows any more what was asked for, nor which checkpoint is under way."""
         self._pressure.barrier_passed = 0
         self._uncovered = set()
-        self.weigh()
+        return self.weigh()
 
     def cover(self, output: OutputChannel, below: int) -> None:
         """The restart point of a receiver covers the frames below ``below``. There may be room on disk again."""

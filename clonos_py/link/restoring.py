@@ -9,28 +9,27 @@ from clonos_py.model.messages import Restore
 class Restoring:
     """What is wanted, and what is here. A process without any checkpoint starts from nothing, which is here already."""
 
-    def __init__(self, out: list[io.Instruction]) -> None:
-        self._out = out
+    def __init__(self) -> None:
         self._loaded = 0
         self.wanted: Restore | None = None
 
-    def ask(self, restore: Restore, ahead: bool = False) -> None:
+    def ask(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
         """Asks for state, unless just this is on its way already: loading it twice would undo what came after.
         ``ahead``: nobody waits for it."""
-        if self.wanted is None or self.wanted.checkpoint != restore.checkpoint:
-            self._out.append(io.Load(restore, ahead))
+        on_its_way = self.wanted is not None and self.wanted.checkpoint == restore.checkpoint
         self.wanted = restore
+        return [] if on_its_way else [io.Load(restore, ahead)]
 
-    def start_from(self, restore: Restore) -> bool:
-        """The process is promoted. Whether the state is here; it is asked for if not."""
+    def start_from(self, restore: Restore) -> list[io.Instruction]:
+        """The process is promoted. Asks for the state if it is not ``here``."""
         if self._loaded == restore.checkpoint:
             self.wanted = restore
-            return True
-        self.ask(restore)
-        return False
+            return []
+        return self.ask(restore)
 
     @property
     def here(self) -> bool:
+        """Whether the state that is wanted has been loaded."""
         return self.wanted is not None and self._loaded == self.wanted.checkpoint
 
     def loaded(self, restore: Restore) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from clonos_py.causal.determinants import Completion
 from clonos_py.causal.gate import Gate
+from clonos_py.link.instructions import Instruction
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.messages import Promote
 from clonos_py.operators.async_rows import MapAsyncRows
@@ -87,8 +88,8 @@ def idempotency_keys_name_the_event_at_work(patch: pytest.MonkeyPatch) -> None:
 def each_attempt_counts_as_a_renumbering(patch: pytest.MonkeyPatch) -> None:
     promote = LinkMachine._on_promote
 
-    def careless(self: LinkMachine, message: Promote) -> None:
-        promote(self, msgspec.structs.replace(message, numbering=str(message.attempt)))
+    def careless(self: LinkMachine, message: Promote) -> list[Instruction]:
+        return promote(self, msgspec.structs.replace(message, numbering=str(message.attempt)))
 
     patch.setitem(LinkMachine._HANDLERS, Promote, careless)
 

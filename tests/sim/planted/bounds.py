@@ -32,11 +32,12 @@ BUGS = Bugs()
 
 @BUGS.planted()
 def frames_are_acknowledged_before_they_are_taken(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: io.Arrived) -> None:
-        LinkMachine._on_arrived(self, event)
+    def hasty(self: LinkMachine, event: io.Arrived) -> list[io.Instruction]:
+        instructions = LinkMachine._on_arrived(self, event)
         for channel in self.inputs:
             if channel.connection == event.connection and event.header.kind is not FrameKind.LOG_ONLY:
-                self._acknowledge(channel, channel.next_seq)
+                instructions += self._acknowledge(channel, channel.next_seq)
+        return instructions
 
     rehandled(patch, io.Arrived, hasty)
 

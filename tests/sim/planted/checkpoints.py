@@ -85,10 +85,11 @@ def numbers_of_aborted_checkpoints_are_used_again(patch: pytest.MonkeyPatch) -> 
 
 @BUGS.planted()
 def frames_count_as_covered_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: Snapped) -> None:
-        LinkMachine._on_snapped(self, event)
+    def hasty(self: LinkMachine, event: Snapped) -> list[io.Instruction]:
+        instructions = LinkMachine._on_snapped(self, event)
         for channel in self.inputs:
             channel.covered = event.progress.inputs[channel.index].next_seq
+        return instructions
 
     rehandled(patch, Snapped, hasty)
 
@@ -103,9 +104,9 @@ def frames_behind_a_barrier_overtake_it(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def sinks_commit_before_the_checkpoint_is_complete(patch: pytest.MonkeyPatch) -> None:
-    def hasty(self: LinkMachine, event: io.Persisted) -> None:
-        LinkMachine._on_persisted(self, event)
-        self._out.append(io.Commit(event.handle.checkpoint, event.handle.committables))
+    def hasty(self: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
+        instructions = LinkMachine._on_persisted(self, event)
+        return [*instructions, io.Commit(event.handle.checkpoint, event.handle.committables)]
 
     rehandled(patch, io.Persisted, hasty)
 
@@ -122,8 +123,7 @@ def what_an_aborted_checkpoint_prepared_is_forgotten(patch: pytest.MonkeyPatch) 
 def a_replacement_does_not_commit_what_its_checkpoint_names(patch: pytest.MonkeyPatch) -> None:
     start = LinkMachine._start
 
-    def silent(self: LinkMachine) -> None:
-        start(self)
-        self._out[:] = [io.Commit(i.checkpoint, {}) if isinstance(i, io.Commit) else i for i in self._out]
+    def silent(self: LinkMachine) -> list[io.Instruction]:
+        return [io.Commit(i.checkpoint, {}) if isinstance(i, io.Commit) else i for i in start(self)]
 
     patch.setattr(LinkMachine, "_start", silent)

@@ -33,7 +33,7 @@ from tests.sim.planted.bug import Bugs
 BUGS = Bugs()
 
 
-def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., None]) -> None:
+def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., list[io.Instruction]]) -> None:
     """The link handles ``event`` with ``handler`` from now on."""
     patch.setattr(LinkMachine, "_HANDLERS", {**LinkMachine._HANDLERS, event: handler})
 
@@ -79,24 +79,17 @@ def survivors_answer_before_they_close_connections(patch: pytest.MonkeyPatch) ->
     sever, handle = LinkMachine._on_sever, LinkMachine.handle
     late: dict[int, list[Sever]] = {}
 
-    def answer(self: LinkMachine, message: Sever) -> None:
+    def answer(self: LinkMachine, message: Sever) -> list[io.Instruction]:
         late.setdefault(id(self), []).append(message)
-        close_older, replace = Connections.close_older, Connections.replace
         with pytest.MonkeyPatch.context() as open_:
-            open_.setattr(Connections, "close_older", lambda self, attempts: None)
-            open_.setattr(Connections, "replace", lambda self, peers: None)
-            sever(self, message)
-        assert Connections.close_older is close_older
-        assert Connections.replace is replace
+            _keep_connections(open_)
+            return sever(self, message)
 
     def close_later(self: LinkMachine, event: Any) -> list[io.Instruction]:
         instructions = handle(self, event)
         if not isinstance(event, Sever) and (messages := late.pop(id(self), None)):
             for message in messages:
-                sever(self, message)
-            told = [i for i in self._out if not isinstance(i, io.Tell)]
-            self._out.clear()
-            instructions += told
+                instructions += [i for i in sever(self, message) if not isinstance(i, io.Tell)]
         return instructions
 
     rehandled(patch, Sever, answer)
@@ -105,8 +98,12 @@ def survivors_answer_before_they_close_connections(patch: pytest.MonkeyPatch) ->
 
 @BUGS.planted()
 def connections_with_the_dead_are_not_closed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Connections, "close_older", lambda self, attempts: None)
-    patch.setattr(Connections, "replace", lambda self, peers: None)
+    _keep_connections(patch)
+
+
+def _keep_connections(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Connections, "close_older", lambda self, attempts: [])
+    patch.setattr(Connections, "replace", lambda self, peers: ([], []))
 
 
 @BUGS.planted("zombie")
@@ -197,12 +194,13 @@ def receivers_do_not_say_what_their_restart_point_covers(patch: pytest.MonkeyPat
 def a_finished_task_forgets_its_frames(patch: pytest.MonkeyPatch) -> None:
     event = next(e for e, h in LinkMachine._HANDLERS.items() if h is LinkMachine._on_entered)
 
-    def forgets(self: LinkMachine, event: Any) -> None:
-        LinkMachine._on_entered(self, event)
+    def forgets(self: LinkMachine, event: Any) -> list[io.Instruction]:
+        instructions = LinkMachine._on_entered(self, event)
         if event.state.name == "FINISHED":
             for output in self.outputs:
                 while output.log._entries and output.log.first < output.log.acked:
                     output.log._drop_first()
+        return instructions
 
     rehandled(patch, event, forgets)
 
@@ -246,9 +244,9 @@ def a_replacement_starts_from_the_newest_snapshot(patch: pytest.MonkeyPatch) -> 
 
 @BUGS.planted()
 def a_standby_starts_from_what_it_happens_to_have(patch: pytest.MonkeyPatch) -> None:
-    def content(self: Restoring, restore: Restore) -> bool:
+    def content(self: Restoring, restore: Restore) -> list[io.Instruction]:
         self.wanted, self._loaded = restore, restore.checkpoint
-        return True
+        return []
 
     patch.setattr(Restoring, "start_from", content)
 

@@ -21,7 +21,7 @@ from clonos_py.process.contract import LinkLimits
 from tests.unit.task.plans import DOWN, MIDDLE, three
 
 CHANNEL = three().outputs[MIDDLE][0]
-NOTHING_SHOWN = CausalOutputs(three(), MIDDLE, CausalStore(), PassThrough(), [])
+NOTHING_SHOWN = CausalOutputs(three(), MIDDLE, CausalStore(), PassThrough())
 
 
 def output() -> OutputChannel:
