@@ -121,7 +121,7 @@ class TaskMachine:
         self._landmarks = Landmarks(self._gate, self._snapshotting) if regenerates else None
         self._regeneration = Regeneration(partial(TaskMachine, plan, task, ports, linger_us, limits))
         sinks = any(operator.sink for operator in vertex.operators)
-        self._metrics = TaskMetrics(self._shared, self._outputs, sinks, self._events.append)
+        self._metrics = TaskMetrics(self._shared, self._outputs, sinks)
         self._lingering = Lingering(self._outputs, linger_us)
         self._may_produce = True
         self._take_state(TakeState(0, {}, None))
@@ -221,9 +221,8 @@ class TaskMachine:
         cut = self._outputs.cut or self._outputs.published
         produced = self._outputs.take(self._writer.cut() if cut or self._writer.full else None)
         if produced.log or cut:
-            self._events.append(produced)
-            self._metrics.cut(sum(frame.rows.num_rows for _, frame in produced.frames if frame.rows is not None))
-        self._metrics.counters()
+            self._events += (produced, self._metrics.cut(produced))
+        self._events += self._metrics.counters()
 
     def _wake_us(self, now_us: int) -> int:
         times = [self._lingering.until_us, self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]
@@ -360,10 +359,10 @@ class TaskMachine:
         if batches := [f.rows for f in frames if f.rows is not None]:
             rows = concat(batches)
             row_count = rows.num_rows
-            self._metrics.took(rows.num_rows, self._chain.watermark, self.state is TaskState.REPLAYING)
+            self._events.append(self._metrics.took(row_count, self._chain.watermark, self.state is TaskState.REPLAYING))
             self._chain.enter(self._input_edges[channel].id, rows)
         for taken in frames:
-            self._metrics.marker(taken.marker_us, channel, taken.seq)
+            self._events += self._metrics.marker(taken.marker_us, channel, taken.seq)
             self._inputs.observe(channel, taken)
         match frame.kind:
             case FrameKind.DATA:
@@ -409,14 +408,14 @@ class TaskMachine:
         self._other_events += 1
         self._shared.frame = (-1, self._other_events)
         events = sum(read.event_count for read in reads)
-        self._metrics.took(events, self._chain.watermark, self.state is TaskState.REPLAYING)
+        self._events.append(self._metrics.took(events, self._chain.watermark, self.state is TaskState.REPLAYING))
         self._outputs.idle = False
         for port, pieces in enumerate(zip(*(read.rows for read in reads), strict=True)):
             if batches := [rows for rows in pieces if rows is not None]:
                 self._chain.source_port.emit(concat(batches), port)
         for read in reads:
             self._reader.accept(read, now_us)
-            self._metrics.source_marker(now_us, read.due_us)
+            self._events += self._metrics.source_marker(now_us, read.due_us)
         self._chain.advance(self._reader.watermark)
         if self._landmarks:
             self._landmarks.read()

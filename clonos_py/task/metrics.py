@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from clonos_py.process.contract import FromTask, Observed
+from clonos_py.process.contract import Observed, Produced
 from clonos_py.task.context import TaskContext
 from clonos_py.task.outputs import Outputs
 
@@ -14,39 +12,43 @@ catches up it sends the markers that are overdue, each with its delay."""
 
 
 class TaskMetrics:
-    """Forwards markers to the outputs, and passes measurements to ``tell``."""
+    """Forwards markers to the outputs, and gives measurements as events."""
 
-    def __init__(self, shared: TaskContext, outputs: Outputs, sinks: bool, tell: Callable[[FromTask], None]) -> None:
+    def __init__(self, shared: TaskContext, outputs: Outputs, sinks: bool) -> None:
         """``sinks``: whether markers end here."""
-        self._shared, self._outputs, self._sinks, self._tell = shared, outputs, sinks, tell
+        self._shared, self._outputs, self._sinks = shared, outputs, sinks
         self._marked_us = 0
         self.rows_replayed = 0
 
-    def took(self, rows: int, watermark: int, replaying: bool) -> None:
+    def took(self, rows: int, watermark: int, replaying: bool) -> Observed:
         """So many rows, or events of a source, are about to enter the operators."""
         if replaying:
             self.rows_replayed += rows
-        self._tell(Observed(events=rows, watermark=watermark, replayed=replaying))
+        return Observed(events=rows, watermark=watermark, replayed=replaying)
 
-    def cut(self, rows: int) -> None:
-        self._tell(Observed(rows_out=rows))
+    def cut(self, produced: Produced) -> Observed:
+        """These frames leave the task."""
+        return Observed(rows_out=sum(frame.rows.num_rows for _, frame in produced.frames if frame.rows is not None))
 
-    def counters(self) -> None:
+    def counters(self) -> list[Observed]:
         """Reports the operators' counters, if they have changed."""
-        if self._shared.counted:
-            self._tell(Observed(counts=dict(self._shared.counts)))
-            self._shared.counted = False
+        if not self._shared.counted:
+            return []
+        self._shared.counted = False
+        return [Observed(counts=dict(self._shared.counts))]
 
-    def marker(self, marker_us: int, channel: int = -1, seq: int = -1) -> None:
-        if marker_us:
-            self._outputs.mark(marker_us)
-            if self._sinks:
-                self._tell(Observed(marker_us=marker_us, input=channel, seq=seq))
+    def marker(self, marker_us: int, channel: int = -1, seq: int = -1) -> list[Observed]:
+        """A latency marker has come, unless it is 0."""
+        if not marker_us:
+            return []
+        self._outputs.mark(marker_us)
+        return [Observed(marker_us=marker_us, input=channel, seq=seq)] if self._sinks else []
 
-    def source_marker(self, now_us: int, due_us: int) -> None:
+    def source_marker(self, now_us: int, due_us: int) -> list[Observed]:
         """A source has read rows that were due at ``due_us`` (0: unpaced). Sends a marker if it is time; its latency
         counts from when the rows were due."""
         created_us = due_us or now_us
-        if created_us - self._marked_us >= MARKER_INTERVAL_US:
-            self._marked_us = created_us
-            self.marker(created_us)
+        if created_us - self._marked_us < MARKER_INTERVAL_US:
+            return []
+        self._marked_us = created_us
+        return self.marker(created_us)

@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 
-from clonos_py.process.contract import FromTask, Observed
 from clonos_py.task.context import TaskContext
 from clonos_py.task.metrics import MARKER_INTERVAL_US, TaskMetrics
 from clonos_py.task.outputs import Outputs
@@ -17,29 +16,20 @@ STALL_US = 5_000_000
 
 
 @pytest.fixture
-def told() -> list[FromTask]:
-    return []
+def metrics() -> TaskMetrics:
+    return TaskMetrics(cast("TaskContext", None), Outputs(three(), UP), True)
 
 
-@pytest.fixture
-def metrics(told: list[FromTask]) -> TaskMetrics:
-    return TaskMetrics(cast("TaskContext", None), Outputs(three(), UP), True, told.append)
+def created(metrics: TaskMetrics, now_us: int, due_us: int) -> list[int]:
+    return [event.marker_us for event in metrics.source_marker(now_us, due_us)]
 
 
-def created(told: list[FromTask]) -> list[int]:
-    return [event.marker_us for event in told if isinstance(event, Observed)]
+def test_a_source_without_a_schedule_sends_a_marker_now_and_then(metrics: TaskMetrics) -> None:
+    markers = [us for millisecond in range(1_000) for us in created(metrics, NOW_US + millisecond * 1_000, 0)]
+    assert len(markers) == 1_000_000 // MARKER_INTERVAL_US
 
 
-def test_a_source_without_a_schedule_sends_a_marker_now_and_then(metrics: TaskMetrics, told: list[FromTask]) -> None:
-    for millisecond in range(1_000):
-        metrics.source_marker(NOW_US + millisecond * 1_000, 0)
-    assert len(created(told)) == 1_000_000 // MARKER_INTERVAL_US
-
-
-def test_who_was_away_sends_every_marker_that_fell_due_each_late_by_what_it_was_late(
-    metrics: TaskMetrics, told: list[FromTask]
-) -> None:
-    for due_us in range(NOW_US - STALL_US, NOW_US, 20_000):
-        metrics.source_marker(NOW_US, due_us)
-    late_us = [NOW_US - marker_us for marker_us in created(told)]
+def test_who_was_away_sends_every_marker_that_fell_due_each_late_by_what_it_was_late(metrics: TaskMetrics) -> None:
+    markers = [us for due_us in range(NOW_US - STALL_US, NOW_US, 20_000) for us in created(metrics, NOW_US, due_us)]
+    late_us = [NOW_US - marker_us for marker_us in markers]
     assert late_us == list(range(STALL_US, 0, -MARKER_INTERVAL_US))
