@@ -31,7 +31,7 @@ from clonos_py.link.pressure import Pressure
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import OutputChannel, windows_for
-from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES
+from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES, LinkCause
 from clonos_py.link.status import TaskStatus
 from clonos_py.model import messages as control
 from clonos_py.model.counters import ProcessCounters
@@ -41,7 +41,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import StableMark
 from clonos_py.model.states import LastEvents
 from clonos_py.process import contract as task
-from clonos_py.process.contract import LinkLimits, TaskCause, TaskProgress, TaskState
+from clonos_py.process.contract import LinkLimits, TaskProgress, TaskState
 
 
 class LinkMachine:
@@ -114,11 +114,11 @@ class LinkMachine:
     def fail(self, problem: BaseException) -> list[io.Instruction]:
         """The task or the link raised: tell the coordinator, which decides."""
         if self.state is not TaskState.FAILED:
-            self._enter(TaskCause.ERROR)
+            self._enter(LinkCause.ERROR)
         self._status.failure = control.failed(self.process, self.task_id, problem)
         return [io.Tell(self._status.failure)]
 
-    def _enter(self, cause: TaskCause) -> None:
+    def _enter(self, cause: LinkCause) -> None:
         self.state = LINK_STATES.after(self.state, cause, f"the link of {self.task_id}", self._last)
 
     # ---- state to start from
@@ -131,7 +131,7 @@ class LinkMachine:
             return []
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
         self._held_logs.succeed(message.attempt)
-        self._enter(TaskCause.PROMOTED)
+        self._enter(LinkCause.PROMOTED)
         claims = self._causal_outputs.claim(message.attempt, message.restore.checkpoint)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
@@ -208,7 +208,7 @@ class LinkMachine:
         for expectation in self._replay.expected:
             by_channel[expectation.channel].expect(expectation)
         self._catching_up.begin(self.attempt)
-        self._enter(TaskCause.BEGUN)
+        self._enter(LinkCause.BEGUN)
         begin = io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering))
         return [begin] if self._outflow.may_produce else [begin, io.Hand(task.MayProduce(False))]
 
@@ -278,7 +278,7 @@ class LinkMachine:
 
     def _check_opened(self) -> None:
         if self.state is TaskState.CONNECTING and all(c.opened for c in self.inputs):
-            self._enter(TaskCause.INPUTS_OPENED)
+            self._enter(LinkCause.INPUTS_OPENED)
 
     def _on_acknowledged(self, event: io.Acknowledged) -> list[io.Instruction]:
         instructions: list[io.Instruction] = []
@@ -388,11 +388,11 @@ class LinkMachine:
 
     def _on_entered(self, event: task.Entered) -> list[io.Instruction]:
         if event.state is TaskState.RUNNING:
-            self._enter(TaskCause.LOG_USED_UP)
+            self._enter(LinkCause.LOG_USED_UP)
             self._held_logs.replayed()
             return self._catching_up.tell_running(self._round, event.rows_replayed)
         if event.state is TaskState.FINISHED:
-            self._enter(TaskCause.INPUT_ENDED)
+            self._enter(LinkCause.INPUT_ENDED)
             return [io.Tell(control.Drained(self.process))]
         return []
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from clonos_py.model.states import StateTable
-from clonos_py.process.contract import TaskCause, TaskState
+from clonos_py.process.contract import TaskState
+
+
+class LinkCause(Enum):
+    """What changes the state."""
+
+    PROMOTED = "promoted"
+    INPUTS_OPENED = "all inputs opened"
+    BEGUN = "state and log are here"
+    LOG_USED_UP = "log used up"
+    INPUT_ENDED = "all input ended"
+    ERROR = "error"
+
 
 LINK_STATES = StateTable(
     TaskState.STANDBY,
     {
-        TaskState.STANDBY: {TaskCause.PROMOTED: TaskState.CONNECTING},
+        TaskState.STANDBY: {LinkCause.PROMOTED: TaskState.CONNECTING},
         TaskState.CONNECTING: {
-            TaskCause.INPUTS_OPENED: TaskState.FETCHING_DETERMINANTS,
-            TaskCause.BEGUN: TaskState.REPLAYING,
+            LinkCause.INPUTS_OPENED: TaskState.FETCHING_DETERMINANTS,
+            LinkCause.BEGUN: TaskState.REPLAYING,
         },
-        TaskState.FETCHING_DETERMINANTS: {TaskCause.BEGUN: TaskState.REPLAYING},
-        TaskState.REPLAYING: {TaskCause.LOG_USED_UP: TaskState.RUNNING},
-        TaskState.RUNNING: {TaskCause.INPUT_ENDED: TaskState.FINISHED},
+        TaskState.FETCHING_DETERMINANTS: {LinkCause.BEGUN: TaskState.REPLAYING},
+        TaskState.REPLAYING: {LinkCause.LOG_USED_UP: TaskState.RUNNING},
+        TaskState.RUNNING: {LinkCause.INPUT_ENDED: TaskState.FINISHED},
     },
-    anywhere={TaskCause.ERROR: TaskState.FAILED},
+    anywhere={LinkCause.ERROR: TaskState.FAILED},
 )
 BEFORE_BEGIN = (TaskState.STANDBY, TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS)
 """The states in which a process may still be given another state to start from."""

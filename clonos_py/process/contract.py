@@ -13,7 +13,7 @@ from enum import Enum
 import msgspec
 
 from clonos_py.channel.frames import Frame
-from clonos_py.model.calls import Answered, ServiceCall
+from clonos_py.model.calls import Answered
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Segment
@@ -32,17 +32,6 @@ class TaskState(Enum):
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
-
-
-class TaskCause(Enum):
-    """What changes the state."""
-
-    PROMOTED = "promoted"
-    INPUTS_OPENED = "all inputs opened"
-    BEGUN = "state and log are here"
-    LOG_USED_UP = "log used up"
-    INPUT_ENDED = "all input ended"
-    ERROR = "error"
 
 
 @dataclass(frozen=True)
@@ -295,16 +284,3 @@ class Regenerated:
 
 
 FromTask = Produced | Took | Snapped | Entered | Observed | WentOn | Regenerated
-
-
-# ---- task to driver
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a step gave. ``wake_us``: nothing to do before this time or the next offer; None: step again at once.
-    ``calls`` are to be started now, and their answers offered."""
-
-    events: Sequence[FromTask]
-    wake_us: int | None
-    calls: Sequence[ServiceCall] = ()

@@ -53,13 +53,11 @@ from clonos_py.process.contract import (
     FromTask,
     LinkLimits,
     MayProduce,
-    Outcome,
     Regenerate,
     RegenerateBelow,
     Renumber,
     RowsWanted,
     TakeState,
-    TaskCause,
     TaskProgress,
     TaskState,
     Took,
@@ -73,11 +71,12 @@ from clonos_py.task.inputs import Inputs
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.metrics import TaskMetrics
+from clonos_py.task.outcome import Outcome
 from clonos_py.task.outputs import Outputs
 from clonos_py.task.reader import Reader, determinants_of
 from clonos_py.task.regeneration import Regeneration
 from clonos_py.task.snapshotting import Snapshotting
-from clonos_py.task.states import TASK_STATES
+from clonos_py.task.states import TASK_STATES, TaskCause
 from clonos_py.task.throughput import READ_US, ReadSize, Throughput
 
 

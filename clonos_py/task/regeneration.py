@@ -16,7 +16,8 @@ from typing import Protocol
 from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import Attempt
-from clonos_py.process.contract import Begin, Outcome, Produced, Regenerate, RegenerateBelow, Regenerated
+from clonos_py.process.contract import Begin, Produced, Regenerate, RegenerateBelow, Regenerated
+from clonos_py.task.outcome import Outcome
 
 _NOBODY = Attempt(0, 0)
 _EVENTS_PER_STEP = 8

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from clonos_py.model.states import StateTable
-from clonos_py.process.contract import TaskCause, TaskState
+from clonos_py.process.contract import TaskState
+
+
+class TaskCause(Enum):
+    """What changes the state."""
+
+    BEGUN = "state and log are here"
+    LOG_USED_UP = "log used up"
+    INPUT_ENDED = "all input ended"
+
 
 TASK_STATES = StateTable(
     TaskState.STANDBY,

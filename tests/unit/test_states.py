@@ -14,12 +14,12 @@ from clonos_py.job.machine import JobMachine
 from clonos_py.job.states import JOB_STATES, JobCause, JobState
 from clonos_py.link.instructions import LinkEvent
 from clonos_py.link.machine import LinkMachine
-from clonos_py.link.states import LINK_STATES
+from clonos_py.link.states import LINK_STATES, LinkCause
 from clonos_py.model import states
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.messages import ToCoordinator, ToProcess
 from clonos_py.model.states import LastEvents, StateTable
-from clonos_py.process.contract import FromTask, Observed, TaskCause, TaskState
+from clonos_py.process.contract import FromTask, Observed, TaskState
 from clonos_py.runtime.sim.generator import Range
 from clonos_py.runtime.sim.scenario import run_seed
 from clonos_py.task.states import TASK_STATES
@@ -45,9 +45,9 @@ def test_what_must_not_happen_raises_with_the_last_events() -> None:
         last.add(type(event))
     message = "^the link is replaying, and 'promoted' cannot happen then; last events: str, float$"
     with pytest.raises(ProtocolError, match=message):
-        LINK_STATES.after(TaskState.REPLAYING, TaskCause.PROMOTED, "the link", last)
+        LINK_STATES.after(TaskState.REPLAYING, LinkCause.PROMOTED, "the link", last)
     with pytest.raises(ProtocolError, match="last events: none"):
-        LINK_STATES.after(TaskState.FAILED, TaskCause.ERROR, "the link", LastEvents())
+        LINK_STATES.after(TaskState.FAILED, LinkCause.ERROR, "the link", LastEvents())
     assert JOB_STATES.after(JobState.RUNNING, JobCause.ENDED, "the job", last) is JobState.ENDED
 
 

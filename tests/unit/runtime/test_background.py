@@ -11,10 +11,11 @@ from unittest.mock import Mock
 import pytest
 
 from clonos_py.model.times import MAX_TIME
-from clonos_py.process.contract import MayProduce, Outcome, TakeState
+from clonos_py.process.contract import MayProduce, TakeState
 from clonos_py.runtime.executors.task import TaskExecutor, TaskPorts
 from clonos_py.runtime.ray.background import NICENESS, Background
 from clonos_py.runtime.ray.task_loop import TaskLoop
+from clonos_py.task.outcome import Outcome
 
 
 @pytest.fixture
