@@ -41,7 +41,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import StableMark
 from clonos_py.model.states import LastEvents
 from clonos_py.process import contract as task
-from clonos_py.process.contract import LinkLimits, TaskProgress, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
 
 
 class LinkMachine:
@@ -53,7 +53,7 @@ class LinkMachine:
         task_id: TaskId,
         process: int,
         codec: FrameCodec,
-        limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
+        limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
         retain: bool = True,
     ) -> None:
         self.task_id, self.process, self.state = task_id, process, LINK_STATES.initial

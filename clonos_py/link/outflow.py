@@ -20,7 +20,7 @@ from clonos_py.model import messages as control
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import SpillError
 from clonos_py.process import contract as task
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 
 FramesMoved = io.FramesWritten | io.FramesNotWritten | io.FramesRead | io.FramesNotRead | task.WentOn | task.Regenerated
 FRAMES_MOVED = typing.get_args(FramesMoved)
@@ -36,7 +36,7 @@ class Outflow:
         outputs: Sequence[OutputChannel],
         store: CausalStore,
         codec: FrameCodec,
-        limits: LinkLimits,
+        limits: ChannelLimits,
         pressure: Pressure,
         catching_up: CatchingUp,
     ) -> None:

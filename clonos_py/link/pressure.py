@@ -17,7 +17,7 @@ from clonos_py.link.causal_outputs import CausalOutputs
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.retention import Spill
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 
 WRITE_BYTES = 8 << 20
 """Spilling by threshold goes on until there is room for so much (or a quarter of the threshold): writes are large."""
@@ -37,7 +37,7 @@ class Pressure:
     def __init__(
         self,
         outputs: Sequence[OutputChannel],
-        limits: LinkLimits,
+        limits: ChannelLimits,
         source: bool,
         regenerates: bool,
         causal_outputs: CausalOutputs,

@@ -15,12 +15,12 @@ from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
 from clonos_py.model.plan import Edge
 from clonos_py.model.segments import Reach, StableMark
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 
 NO_ATTEMPT = Attempt(-1, -1)
 
 
-def windows_for(edge: Edge, limits: LinkLimits) -> range:
+def windows_for(edge: Edge, limits: ChannelLimits) -> range:
     """How many frames of a channel may be in flight: the most, and the fewest to which a slow receiver may reduce
     that. Frames that are taken together must fit in beside those that are taken but not acknowledged yet."""
     if not edge.adaptive:

@@ -35,8 +35,10 @@ class TaskState(Enum):
 
 
 @dataclass(frozen=True)
-class LinkLimits:
-    """``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which sources
+class ChannelLimits:
+    """What may be on its way, retained and waiting in the channels of one process.
+
+    ``window``: frames on their way per channel; ``budget_bytes``: retained memory of the task, beyond which sources
     stop to read. The reserve, a share on top, admits what must pass for the next barrier; then the job stops.
     ``spill_bytes`` is the threshold of the policy that has one. ``queue_us``: before a Python function, rows should
     wait no longer than this in a channel; so long does a barrier wait behind them, too."""

@@ -12,7 +12,7 @@ from clonos_py.model.errors import SettingError, shows_tracebacks
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.metrics import LatencyHistogram
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 from clonos_py.settings.definitions import Guarantee, Preference, Settings
 
 
@@ -46,9 +46,9 @@ def drawn_lineage() -> str:
     return secrets.token_hex(8)
 
 
-def limits(settings: Settings) -> LinkLimits:
+def limits(settings: Settings) -> ChannelLimits:
     """How much a link may retain, and where."""
-    return LinkLimits(
+    return ChannelLimits(
         budget_bytes=settings.in_flight_budget_bytes,
         policy=settings.spill,
         spill_bytes=settings.spill_threshold_bytes,

@@ -48,10 +48,10 @@ from clonos_py.model.times import MAX_TIME
 from clonos_py.process.contract import (
     AbortCall,
     Begin,
+    ChannelLimits,
     Deliver,
     Entered,
     FromTask,
-    LinkLimits,
     MayProduce,
     Regenerate,
     RegenerateBelow,
@@ -89,7 +89,7 @@ class TaskMachine:
         task: TaskId,
         ports: Ports,
         linger_us: int = 10_000,
-        limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
+        limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.task, self.state = task, TASK_STATES.initial
         self._last = LastEvents()

@@ -35,7 +35,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Started, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.retention import Spill
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.held_folders import LOCK_FILE, unheld
 from clonos_py.runtime.placement import Placement
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
@@ -141,7 +141,7 @@ def run(
     plan: PhysicalPlan,
     folder: Path,
     kills: list[tuple[int, TaskId]],
-    limits: LinkLimits = LinkLimits(),  # noqa: B008 - frozen
+    limits: ChannelLimits = ChannelLimits(),  # noqa: B008 - frozen
     tls: TlsFiles | None = None,
     platform: type[Threads] = Threads,
     coordinators_s: Sequence[float] = (),
@@ -236,7 +236,7 @@ def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -
     before = threading.active_count()
     with TemporaryDirectory(prefix="clonos-") as sockets:
         open_store = partial(CheckpointStore, str(tmp_path / "checkpoints"), plan.job)
-        deployment = Deployment(plan, open_store, b"secret", LinkLimits(), 10_000, True, Path(sockets))
+        deployment = Deployment(plan, open_store, b"secret", ChannelLimits(), 10_000, True, Path(sockets))
         process = ProcessRuntime(deployment, 7, TaskId("count", 0), "node", "127.0.0.1", told.append, host_process=4)
         process.start()
         assert [message.host_process for message in told if isinstance(message, Started)] == [4]
@@ -255,7 +255,7 @@ def test_a_standby_that_was_told_to_stop_leaves_nothing_behind(tmp_path: Path) -
 @pytest.mark.parametrize("policy", [Spill.EPOCH, Spill.BUFFER, Spill.THRESHOLD])
 def test_frames_replayed_from_disk_are_those_that_were_sent(tmp_path: Path, policy: Spill) -> None:
     kills = [(500_000, TaskId("count", 0)), (1_300_000, TaskId("audit", 1))]
-    limits = LinkLimits(policy=policy, spill_bytes=1_000)
+    limits = ChannelLimits(policy=policy, spill_bytes=1_000)
     end, events = run(counting(str(tmp_path), total=4_000, rate=2_000), tmp_path, kills, limits)
     assert end == EndJob()
     assert [type(event) for event in events].count(StandbyPromoted) == 2
@@ -275,7 +275,7 @@ def test_frames_are_made_again_for_receivers_that_died_and_a_source_goes_on_at_i
         (1_700_000, TaskId("numbers", 0)),
         (1_700_000, TaskId("count", 1)),
     ]
-    end, events = run(regenerating, tmp_path, kills, LinkLimits(policy=Spill.REGENERATE))
+    end, events = run(regenerating, tmp_path, kills, ChannelLimits(policy=Spill.REGENERATE))
     assert end == EndJob()
     assert [type(event) for event in events].count(StandbyPromoted) == 4
     assert RolledBack not in [type(event) for event in events]

@@ -10,7 +10,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.link.instructions import LinkEvent, WriteOutput
 from clonos_py.model.coordinator_events import CoordinatorEvent
-from clonos_py.process.contract import LinkLimits, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.runtime.executors.storage import StorageWork
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -75,7 +75,7 @@ class Course:
             self._store,
             self._time,
             lambda task: ports,
-            WorldSettings(policy, LinkLimits(window=self._window), 2_000, events_max=200_000),
+            WorldSettings(policy, ChannelLimits(window=self._window), 2_000, events_max=200_000),
             lambda time_us, event: self.events.append(event),
             hook=self._befall,
             layers=Layers(storage=self._storage, ending=self._tear),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
-from clonos_py.process.contract import LinkLimits, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
@@ -157,7 +157,7 @@ def run(
     policy = JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000]), checkpoint_timeout_us=2_000_000)
     settings = WorldSettings(
         policy,
-        LinkLimits(window=random_.choice([2, 16])),
+        ChannelLimits(window=random_.choice([2, 16])),
         linger_us=2_000,
         events_max=200_000,
         standbys_per_process=standbys_per_process,

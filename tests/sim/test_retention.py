@@ -14,7 +14,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, SpillFailed
 from clonos_py.model.retention import Spill
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.faults import Faults
 from clonos_py.runtime.sim.run import SimulatedPorts, simulate
 from clonos_py.runtime.sim.schedule import VirtualTime
@@ -30,7 +30,7 @@ from tests.sim.test_two_witnesses import told
 SEEDS = int(os.environ.get("SIMULATED_SEEDS", "1000")) // 40
 BUG_SEEDS_MAX = 2_000
 REGENERATING = WitnessJob(regenerates=True)
-LIMITS = {policy: LinkLimits(policy=policy, spill_bytes=1_000) for policy in Spill}
+LIMITS = {policy: ChannelLimits(policy=policy, spill_bytes=1_000) for policy in Spill}
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ class SmallDisk:
         self.ledger = WitnessLedger()
         self.job = WitnessJob()
         self.store = MemoryStore("witness")
-        self.limits = LinkLimits(window=4, budget_bytes=budget_bytes, policy=Spill.BUFFER)
+        self.limits = ChannelLimits(window=4, budget_bytes=budget_bytes, policy=Spill.BUFFER)
         self.happened: list[type[CoordinatorEvent]] = []
 
     def run(self, kills: int, frames_max: int | None) -> EndJob:
@@ -94,7 +94,7 @@ def test_a_job_that_stops_since_its_reserve_is_spent_goes_on_from_its_checkpoint
         if end.error is not None:
             stopped += 1
             assert end.error == "CapacityError", f"seed {seed}"
-            job.limits = LinkLimits()
+            job.limits = ChannelLimits()
             assert job.run(kills=0, frames_max=None) == EndJob(), f"seed {seed}"
         assert not disagreements(job.ledger, job.job.total), f"seed {seed}"
     assert stopped > SEEDS // 4, "too few of them had too little"
@@ -177,7 +177,7 @@ def test_the_simulator_finds_of_frames_made_again(plant: Plant, monkeypatch: pyt
     _find(REGENERATING, LIMITS[Spill.REGENERATE])
 
 
-def _find(job: WitnessJob, limits: LinkLimits) -> None:
+def _find(job: WitnessJob, limits: ChannelLimits) -> None:
     for seed in range(BUG_SEEDS_MAX):
         try:
             outcome = simulate(seed, job, kills=6, limits=limits)

@@ -11,7 +11,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
-from clonos_py.process.contract import LinkLimits, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
@@ -47,7 +47,9 @@ def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy
     time = VirtualTime(random_)
     made = Run()
     chosen = policy or JobPolicy(checkpoint_interval_us=INTERVAL_US)
-    settings = WorldSettings(chosen, LinkLimits(window=random_.choice([1, 4, 16])), linger_us=2_000, events_max=400_000)
+    settings = WorldSettings(
+        chosen, ChannelLimits(window=random_.choice([1, 4, 16])), linger_us=2_000, events_max=400_000
+    )
     plan = job.plan(made.ledger)
     store = MemoryStore(plan.job)
     ports: Ports = SimulatedPorts(time.now_us, random_, store)

@@ -26,7 +26,7 @@ from clonos_py.model.calls import ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import FunctionHangNoticed, Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
-from clonos_py.process.contract import LinkLimits, ToTask
+from clonos_py.process.contract import ChannelLimits, ToTask
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.clock import SteadyClock, time_of_day_us
 from clonos_py.runtime.executors.link import LinkExecutor, LinkPorts
@@ -61,7 +61,7 @@ class Deployment:
     plan: PhysicalPlan
     open_store: Callable[[], SnapshotStore]
     secret: bytes
-    limits: LinkLimits
+    limits: ChannelLimits
     linger_us: int
     retain: bool
     """False for at-most-once: no frame is kept after it was sent."""

@@ -13,7 +13,7 @@ from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.process.contract import LinkLimits, Observed
+from clonos_py.process.contract import ChannelLimits, Observed
 from clonos_py.runtime.crash_notes import exits_told
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.sim.faults import Faults
@@ -79,7 +79,7 @@ def simulate_plan(
     observer: Observer = lambda time_us, task, observed: None,
     actions_max: int = 200_000,
     actions_expected: int | None = None,
-    limits: LinkLimits | None = None,
+    limits: ChannelLimits | None = None,
     linger_us: int = 2_000,
 ) -> SimulatedRun:
     """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
@@ -98,7 +98,7 @@ def simulate_plan(
     chosen = policy or JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000, 100_000]))
     chosen = replace(chosen, lineage=f"seed-{seed}")
     window = random_.choice([1, 2, 4, 16])
-    limits = replace(limits or LinkLimits(), window=window)
+    limits = replace(limits or ChannelLimits(), window=window)
     settings = WorldSettings(chosen, limits, linger_us=linger_us, events_max=actions_max)
     store = MemoryStore(plan.job)
     ports: Ports = SimulatedPorts(time.now_us, random_, store, client)
@@ -120,7 +120,7 @@ def simulate(
     seed: int,
     job: WitnessJob = WitnessJob(),  # noqa: B008 - frozen
     kills: int = 3,
-    limits: LinkLimits | None = None,
+    limits: ChannelLimits | None = None,
 ) -> SimulatedRun:
     """Runs the two-witness job once, and adds what the witnesses disagree on to the problems. Of ``limits`` all holds
     but the window, which is drawn."""

@@ -11,7 +11,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.job.events import EndJob, JobPolicy
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.retention import Spill
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.chaos import Chaos, FaultKind
 from clonos_py.runtime.sim.generator import Range, Scenario, generate
@@ -152,7 +152,7 @@ class _Run:
             availability=conditions.availability,
             lineage=f"seed-{self._scenario.seed}",
         )
-        limits = LinkLimits(
+        limits = ChannelLimits(
             window=conditions.window,
             policy=conditions.spill,
             spill_bytes=_SPILL_BYTES,

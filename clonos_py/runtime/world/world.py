@@ -20,7 +20,7 @@ from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.process.contract import LinkLimits, Observed
+from clonos_py.process.contract import ChannelLimits, Observed
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.spill import SpillExecutor
@@ -45,7 +45,7 @@ class WorldSettings:
     """What a world needs to know besides the plan."""
 
     policy: JobPolicy = field(default_factory=JobPolicy)
-    limits: LinkLimits = field(default_factory=LinkLimits)
+    limits: ChannelLimits = field(default_factory=ChannelLimits)
     linger_us: int = 10_000
     code_digest: str = ""
     events_max: int | None = None

@@ -14,7 +14,7 @@ from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.segments import Segment
 from clonos_py.process import contract as task
-from clonos_py.process.contract import LinkLimits, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.task.plans import MIDDLE, UP, data, three
 
 K = TypeVar("K")
@@ -50,7 +50,7 @@ def sending(adaptive: bool) -> LinkMachine:
     return link
 
 
-def standby(which: TaskId = MIDDLE, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+def standby(which: TaskId = MIDDLE, limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
     return LinkMachine(PLAN, which, 5, PassThrough(), limits)
 
 
@@ -78,7 +78,7 @@ def subscribe(
     return io.Subscribed(connection, hello(sender, receiver, next_seq, covered))
 
 
-def connected(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+def connected(attempt: Attempt = FIRST, limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
     """Promoted and connected, waiting for its log."""
     link = standby(limits=limits)
     (connect,) = of(link.handle(promote(attempt)), io.Connect)
@@ -88,7 +88,7 @@ def connected(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> Li
     return link
 
 
-def running(attempt: Attempt = FIRST, limits: LinkLimits = LinkLimits()) -> LinkMachine:  # noqa: B008 - frozen
+def running(attempt: Attempt = FIRST, limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
     link = connected(attempt, limits)
     link.handle(control.Replay(1, [], [], []))
     link.handle(task.Entered(TaskState.RUNNING))

@@ -22,7 +22,7 @@ from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
 from clonos_py.model.segments import Segment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process import contract as task
-from clonos_py.process.contract import LinkLimits, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskState
 from clonos_py.task.machine import TaskMachine
 from tests.unit.task.plans import DOWN, MIDDLE, UP, Outside, barrier, data, keys, rows, three
 
@@ -64,7 +64,7 @@ def told(instructions: list[io.Instruction]) -> list[Any]:
 
 
 def promoted(attempt: Attempt = SECOND, checkpoint: int = 0) -> tuple[LinkMachine, list[io.Instruction]]:
-    link = LinkMachine(PLAN, DOWN, 5, PassThrough(), LinkLimits(window=2))
+    link = LinkMachine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
     return link, link.handle(control.Promote(1, attempt, Restore(checkpoint), [Peer(INPUT, "middle:1", FIRST)]))
 
 

@@ -14,7 +14,7 @@ from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Reach, StableMark
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process import contract as task
-from clonos_py.process.contract import LinkLimits, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.link.links import (
     FIRST,
     FROM_UP,
@@ -333,7 +333,7 @@ def test_what_a_receiver_has_got_from_others_is_not_sent_to_it_and_what_it_lacks
 
 # ---- frames on disk
 
-SPILLING = LinkLimits(window=2, policy=Spill.BUFFER)
+SPILLING = ChannelLimits(window=2, policy=Spill.BUFFER)
 
 
 def on_disk(*seqs: int) -> LinkMachine:

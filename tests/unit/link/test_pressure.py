@@ -17,7 +17,7 @@ from clonos_py.link.sending import OutputChannel, windows_for
 from clonos_py.model.errors import CapacityError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 from tests.unit.task.plans import DOWN, MIDDLE, three
 
 CHANNEL = three().outputs[MIDDLE][0]
@@ -36,7 +36,9 @@ def cut(channel: OutputChannel, *sizes: int, epoch: int = 0) -> None:
 def pressure(
     channel: OutputChannel, policy: Spill = Spill.IN_MEMORY, source: bool = True, spill_bytes: int = 40
 ) -> Pressure:
-    return Pressure([channel], LinkLimits(2, 100, policy=policy, spill_bytes=spill_bytes), source, False, NOTHING_SHOWN)
+    return Pressure(
+        [channel], ChannelLimits(2, 100, policy=policy, spill_bytes=spill_bytes), source, False, NOTHING_SHOWN
+    )
 
 
 def writing(weighed: Pressure) -> list[int]:
@@ -82,7 +84,7 @@ def test_spill_threshold_writes_the_oldest_frames_until_there_is_room_again(poli
 
 def test_whoever_makes_frames_again_writes_none() -> None:
     channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), regenerates=True)
-    assert not Pressure([channel], LinkLimits(policy=Spill.REGENERATE), True, True, NOTHING_SHOWN).writes
+    assert not Pressure([channel], ChannelLimits(policy=Spill.REGENERATE), True, True, NOTHING_SHOWN).writes
 
 
 def test_a_checkpoint_is_wanted_at_half_of_the_budget_and_of_what_lies_between_threshold_and_budget() -> None:
@@ -127,7 +129,7 @@ def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through
 @pytest.mark.parametrize("window", range(1, 65))
 def test_frames_that_are_taken_together_fit_into_the_narrowest_window(window: int) -> None:
     """Beside those that were taken one by one and are not acknowledged yet."""
-    limits, edge = LinkLimits(window), replace(three().edges[CHANNEL.edge], adaptive=True, merge_rows=8)
+    limits, edge = ChannelLimits(window), replace(three().edges[CHANNEL.edge], adaptive=True, merge_rows=8)
     receiver, fewest = InputChannel(0, CHANNEL, MIDDLE, window), windows_for(edge, limits)[0]
     receiver.next_seq = fewest
     unacknowledged = list(takewhile(lambda taken: receiver.acknowledge(taken) is None, range(1, fewest)))

@@ -9,7 +9,7 @@ from clonos_py.model import messages as control
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.messages import Present, Restore
 from clonos_py.process import contract as task
-from clonos_py.process.contract import LinkLimits, TaskState
+from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.link.links import (
     FIRST,
     FROM_UP,
@@ -97,7 +97,7 @@ def test_a_failure_is_told_again_to_the_next_coordinator() -> None:
 
 
 def test_a_checkpoint_that_a_lost_coordinator_was_asked_for_is_asked_for_again() -> None:
-    link = LinkMachine(PLAN, MIDDLE, 5, PassThrough(), LinkLimits(budget_bytes=100, reserve=10))
+    link = LinkMachine(PLAN, MIDDLE, 5, PassThrough(), ChannelLimits(budget_bytes=100, reserve=10))
     (connect,) = [i for i in link.handle(promote()) if isinstance(i, io.Connect)]
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())

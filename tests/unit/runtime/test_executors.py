@@ -19,7 +19,7 @@ from clonos_py.link.instructions import Instruction
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Stop
 from clonos_py.nexmark.running import QueryRun, SinkKind, run_query
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime import executors, sim
 from clonos_py.runtime.executors.job import JobExecutor
 from clonos_py.runtime.executors.link import LinkExecutor
@@ -64,7 +64,7 @@ def _noting(init: Callable[..., None], found: set[type]) -> Callable[..., None]:
 def run_on_ray(folder: Path) -> None:
     """Without Ray: a process and a coordinator as Ray runs them, in threads."""
     plan, store = WitnessJob().plan(WitnessLedger()), MemoryStore("witness")
-    deployment = Deployment(plan, lambda: store, b"secret", LinkLimits(), 10_000, True, folder)
+    deployment = Deployment(plan, lambda: store, b"secret", ChannelLimits(), 10_000, True, folder)
     process = ProcessRuntime(deployment, 1, TaskId("enrich", 0), "node", "127.0.0.1", lambda message: None)
     process.start()
     process.deliver(Stop("the test has seen it"))

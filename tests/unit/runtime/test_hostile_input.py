@@ -17,7 +17,7 @@ import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.messages import Failed, Ping, Pong, Started, Stop, ToCoordinator
-from clonos_py.process.contract import LinkLimits
+from clonos_py.process.contract import ChannelLimits
 from clonos_py.runtime.ray.process import Deployment, ProcessRuntime
 from clonos_py.runtime.transport.address import Address
 from clonos_py.runtime.transport.endpoint import Endpoint
@@ -43,7 +43,7 @@ class Victim:
             return CheckpointStore(str(folder / "checkpoints"), "small")
 
         self._told: queue.Queue[ToCoordinator] = queue.Queue()
-        deployment = Deployment(three(), open_store, SECRET, LinkLimits(), 10_000, True, folder, files)
+        deployment = Deployment(three(), open_store, SECRET, ChannelLimits(), 10_000, True, folder, files)
         self._process = ProcessRuntime(deployment, 1, MIDDLE, "victim", LOCALHOST, self._told.put)
         self._process.start()
         self.address = Address.parse(self._until(Started).address)
