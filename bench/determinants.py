@@ -23,7 +23,7 @@ from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
 from clonos_py.connectors import BlackholeSink
 from clonos_py.link.instructions import SendFrame
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.running import QueryRun
 from clonos_py.plan.physical import plan
@@ -64,7 +64,7 @@ class DeterminantTally:
         for segment in header.delta:
             self._count_segment(receiver, segment)
 
-    def _count_segment(self, receiver: int, segment: Segment) -> None:
+    def _count_segment(self, receiver: int, segment: LogSegment) -> None:
         key = segment.task, segment.start
         if key not in self._plain:  # a task is the first to send its own log, and sends it in order
             codec = self._codecs.setdefault(segment.task, LogCodec())

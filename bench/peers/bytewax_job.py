@@ -51,17 +51,17 @@ class EventFile(StatefulSourcePartition):  # type: ignore[misc]
         now_us = int(time.monotonic() * 1e6)
         rows = next(self._batches, None)
         if rows is None or now_us > self._until_us:
-            self._tell(now_us)
+            self._report(now_us)
             raise StopIteration
         if now_us - self._told_us >= _TELL_US:
-            self._tell(now_us)
+            self._report(now_us)
         self._read += rows.num_rows
         return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
     def snapshot(self) -> int:
         return self._read
 
-    def _tell(self, now_us: int) -> None:
+    def _report(self, now_us: int) -> None:
         self._told_us = now_us
         self._told.write(json.dumps([now_us, self._name, self._read]) + "\n")
         self._told.flush()

@@ -28,7 +28,7 @@ from clonos_py.causal.determinants import (
     TimerFired,
 )
 from clonos_py.model.errors import CodecError
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 
 _COPY, _TIME, _TIMER, _LINGER, _READ, _ANSWER, _MERGED, _OTHER, _CACHED, _TOGETHER = range(10)
 _ORDER = 10
@@ -135,7 +135,7 @@ class LogCodec:
         except (msgspec.MsgspecError, ValueError, LookupError, StopIteration, RecursionError) as problem:
             raise CodecError(f"{len(data)} bytes are no determinants: {problem or type(problem).__name__}") from problem
 
-    def load(self, segment: Segment) -> list[Determinant]:
+    def load(self, segment: LogSegment) -> list[Determinant]:
         """The determinants of the log's next segment."""
         if segment.epoch != self.epoch:
             self.open_epoch(segment.epoch)

@@ -37,7 +37,7 @@ from clonos_py.causal.determinants import (
 )
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 
 D = TypeVar("D")
 A = TypeVar("A", Answer, Completion)
@@ -78,7 +78,7 @@ class Gate:
         """The time that was answered last, live or from the log; None if none was in this epoch."""
         return self._now_us
 
-    def load(self, segments: Iterable[Segment]) -> None:
+    def load(self, segments: Iterable[LogSegment]) -> None:
         """Replays these, which must go on where the log stands. Raises ProtocolError if they do not. What is logged
         after them is coded as their continuation."""
         expected = self.writer.offset
@@ -100,7 +100,7 @@ class Gate:
         assert isinstance(landmark, Landmark)
         return landmark
 
-    def pass_over(self, segments: Iterable[Segment]) -> list[Determinant]:
+    def pass_over(self, segments: Iterable[LogSegment]) -> list[Determinant]:
         """Takes these as done, whatever came of them, and goes on live after them (gap recovery)."""
         skipped: list[Determinant] = []
         self.writer.codec = LogCodec(self.writer.epoch)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant, InputOrder, length
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.segments import ALL_TASKS, Reach, Segment, StableMark
+from clonos_py.model.segments import ALL_TASKS, LogSegment, Reach, StableMark
 
 PENDING_MAX = 256
 """A log is handed over with the frames that depend on it, and at the latest when it has so many determinants."""
@@ -42,7 +42,7 @@ class LogWriter:
         self._pending, self._count = [], 0
         self.epoch, self.epoch_start, self.offset = epoch, epoch_start, offset
 
-    def skip(self, segment: Segment) -> None:
+    def skip(self, segment: LogSegment) -> None:
         """Goes on after a segment that was cut by a predecessor."""
         self.epoch, self.epoch_start, self.offset = segment.epoch, segment.epoch_start, segment.stop
 
@@ -63,17 +63,17 @@ class LogWriter:
         """Whether there is too much to wait for a frame that depends on it."""
         return len(self._pending) >= PENDING_MAX
 
-    def cut(self) -> Segment | None:
+    def cut(self) -> LogSegment | None:
         """Everything since the last cut as one segment, None if that is nothing."""
         if not self._pending:
             return None
         start = self.offset - self._count
         payload = self.codec.encode(self._pending)
-        segment = Segment(self._task, self.epoch, self.epoch_start, start, self._count, payload)
+        segment = LogSegment(self._task, self.epoch, self.epoch_start, start, self._count, payload)
         self._pending, self._count = [], 0
         return segment
 
-    def open_epoch(self, checkpoint: int) -> Segment | None:
+    def open_epoch(self, checkpoint: int) -> LogSegment | None:
         """The snapshot of ``checkpoint`` is taken here: cuts the old epoch's rest and starts the new epoch."""
         rest = self.cut()
         self.epoch, self.epoch_start = checkpoint, self.offset
@@ -86,9 +86,9 @@ class CausalStore:
     """All logs that a process holds: its own task's and those of upstream tasks within the sharing depth."""
 
     def __init__(self) -> None:
-        self._journal: list[Segment] = []
+        self._journal: list[LogSegment] = []
         self._dropped = 0
-        self._segments: dict[int, dict[int, Segment]] = {}
+        self._segments: dict[int, dict[int, LogSegment]] = {}
         self._ends: dict[int, int] = {}
         self._incarnations: dict[int, int] = {}
         self.lacking: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class CausalStore:
         """How many marks have been news: what a connection that carried all of them has reached."""
         self.size_bytes = 0
 
-    def append(self, segment: Segment) -> bool:
+    def append(self, segment: LogSegment) -> bool:
         """Takes a segment in; the marks that came with it are known already.
 
         False if it was known already. Raises ProtocolError on a gap and on an overlap that differs.
@@ -122,7 +122,7 @@ class CausalStore:
         self.size_bytes += len(segment.payload)
         return True
 
-    def _lives_on(self, segment: Segment) -> bool:
+    def _lives_on(self, segment: LogSegment) -> bool:
         """Whether it is of the newest incarnation known. The first segment of a newer one makes void what is held."""
         known = self._incarnations.get(segment.task, 0)
         if segment.incarnation > known:
@@ -132,12 +132,12 @@ class CausalStore:
             self._keep([s for s in self._journal if s.task != segment.task])
         return segment.incarnation >= known
 
-    def _keep(self, kept: list[Segment]) -> None:
+    def _keep(self, kept: list[LogSegment]) -> None:
         self._dropped += len(self._journal) - len(kept)
         self._journal = kept
         self.size_bytes = sum(len(s.payload) for s in kept)
 
-    def _compare(self, segment: Segment, known: Segment | None, end: int) -> None:
+    def _compare(self, segment: LogSegment, known: LogSegment | None, end: int) -> None:
         if known is None and all(start >= segment.stop for start in self._segments[segment.task]):
             return  # from before what is held: stable long ago
         if known != segment:
@@ -152,11 +152,11 @@ class CausalStore:
         position may name segments it already had, never fewer than it lacks."""
         return self._dropped + len(self._journal)
 
-    def since(self, position: int, wanted: Callable[[int], bool]) -> list[Segment]:
+    def since(self, position: int, wanted: Callable[[int], bool]) -> list[LogSegment]:
         """Segments taken in at ``position`` or later, of the tasks ``wanted``, in the order of their arrival."""
         return [s for s in self._journal[max(0, position - self._dropped) :] if wanted(s.task)]
 
-    def of(self, task: int) -> list[Segment]:
+    def of(self, task: int) -> list[LogSegment]:
         """What is held of one task's log, by offset."""
         return sorted(self._segments.get(task, {}).values(), key=lambda s: s.start)
 
@@ -200,7 +200,7 @@ class CausalStore:
         return tuple(map(StableMark._make, list(self._stable.items())[-new:])) if new else ()
 
 
-def merge(answers: Iterable[Sequence[Segment]], epoch: int) -> list[Segment]:
+def merge(answers: Iterable[Sequence[LogSegment]], epoch: int) -> list[LogSegment]:
     """The longest log of a task that the holders' answers make together, from ``epoch`` on, contiguous and without
     doubles; of the newest incarnation that any of them knows.
 

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from clonos_py.model.segments import Segment, StableMark
+from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.times import MIN_TIME
 
 
@@ -56,7 +56,7 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     marker_us: int
     checksum: int
     marks: tuple[StableMark, ...]
-    delta: list[Segment]
+    delta: list[LogSegment]
     sent_before: int = 0
     """Of LOG_ONLY: frames below this number were sent to the receiver or its predecessor already."""
     lacking: tuple[int, ...] = ()

@@ -41,9 +41,9 @@ def _mst(query: str, **given: Any) -> int:
 
     settings = resolved({}, given)
     pursuit = ThroughputSearch(given["seconds"], given["precision"] / 100, given["lag"] * 1e3, given["first"])
-    with _told(f"{query}: looking for a rate to begin with") as tell:
+    with _told(f"{query}: looking for a rate to begin with") as report:
         found, best = pursue(
-            query, pursuit, settings, lambda found: tell(_trial(found.trials[-1]), _known(query, found))
+            query, pursuit, settings, lambda found: report(_trial(found.trials[-1]), _known(query, found))
         )
     if given["report"] is not None:
         trials = [asdict(trial) for trial in found.trials]
@@ -79,11 +79,11 @@ def _told(text: str) -> Iterator[Callable[[str, str], None]]:
         return
     with console.status(text) as status:
 
-        def tell(line: str, doing: str) -> None:
+        def report(line: str, doing: str) -> None:
             console.print(line, highlight=False)
             status.update(doing)
 
-        yield tell
+        yield report
 
 
 mst = click.Command(

@@ -39,7 +39,7 @@ from clonos_py.connectors.row_files import json_lines, named_errors, open_regula
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OperatorContext, Output, OutputSegment, PublishedOutput
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 
 _COPIED_BYTES = 8 << 20
 JOURNALS = ".causal"
@@ -224,7 +224,7 @@ class CausalFileWriter(CausalSink):
 
     # ---- writing
 
-    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment]) -> None:
+    def append(self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment]) -> None:
         at, file = self._files.get(epoch, _Growing(0))
         content, marks = [], []
         for piece in pieces:

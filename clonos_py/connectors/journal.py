@@ -17,7 +17,7 @@ import xxhash
 
 from clonos_py.connectors.row_files import open_regular
 from clonos_py.model.errors import SinkError
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 
 _HEAD = struct.Struct(">IQ")
 
@@ -37,7 +37,7 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
     """What was written in one go, by a job whose vertices had the parallelism that ``shape`` tells."""
 
     shape: str
-    log: list[Segment]
+    log: list[LogSegment]
     marks: list[Mark]
 
 

@@ -27,7 +27,7 @@ class TaskProcess:
     prepared: int = -1
     """The checkpoint whose state it holds; -1: none yet."""
     attempt: Attempt | None = None
-    heard_us: int = 0
+    last_seen_us: int = 0
     shares: bool = False
     """It was started beside another process of its task, and may share a host process."""
     host_process: int = 0
@@ -44,14 +44,14 @@ class Fleet:
     def add(self, task: TaskId, now_us: int) -> TaskProcess:
         self._next += 1
         shares = any(process.task == task for process in self.processes.values())
-        process = TaskProcess(self._next, task, heard_us=now_us, shares=shares)
+        process = TaskProcess(self._next, task, last_seen_us=now_us, shares=shares)
         self.processes[process.number] = process
         return process
 
     def adopt(self, number: int, task: TaskId, now_us: int) -> TaskProcess:
         """A process that another coordinator has started."""
         self._next = max(self._next, number)
-        process = self.processes[number] = TaskProcess(number, task, heard_us=now_us)
+        process = self.processes[number] = TaskProcess(number, task, last_seen_us=now_us)
         return process
 
     def remove(self, number: int) -> TaskProcess | None:

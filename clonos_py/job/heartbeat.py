@@ -57,7 +57,7 @@ class Heartbeat:
         number = self._ask_anew()
         silent = []
         for process in reachable:
-            if context.now_us - process.heard_us > patience_us:
+            if context.now_us - process.last_seen_us > patience_us:
                 silent.append(process)
             else:
                 context.send(process, Ping(number))
@@ -65,7 +65,7 @@ class Heartbeat:
 
     def _patience_us(self, processes: list[TaskProcess]) -> int:
         timeout_us = self._context.policy.heartbeat_timeout_us
-        silences = sorted(self._context.now_us - process.heard_us for process in processes)
+        silences = sorted(self._context.now_us - process.last_seen_us for process in processes)
         prompt_us = silences[len(silences) // _PROMPT_SHARE] if len(silences) > 1 else 0
         return min(max(timeout_us, _MARGIN * max(prompt_us, self._slowest_us)), _PATIENCE_MAX * timeout_us)
 

@@ -139,7 +139,7 @@ class JobMachine:
             process = getattr(event, "process", None)
             known = self._fleet.get(process) if process is not None else None
             if known is not None:
-                known.heard_us = self._context.now_us
+                known.last_seen_us = self._context.now_us
             if known is not None or process is None:
                 self._HANDLERS[type(event)](self, event)
 
@@ -198,7 +198,7 @@ class JobMachine:
     def _hear_roll_call(self, event: ToCoordinator | JobEvent) -> None:
         """What is said besides waits until it is known who is who."""
         match event:
-            case messages.Present():
+            case messages.StatusReport():
                 self._takeover.answer(event)
             case messages.Started() if process := self._fleet.get(event.process):
                 process.address, process.host_process = event.address, event.host_process
@@ -452,7 +452,7 @@ class JobMachine:
     def _on_pong(self, message: messages.Pong) -> None:
         self._heartbeat.answered(message)
 
-    def _on_sign_of_life(self, event: messages.Present | AtWork) -> None:
+    def _on_sign_of_life(self, event: messages.StatusReport | AtWork) -> None:
         """And no more: a roll call is over."""
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
@@ -473,7 +473,7 @@ class JobMachine:
         messages.Suspect: _on_suspect,
         messages.Failed: _on_failed,
         messages.Pong: _on_pong,
-        messages.Present: _on_sign_of_life,
+        messages.StatusReport: _on_sign_of_life,
         ProcessDied: _on_died,
         AtWork: _on_sign_of_life,
         ManifestWritten: _on_manifest_written,

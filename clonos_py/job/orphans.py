@@ -60,9 +60,9 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
                 index = plan.inputs[task].index(channel)
                 if shared and number not in answer.lacking.get(index, ()):
                     continue
-                if index in answer.depends or (index in answer.told and not shared):
+                if index in answer.depends or (index in answer.replayed and not shared):
                     return task
-                if any(plan.tasks[log] in before for log in answer.heard.get(index, ())):
+                if any(plan.tasks[log] in before for log in answer.logs_received.get(index, ())):
                     return task
                 if answer.settled:
                     continue  # beyond it nobody depends on more than its log does, which is weighed by itself

@@ -11,7 +11,7 @@ from clonos_py.causal.log import merge
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import HeldLogsReport, Peer, Replay
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Incarnation, Segment
+from clonos_py.model.segments import Incarnation, LogSegment
 
 
 @dataclass
@@ -72,7 +72,7 @@ def replay_of(
     return Replay(round_.number, log, expected, list(void), upstream, complete, needs, incarnation)
 
 
-def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list[Segment]:
+def _merged(plan: PhysicalPlan, task: TaskId, round_: Round, epoch: int) -> list[LogSegment]:
     """Of the incarnation that the log has now; nothing if all of it is lost."""
     number, incarnation = plan.tasks.index(task), round_.incarnations.get(task, Incarnation()).number
     return merge(
@@ -90,7 +90,7 @@ def _whole(number: int, round_: Round) -> set[int]:
 
 def newest_epoch_named(answers: Sequence[HeldLogsReport]) -> int:
     """The newest epoch that any log names which is to be replayed; 0 if none does."""
-    by_task: dict[int, list[Segment]] = {}
+    by_task: dict[int, list[LogSegment]] = {}
     found = 0
     for answer in answers:
         for segment in answer.logs:

@@ -119,7 +119,7 @@ class Rounds:
         for process in promoted:
             self._counters[process.task] += 1
             process.role, process.attempt = Role.PROMOTED, Attempt(context.generation, self._counters[process.task])
-        self._tell_everybody(round_, promoted)
+        self._promote_and_sever(round_, promoted)
         return self._finish()
 
     def _abandon_replays(self, round_: Round) -> bool:
@@ -165,7 +165,7 @@ class Rounds:
             self._context.start_process(task)
         return found
 
-    def _tell_everybody(self, round_: Round, promoted: list[TaskProcess]) -> None:
+    def _promote_and_sever(self, round_: Round, promoted: list[TaskProcess]) -> None:
         """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
         received and hold something. So does the output of a causal sink, for which whoever takes it over answers."""
         context, owners = self._context, self._owners()
@@ -215,7 +215,7 @@ class Rounds:
         if not round_.started or round_.awaited:
             return False
         if self.deploying:
-            self._protocol.heard_of(newest_epoch_named(round_.answers))
+            self._protocol.skip_to(newest_epoch_named(round_.answers))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
             self._check_condemned(round_.failed, survivors)

@@ -30,7 +30,7 @@ class Starts:
         """Those that have not started within the start timeout."""
         context, asked = self._context, [p for p in self._context.fleet.processes.values() if p.address is None]
         limit_us = context.now_us - context.policy.start_timeout_us
-        return [process for process in asked if max(process.heard_us, self._came_up_us) <= limit_us]
+        return [process for process in asked if max(process.last_seen_us, self._came_up_us) <= limit_us]
 
     def complaint(self, tasks: Sequence[TaskId]) -> str:
         """What to tell the user if these tasks have no process."""

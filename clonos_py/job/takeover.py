@@ -19,7 +19,7 @@ from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.rounds import Rounds
 from clonos_py.model import messages
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Present
+from clonos_py.model.messages import StatusReport
 from clonos_py.model.segments import Incarnation
 from clonos_py.model.times import MAX_TIME
 
@@ -33,7 +33,7 @@ class Takeover:
     def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
         self._context, self._protocol = context, protocol
         self._awaited: set[int] = set()
-        self._answers: dict[int, Present] = {}
+        self._answers: dict[int, StatusReport] = {}
         self.until_us = MAX_TIME
         """Who has not answered by then has failed."""
 
@@ -43,13 +43,13 @@ class Takeover:
         self._awaited = set(roster)
         self._be_patient()
         for number, task in sorted(roster.items()):
-            context.send(context.fleet.adopt(number, task, context.now_us), messages.RollCall())
+            context.send(context.fleet.adopt(number, task, context.now_us), messages.StatusRequest())
 
     @property
     def complete(self) -> bool:
         return not self._awaited
 
-    def answer(self, message: Present) -> None:
+    def answer(self, message: StatusReport) -> None:
         """The first answer of a process counts."""
         if message.process in self._awaited:
             self._awaited.remove(message.process)
@@ -76,19 +76,19 @@ class Takeover:
         context = self._context
         self.until_us = MAX_TIME
         for process in context.fleet.processes.values():
-            process.heard_us = context.now_us  # it has answered, and was not asked for anything since
+            process.last_seen_us = context.now_us  # it has answered, and was not asked for anything since
         self._protocol.resume(max((answer.checkpoint for answer in self._answers.values()), default=0))
         attempts, round_ = self._newest_attempts(), max((a.round for a in self._answers.values()), default=0)
         for number in sorted(self._answers):
             self._assign(context.fleet.processes[number], attempts)
         owners = {process.task: process for process in context.fleet.with_role(Role.ACTIVE)}
-        self._tell_what_is_true(owners.values())
+        self._send_settled_state(owners.values())
         replaying = {task for task, process in owners.items() if self._answers[process.number].replaying}
         failed = set(context.plan.tasks).difference(owners)
         rounds.resume(round_, attempts, failed, self._incarnations(round_), replaying)
         return {task for task, process in owners.items() if self._answers[process.number].drained}
 
-    def _tell_what_is_true(self, owners: Iterable[TaskProcess]) -> None:
+    def _send_settled_state(self, owners: Iterable[TaskProcess]) -> None:
         """Which checkpoint is the last, and which are void."""
         context = self._context
         for process in owners:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clonos_py.channel.frames import FrameHeader
-from clonos_py.link.instructions import Instruction, Tell
+from clonos_py.link.instructions import Instruction, SendToCoordinator
 from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import NewEffect, Running
 from clonos_py.process.contract import Observed, Took
@@ -69,16 +69,16 @@ class CatchingUp:
             before is not None and taken >= before for before, taken in zip(self._sent_before, self._taken, strict=True)
         )
 
-    def tell_running(self, round_: int, rows_replayed: int) -> list[Instruction]:
+    def report_running(self, round_: int, rows_replayed: int) -> list[Instruction]:
         """The task's log is used up; tells so once the inputs have given what they had given before, too."""
         if self._running_told or not self.done:
             return []
         self._running_told = True
-        return [Tell(Running(self._process, round_, max(rows_replayed, self.rows)))]
+        return [SendToCoordinator(Running(self._process, round_, max(rows_replayed, self.rows)))]
 
-    def tell_effect(self) -> list[Instruction]:
+    def report_effect(self) -> list[Instruction]:
         """There is an effect that the predecessor had not had."""
         if self._effect_told:
             return []
         self._effect_told = True
-        return [Tell(NewEffect(self._process))]
+        return [SendToCoordinator(NewEffect(self._process))]

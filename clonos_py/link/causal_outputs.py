@@ -20,7 +20,7 @@ from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import OutputSegment
 from clonos_py.model.plan import PhysicalPlan, Vertex
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 
 
 class _Output:
@@ -58,7 +58,7 @@ class _Output:
             self.writing += len(pieces)
             yield io.WriteOutput(self.number, self.name, epoch, log, pieces)
 
-    def _log(self, epoch: int, store: CausalStore) -> list[Segment]:
+    def _log(self, epoch: int, store: CausalStore) -> list[LogSegment]:
         """What has come since the last write. The first write of an epoch repeats what is held of this epoch: what was
         written before goes when the epoch's checkpoint is complete."""
         new = store.since(self._position, lambda task: True)

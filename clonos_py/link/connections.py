@@ -109,7 +109,7 @@ class Connections:
             if channel.peer is not None and self._concerns(event, channel):
                 channel.connection, channel.opened = None, False
                 channel.failures += 1
-                instructions.append(io.Tell(Suspect(self._process, channel.sender, channel.failures)))
+                instructions.append(io.SendToCoordinator(Suspect(self._process, channel.sender, channel.failures)))
                 instructions += self._connect(channel)
         for output in self._outputs:
             if event.connection >= 0 and output.connection == event.connection:

@@ -20,7 +20,7 @@ from clonos_py.link.receiving import InputChannel
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Incarnation, Reach, Segment
+from clonos_py.model.segments import Incarnation, LogSegment, Reach
 
 
 def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:
@@ -47,7 +47,7 @@ class HeldLogs:
         paths = Counter(number for logs in shared for number in logs)
         self._several = [sorted(number for number in logs if paths[number] > 1) for logs in shared]
         self._acknowledged = [self._untold(index) for index in range(len(inputs))]
-        self._told: set[int] = set()
+        self._replayed: set[int] = set()
         self._needs: dict[int, int] = {}
         self._settled = True
         self.incarnation = Incarnation()
@@ -67,7 +67,7 @@ class HeldLogs:
             self.store.append(segment)
         codec = LogCodec()
         spoken = (d for segment in message.log for d in codec.load(segment))
-        self._told = {d.channel for d in spoken if isinstance(d, InputOrder | FrameBatch)}
+        self._replayed = {d.channel for d in spoken if isinstance(d, InputOrder | FrameBatch)}
         self._needs = {number: end for number, end in message.needs.items() if self._is_behind(number)}
         for lacking in self._lacking:
             lacking.difference_update(message.complete)
@@ -76,7 +76,7 @@ class HeldLogs:
     def _is_behind(self, number: int) -> bool:
         """Whether anything of a task has come, on whatever way, with what the replayed log speaks of."""
         origin = self._plan.tasks[number]
-        senders = {self._inputs[index].sender for index in self._told}
+        senders = {self._inputs[index].sender for index in self._replayed}
         return origin in senders or not senders.isdisjoint(self._plan.hops[origin])
 
     def take(self, index: int, header: FrameHeader) -> None:
@@ -99,7 +99,7 @@ class HeldLogs:
         told.update((reach.task, reach) for reach in found)
         return found
 
-    def produced(self, segment: Segment) -> None:
+    def produced(self, segment: LogSegment) -> None:
         """Takes in what the task has logged."""
         number = self.incarnation.number
         self.store.append(msgspec.structs.replace(segment, incarnation=number) if number else segment)
@@ -110,7 +110,7 @@ class HeldLogs:
 
     def complete(self) -> None:
         """A checkpoint that this process has taken is complete: what it lacked from before does not matter any more."""
-        self._told, self._needs = set(), {}
+        self._replayed, self._needs = set(), {}
         if self.store.lacking:
             self._lacking = [set() for _ in self._inputs]
             self._note()
@@ -129,16 +129,16 @@ class HeldLogs:
         numbers = {plan.tasks.index(task) for task in failed}
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
         claimed = self._task in failed and not self._settled and self.store.end(self._own) is not None
-        heard = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
-        behind = [n for n in upstream if not heard.isdisjoint(plan.hops[plan.tasks[n]])]
+        reached = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
+        behind = [n for n in upstream if not reached.isdisjoint(plan.hops[plan.tasks[n]])]
         return HeldLogsReport(
             process,
             message.round,
             [segment for number in sorted(numbers.union(behind)) for segment in self.store.of(number)],
             [c.expectation for c in self._inputs if c.sender in failed and not c.renumbers],
             depends=[channel.index for channel in self._inputs if self._has_heard(channel)],
-            heard={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
-            told=sorted(self._told),
+            logs_received={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
+            replayed=sorted(self._replayed),
             lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
             settled=self._settled,
             ends={n: end for n in upstream if n not in numbers and (end := self.store.end(n)) is not None},

@@ -17,7 +17,7 @@ from clonos_py.model.errors import ClonosError, CodecError
 from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
 from clonos_py.model.operators import OutputSegment, PublishedOutput
-from clonos_py.model.segments import Reach, Segment
+from clonos_py.model.segments import LogSegment, Reach
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import ToTask
@@ -248,14 +248,14 @@ class SendAck:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendToCoordinator:
     """To the coordinator."""
 
     message: ToCoordinator
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class SendToTask:
     """To the task of this process."""
 
     item: ToTask
@@ -303,7 +303,7 @@ class WriteOutput:
     number: int
     name: str
     epoch: int
-    log: Sequence[Segment]
+    log: Sequence[LogSegment]
     pieces: Sequence[OutputSegment]
 
 
@@ -351,4 +351,16 @@ Spilling = WriteFrames | ReadFrames | FreeFrames
 SinkWork = Commit | ClaimOutput | WriteOutput | SettleOutput
 """Carried out with ``Load`` and ``Persist`` one after the other, in this order: a snapshot that is durable covers only
 what is visible and durable by then."""
-Instruction = Connect | Disconnect | SendFrame | SendAck | Tell | Hand | Load | Persist | SinkWork | Spilling | Shutdown
+Instruction = (
+    Connect
+    | Disconnect
+    | SendFrame
+    | SendAck
+    | SendToCoordinator
+    | SendToTask
+    | Load
+    | Persist
+    | SinkWork
+    | Spilling
+    | Shutdown
+)

@@ -116,7 +116,7 @@ class LinkMachine:
         if self.state is not TaskState.FAILED:
             self._enter(LinkCause.ERROR)
         self._status.failure = control.failed(self.process, self.task_id, problem)
-        return [io.Tell(self._status.failure)]
+        return [io.SendToCoordinator(self._status.failure)]
 
     def _enter(self, cause: LinkCause) -> None:
         self.state = LINK_STATES.after(self.state, cause, f"the link of {self.task_id}", self._last)
@@ -144,10 +144,10 @@ class LinkMachine:
             return []
         progress = self._progress_of(restore)
         ahead = self.state is TaskState.STANDBY
-        taken = io.Hand(task.TakeState(restore.checkpoint, event.operators, progress, ahead))
+        taken = io.SendToTask(task.TakeState(restore.checkpoint, event.operators, progress, ahead))
         self._restore_channels(progress)
         if ahead:
-            return [taken, io.Tell(control.Prepared(self.process, restore.checkpoint))]
+            return [taken, io.SendToCoordinator(control.Prepared(self.process, restore.checkpoint))]
         return [taken, *self._start()]
 
     def _progress_of(self, restore: control.Restore) -> TaskProgress | None:
@@ -168,7 +168,7 @@ class LinkMachine:
             return []
         if self.state is not TaskState.STANDBY:
             raise event.problem
-        return [io.Tell(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
+        return [io.SendToCoordinator(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
 
     def _restore_channels(self, progress: TaskProgress | None) -> None:
         self._restart_point = progress
@@ -197,7 +197,7 @@ class LinkMachine:
         if self.state not in BEFORE_BEGIN or message.round != self._round or self._replay is not None:
             return []
         self._replay = message
-        self._status.heard_of(max(message.aborted, default=0))
+        self._status.note_checkpoint(max(message.aborted, default=0))
         self._held_logs.replay(message)
         return self._begin() if self._restoring.here else []
 
@@ -209,8 +209,8 @@ class LinkMachine:
             by_channel[expectation.channel].expect(expectation)
         self._catching_up.begin(self.attempt)
         self._enter(LinkCause.BEGUN)
-        begin = io.Hand(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering))
-        return [begin] if self._outflow.may_produce else [begin, io.Hand(task.MayProduce(False))]
+        begin = io.SendToTask(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering))
+        return [begin] if self._outflow.may_produce else [begin, io.SendToTask(task.MayProduce(False))]
 
     # ---- connections
 
@@ -247,7 +247,7 @@ class LinkMachine:
         if self._asked is None or not self._causal_outputs.ready:
             return []
         asked, self._asked = self._asked, None
-        return [io.Tell(self._held_logs.answer(self.process, asked))]
+        return [io.SendToCoordinator(self._held_logs.answer(self.process, asked))]
 
     # ---- frames
 
@@ -259,10 +259,10 @@ class LinkMachine:
         if header.kind is FrameKind.LOG_ONLY:
             return self._open(channel, header)
         channel.receive(header)
-        self._status.heard_of(header.checkpoint)
+        self._status.note_checkpoint(header.checkpoint)
         self._catching_up.received(channel.index, header)
         self._held_logs.take(channel.index, header)
-        return [io.Hand(task.Deliver(channel.index, event.frame))]
+        return [io.SendToTask(task.Deliver(channel.index, event.frame))]
 
     def _open(self, channel: InputChannel, header: FrameHeader) -> list[io.Instruction]:
         """The first frame of a connection has come."""
@@ -272,9 +272,9 @@ class LinkMachine:
         self._check_opened()
         return [self._renumber(channel)] if renumbered else []
 
-    def _renumber(self, channel: InputChannel) -> io.Hand:
+    def _renumber(self, channel: InputChannel) -> io.SendToTask:
         ended = self._restart_point is not None and self._restart_point.inputs[channel.index].ended
-        return io.Hand(task.Renumber(channel.index, channel.next_seq, ended))
+        return io.SendToTask(task.Renumber(channel.index, channel.next_seq, ended))
 
     def _check_opened(self) -> None:
         if self.state is TaskState.CONNECTING and all(c.opened for c in self.inputs):
@@ -285,7 +285,7 @@ class LinkMachine:
         for output in self.outputs:
             if output.connection == event.connection:
                 if output.acknowledged(event.next_seq, event.held, event.rows_wanted):
-                    instructions.append(io.Hand(task.RowsWanted(output.index, event.rows_wanted)))
+                    instructions.append(io.SendToTask(task.RowsWanted(output.index, event.rows_wanted)))
                 self._outflow.cover(output, event.covered)
                 instructions += self._outflow.pump(output)
         return instructions + self._outflow.weigh()
@@ -300,9 +300,9 @@ class LinkMachine:
             instructions += self._acknowledge(channel, taken, event.rows_wanted)
         new = self._catching_up.took(event)
         if self.state in (TaskState.RUNNING, TaskState.FINISHED):
-            instructions += self._catching_up.tell_running(self._round, 0)
+            instructions += self._catching_up.report_running(self._round, 0)
         if new and not self.outputs:
-            instructions += self._catching_up.tell_effect()
+            instructions += self._catching_up.report_effect()
         return instructions
 
     def _acknowledge(self, channel: InputChannel, taken: int, rows_wanted: int = 0) -> list[io.Instruction]:
@@ -330,12 +330,12 @@ class LinkMachine:
     # ---- checkpoints
 
     def _on_trigger(self, message: control.TriggerCheckpoint) -> list[io.Instruction]:
-        self._status.heard_of(message.checkpoint)
-        return [io.Hand(task.TriggerCall(message.checkpoint))]
+        self._status.note_checkpoint(message.checkpoint)
+        return [io.SendToTask(task.TriggerCall(message.checkpoint))]
 
     def _on_abort(self, message: control.AbortCheckpoint) -> list[io.Instruction]:
-        self._status.heard_of(message.checkpoint)
-        return [io.Hand(task.AbortCall(message.checkpoint)), *self._outflow.aborted(message.checkpoint)]
+        self._status.note_checkpoint(message.checkpoint)
+        return [io.SendToTask(task.AbortCall(message.checkpoint)), *self._outflow.aborted(message.checkpoint)]
 
     def _on_snapped(self, event: task.Snapped) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
@@ -345,10 +345,10 @@ class LinkMachine:
         return [*flushed, io.Persist(snapshot, self.attempt), *self._outflow.passed(snapshot.checkpoint)]
 
     def _on_persisted(self, event: io.Persisted) -> list[io.Instruction]:
-        return [io.Tell(control.Snapshotted(self.process, event.handle, event.persist_ms))]
+        return [io.SendToCoordinator(control.Snapshotted(self.process, event.handle, event.persist_ms))]
 
     def _on_persist_failed(self, event: io.PersistFailed) -> list[io.Instruction]:
-        return [io.Tell(control.SnapshotFailed(self.process, event.checkpoint, event.reason))]
+        return [io.SendToCoordinator(control.SnapshotFailed(self.process, event.checkpoint, event.reason))]
 
     def _on_complete(self, message: control.Complete) -> list[io.Instruction]:
         if self.state in BEFORE_BEGIN:
@@ -382,7 +382,7 @@ class LinkMachine:
         return instructions
 
     def _on_commit_done(self, event: io.CommitDone) -> list[io.Instruction]:
-        return [io.Tell(control.Committed(self.process, event.checkpoint))]
+        return [io.SendToCoordinator(control.Committed(self.process, event.checkpoint))]
 
     # ---- the rest
 
@@ -390,10 +390,10 @@ class LinkMachine:
         if event.state is TaskState.RUNNING:
             self._enter(LinkCause.LOG_USED_UP)
             self._held_logs.replayed()
-            return self._catching_up.tell_running(self._round, event.rows_replayed)
+            return self._catching_up.report_running(self._round, event.rows_replayed)
         if event.state is TaskState.FINISHED:
             self._enter(LinkCause.INPUT_ENDED)
-            return [io.Tell(control.Drained(self.process))]
+            return [io.SendToCoordinator(control.Drained(self.process))]
         return []
 
     def observed(self, event: task.Observed) -> task.Observed:
@@ -426,13 +426,13 @@ class LinkMachine:
         return self._connections.parked
 
     def _on_ping(self, message: control.Ping) -> list[io.Instruction]:
-        return [io.Tell(control.Pong(self.process, message.number, self.counters))]
+        return [io.SendToCoordinator(control.Pong(self.process, message.number, self.counters))]
 
-    def _on_roll_call(self, message: control.RollCall) -> list[io.Instruction]:
+    def _on_roll_call(self, message: control.StatusRequest) -> list[io.Instruction]:
         """Whatever was asked of the former coordinator may have been lost with it."""
         incarnations = self.store.incarnations
         present = self._status.present(self.state, self.attempt, self._round, self._replay, incarnations)
-        return [io.Tell(present), *self._outflow.ask_again()]
+        return [io.SendToCoordinator(present), *self._outflow.ask_again()]
 
     def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
         return [io.Shutdown(message.reason)]
@@ -447,7 +447,7 @@ class LinkMachine:
         control.Complete: _on_complete,
         control.Stop: _on_stop,
         control.Ping: _on_ping,
-        control.RollCall: _on_roll_call,
+        control.StatusRequest: _on_roll_call,
         io.Subscribed: _on_subscribed,
         io.Connected: _on_connected,
         io.Arrived: _on_arrived,

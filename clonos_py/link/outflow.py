@@ -94,7 +94,7 @@ class Outflow:
         for header, body, new in output.sendable(self._store):
             instructions.append(self._send(output.connection, header, body))
             if new:
-                instructions += self._catching_up.tell_effect()
+                instructions += self._catching_up.report_effect()
         if output.again is not None:
             instructions += self._make_again(output, output.again)
         elif self._pressure.writes:
@@ -150,7 +150,7 @@ class Outflow:
         if self._spill_failure_told:
             return []
         self._spill_failure_told = True
-        return [io.Tell(control.FramesNotSpilled(self._process, event.reason))]
+        return [io.SendToCoordinator(control.FramesNotSpilled(self._process, event.reason))]
 
     def _spill(self) -> list[io.Instruction]:
         spilling: list[io.Instruction] = [
@@ -187,7 +187,7 @@ class Outflow:
         else:
             return []
         self._runs[output.index] = (log.connections, room)
-        return [io.Hand(wish)]
+        return [io.SendToTask(wish)]
 
     def _regenerated(self, event: task.Regenerated) -> list[io.Instruction]:
         output = self._outputs[event.output]
@@ -206,10 +206,10 @@ class Outflow:
         verdict = self._pressure.weigh()
         if verdict.wants_checkpoint and not self._uncovered:
             self._uncovered = set(range(len(self._outputs)))
-            instructions.append(io.Tell(control.RequestCheckpoint(self._process)))
+            instructions.append(io.SendToCoordinator(control.RequestCheckpoint(self._process)))
         if verdict.may_produce != self.may_produce:
             self.may_produce = verdict.may_produce
-            instructions.append(io.Hand(task.MayProduce(verdict.may_produce)))
+            instructions.append(io.SendToTask(task.MayProduce(verdict.may_produce)))
         return instructions
 
     def passed(self, checkpoint: int) -> list[io.Instruction]:

@@ -9,7 +9,7 @@ from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import NO_ATTEMPT, OutputChannel
 from clonos_py.link.states import BEFORE_BEGIN
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Failed, Present, Replay
+from clonos_py.model.messages import Failed, Replay, StatusReport
 from clonos_py.model.segments import Incarnation
 from clonos_py.process.contract import TaskState
 
@@ -24,7 +24,7 @@ class TaskStatus:
         self._checkpoint = 0
         self.failure: Failed | None = None
 
-    def heard_of(self, checkpoint: int) -> None:
+    def note_checkpoint(self, checkpoint: int) -> None:
         """The number of a checkpoint, complete or not, that a message has named."""
         self._checkpoint = max(self._checkpoint, checkpoint)
 
@@ -42,9 +42,9 @@ class TaskStatus:
         round_: int,
         log: Replay | None,
         incarnations: Mapping[int, int],
-    ) -> Present:
+    ) -> StatusReport:
         """``log``: the one it was given to replay, if it was; ``incarnations``: of tasks whose logs it holds."""
-        return Present(
+        return StatusReport(
             process=self._process,
             attempt=attempt,
             restore=self._restoring.wanted.checkpoint if self._restoring.wanted else 0,

@@ -11,7 +11,7 @@ import msgspec
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
-from clonos_py.model.segments import Incarnation, Segment, StableMark
+from clonos_py.model.segments import Incarnation, LogSegment, StableMark
 from clonos_py.model.snapshots import OperatorHandle, TaskHandle
 
 
@@ -70,10 +70,10 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     ``incarnation``: that of the log."""
 
     round: int
-    log: list[Segment]
+    log: list[LogSegment]
     expected: list[Expectation]
     aborted: list[int]
-    upstream: list[Segment] = []
+    upstream: list[LogSegment] = []
     complete: list[int] = []
     needs: dict[int, int] = {}
     incarnation: Incarnation = Incarnation()
@@ -118,11 +118,14 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
     number: int
 
 
-class RollCall(msgspec.Struct, frozen=True, tag=True):
-    """A coordinator has taken the place of a lost one: say who you are. Nothing of the lost one comes after this."""
+class StatusRequest(msgspec.Struct, frozen=True, tag=True):
+    """A coordinator has taken the place of a lost one and asks for a StatusReport. After this comes no message of the
+    lost one."""
 
 
-ToProcess = Prepare | Promote | Replay | Sever | TriggerCheckpoint | AbortCheckpoint | Complete | Stop | Ping | RollCall
+ToProcess = (
+    Prepare | Promote | Replay | Sever | TriggerCheckpoint | AbortCheckpoint | Complete | Stop | Ping | StatusRequest
+)
 
 
 # ---- process to coordinator
@@ -156,14 +159,14 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
 
     process: int
     round: int
-    logs: list[Segment]
+    logs: list[LogSegment]
     received: list[Expectation]
     depends: list[int] = []
     """Inputs of which it has received frames since its restart point, or a log of the sender."""
-    heard: dict[int, list[int]] = {}
+    logs_received: dict[int, list[int]] = {}
     """By input: numbers of the tasks whose logs came from there. Only this process may hold them, and they are replayed
     then: it depends on what they depend on."""
-    told: list[int] = []
+    replayed: list[int] = []
     """Inputs of which the log speaks that it was given to replay."""
     lacking: dict[int, list[int]] = {}
     """By input: numbers of tasks whose logs its predecessor had from there, and it may not have all of."""
@@ -264,8 +267,9 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
     counters: ProcessCounters = ProcessCounters()
 
 
-class Present(msgspec.Struct, frozen=True, tag=True):
-    """The answer to RollCall. Of a process that is still starting only the number: it says Started when it is up."""
+class StatusReport(msgspec.Struct, frozen=True, tag=True):
+    """The answer to StatusRequest. A process that is still starting gives only its number, and sends Started when it is
+    up."""
 
     process: int
     attempt: Attempt | None = None
@@ -307,7 +311,7 @@ ToCoordinator = (
     | Suspect
     | Failed
     | Pong
-    | Present
+    | StatusReport
 )
 
 

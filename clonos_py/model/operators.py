@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from clonos_py.model.ids import Attempt, TaskId
-    from clonos_py.model.segments import Segment
+    from clonos_py.model.segments import LogSegment
 
 
 class Output(Protocol):
@@ -210,7 +210,7 @@ class OutputSegment(NamedTuple):
 class PublishedOutput(NamedTuple):
     """What an output holds: determinants, and by number the checksums of the pieces that are out."""
 
-    log: Sequence[Segment]
+    log: Sequence[LogSegment]
     checksums: Mapping[int, int]
 
 
@@ -232,7 +232,7 @@ class CausalSink(Sink):
         what tasks of another shape have written since then could not be repeated. Raises SinkError."""
         raise NotImplementedError
 
-    def append(self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment]) -> None:
+    def append(self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment]) -> None:
         """Makes ``log`` durable, then ``pieces`` visible. ``epoch``: the checkpoint taken last; the first log of an
         epoch is complete from there on. Raises SinkError."""
         raise NotImplementedError

@@ -37,7 +37,7 @@ class Incarnation(NamedTuple):
     round: int = 0
 
 
-class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LogSegment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Offsets [start, start + count) of the log of the task with this ordinal.
 
     ``epoch`` is the last checkpoint that the task had taken, ``epoch_start`` the offset at which it took it.

@@ -63,7 +63,7 @@ def at_rate(query: str, rate: float, seconds: float, settings: Settings) -> dict
 
 
 def pursue(
-    query: str, pursuit: ThroughputSearch, settings: Settings, tell: Callable[[Search], None] = lambda found: None
+    query: str, pursuit: ThroughputSearch, settings: Settings, report: Callable[[Search], None] = lambda found: None
 ) -> tuple[Search, dict[str, Any]]:
     """Searches for the maximum sustainable throughput. Gives what was found and the report of the highest rate that was
     sustained (of the first one if none was)."""
@@ -73,7 +73,7 @@ def pursue(
         reports[rate] = at_rate(query, rate, pursuit.seconds, settings)
         return judged(rate, reports[rate], pursuit.lag_ms)
 
-    found = search(pursuit.first or _guess(query, settings), pursuit.precision, attempt, tell)
+    found = search(pursuit.first or _guess(query, settings), pursuit.precision, attempt, report)
     return found, reports[found.low or found.trials[0].rate]
 
 

@@ -66,13 +66,13 @@ def search(
     first: float,
     precision: float,
     attempt: Callable[[float], RateTrial],
-    tell: Callable[[Search], None] = lambda found: None,
+    report: Callable[[Search], None] = lambda found: None,
 ) -> Search:
-    """Tries rates, ``first`` first, until the maximum is known; ``tell`` hears of the search after each trial."""
+    """Tries rates, ``first`` first, until the maximum is known; ``report`` gets the search after each trial."""
     found = Search(first, precision)
     while not found.done:
         found.learn(attempt(found.next_rate))
-        tell(found)
+        report(found)
     return found
 
 

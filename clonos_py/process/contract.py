@@ -16,7 +16,7 @@ from clonos_py.channel.frames import Frame
 from clonos_py.model.calls import Answered
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
@@ -122,7 +122,7 @@ class Begin:
     as control calls after it. ``numbering``: see OperatorContext."""
 
     attempt: Attempt
-    log: Sequence[Segment]
+    log: Sequence[LogSegment]
     aborted: Sequence[int]
     numbering: str = ""
     before: tuple[int, int] | None = None
@@ -182,7 +182,7 @@ class Regenerate:
     start: int
     stop: int
     below: int
-    log: Sequence[Segment]
+    log: Sequence[LogSegment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ ToTask = (
 class Produced:
     """Determinants, then the frames that depend on them. Determinants come first in the same event (Clonos, 4.3)."""
 
-    log: Segment | None
+    log: LogSegment | None
     frames: Sequence[tuple[int, Frame]]
     """(output index, frame), in the order cut."""
     published: Sequence[tuple[int, Frame]] = ()

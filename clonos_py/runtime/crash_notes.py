@@ -84,7 +84,7 @@ def watched() -> Iterator[None]:
 @contextmanager
 def exits_told() -> Iterator[None]:
     """Within it a function that calls ``os._exit`` ends the process with the one line of an error, and code 1."""
-    _note_exits(_tell)
+    _note_exits(_report)
     try:
         yield
     finally:
@@ -97,8 +97,8 @@ import json, sys
 words = json.loads(sys.argv[1])
 if sys.stdin.buffer.read() != b"done":
     sys.path[:] = words["path"]
-    from clonos_py.runtime.crash_notes import tell_crash
-    tell_crash(words["note"], words["stack"])
+    from clonos_py.runtime.crash_notes import report_crash
+    report_crash(words["note"], words["stack"])
 """
 
 
@@ -109,7 +109,7 @@ def _watcher(note: IO[bytes], stack: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=files.values())
 
 
-def tell_crash(note: int, stack: int) -> None:
+def report_crash(note: int, stack: int) -> None:
     """Prints what ended a process, if it was a function of the user's. The files are given by their descriptors."""
     error = _crash(os.pread(stack, _STACK_BYTES_MAX, 0), os.pread(note, LABEL_BYTES, 0))
     if error is not None:
@@ -136,7 +136,7 @@ def _note_exits(note: Callable[[str], Any]) -> None:
     os._exit = exit_with_a_word  # type: ignore[assignment]
 
 
-def _tell(words: str) -> None:
+def _report(words: str) -> None:
     with suppress(OSError, ValueError):
         sys.stdout.flush()
     _print(_error(words, ""))

@@ -85,7 +85,7 @@ class EventPublisher:
         self._crashed: Counter[TaskId] = Counter()
         """Injected failures that were published already and that the coordinator has not reported."""
         self._counters: dict[int, tuple[TaskId, ProcessCounters]] = {}
-        self._heard_us: dict[int, int] = {}
+        self._last_seen_us: dict[int, int] = {}
         self._fresh: dict[int, None] = {}
         self._progress_us = 0
         self._finished = False
@@ -107,7 +107,7 @@ class EventPublisher:
     def publish(self, news: CoordinatorNews, now_us: int) -> None:
         """Tells what happened, then progress if it is time. What dead processes counted stays."""
         self._counters.update(news.counters)
-        self._heard_us.update(dict.fromkeys(news.counters, now_us))
+        self._last_seen_us.update(dict.fromkeys(news.counters, now_us))
         self._fresh.update(dict.fromkeys(news.counters))
         for at_us, task in news.crashes:
             self._crashed[task] += 1
@@ -117,7 +117,7 @@ class EventPublisher:
             self._publish(at_us - self.began_us, event)
         if now_us >= self._progress_us and not self._finished:
             self._progress_us = now_us + PROGRESS_US
-            self._tell_progress(now_us - self.began_us)
+            self._publish_progress(now_us - self.began_us)
             for task, at_us in self._normality.read(self.latency.counts, now_us - self.began_us):
                 self._listener(at_us, Recovered(task))
 
@@ -136,12 +136,12 @@ class EventPublisher:
 
     def _finish(self, at_us: int, event: Finished) -> None:
         self._finished = True
-        self._tell_progress(at_us)
+        self._publish_progress(at_us)
         for after_us, task in self._kills:
             self._listener(at_us, KillMissed(task=task, after_us=after_us))
         self._listener(at_us, event)
 
-    def _tell_progress(self, at_us: int) -> None:
+    def _publish_progress(self, at_us: int) -> None:
         if self._fresh:
             self._listener(at_us, Measured(tuple(map(self._reading, self._fresh))))
             self._fresh = {}
@@ -149,7 +149,7 @@ class EventPublisher:
 
     def _reading(self, number: int) -> ProcessReading:
         task, counters = self._counters[number]
-        return ProcessReading(self._heard_us[number] - self.began_us, task, number, counters)
+        return ProcessReading(self._last_seen_us[number] - self.began_us, task, number, counters)
 
     def _carried_out(self, task: TaskId) -> None:
         done = next((order for order in self._kills if order[1] == task), None)
@@ -161,7 +161,7 @@ class EventPublisher:
 
     def _frames_at_stake(self) -> Mapping[TaskId, int]:
         """Of each task, from the newest counters of a process that was the task."""
-        active = [(self._heard_us[number], *told) for number, told in self._counters.items() if told[1].active]
+        active = [(self._last_seen_us[number], *told) for number, told in self._counters.items() if told[1].active]
         return {task: counters.frames_at_stake for _, task, counters in sorted(active, key=itemgetter(0))}
 
     def _progress(self, at_us: int) -> Progress:
@@ -190,7 +190,7 @@ class EventPublisher:
         )
 
     def _lately_heard(self, number: int, at_us: int) -> bool:
-        return self._heard_us[number] > at_us + self.began_us - _SILENT_US
+        return self._last_seen_us[number] > at_us + self.began_us - _SILENT_US
 
     def _lags(self, vertex: str, at_us: int) -> Iterator[int]:
         for number, (task, counters) in self._counters.items():

@@ -20,10 +20,10 @@ _STOP_S_MAX = 1.0
 class HangWatch:
     """Watches one thread, from its own start on until ``stop``."""
 
-    def __init__(self, thread: int, limit_us: int, tell: Callable[[str], None]) -> None:
-        """``thread``: its identity. ``tell`` is called in a thread of the watch's own, once for each call that has
+    def __init__(self, thread: int, limit_us: int, report: Callable[[str], None]) -> None:
+        """``thread``: its identity. ``report`` is called in a thread of the watch's own, once for each call that has
         lasted for ``limit_us``, and says what hangs where."""
-        self._thread, self._limit_s, self._tell = thread, limit_us / 1e6, tell
+        self._thread, self._limit_s, self._report = thread, limit_us / 1e6, report
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._run, name="watch of functions", daemon=True)
         self._watcher.start()
@@ -42,5 +42,5 @@ class HangWatch:
             elif not told and now_s - since_s >= self._limit_s:
                 told = True
                 lasts = f"{now_s - since_s:.3g} s"
-                self._tell(f"operator {work.operator!r} has been at work on one row for {lasts}; at {work.place}")
+                self._report(f"operator {work.operator!r} has been at work on one row for {lasts}; at {work.place}")
             del work

@@ -85,7 +85,7 @@ class Placement:
         host_process = self.host_process_of(number)
         return [other for other, placed in self._placed.items() if placed.seat.host_process == host_process]
 
-    def heard(self, number: int, now_s: float) -> None:
+    def seen(self, number: int, now_s: float) -> None:
         """The process is alive, and so is its node."""
         self._now_s = now_s
         if number in self._placed:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from clonos_py.causal.determinants import Landmark
 from clonos_py.causal.gate import Gate
 from clonos_py.model.errors import DivergenceError, ProtocolError
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import TakeState, WentOn
 from clonos_py.task.snapshotting import Snapshotting
 
@@ -59,7 +59,7 @@ class Landmarks:
         self._passed(now_us)
 
     def enter(
-        self, log: Sequence[Segment], before: tuple[int, int] | None, take_state: Callable[[TakeState], None]
+        self, log: Sequence[LogSegment], before: tuple[int, int] | None, take_state: Callable[[TakeState], None]
     ) -> WentOn | None:
         """Loads a log to replay and goes to its last landmark; to the last at which output ``before[0]`` had not passed
         frame ``before[1]``, if that is given, whatever state there was. None if it begins where the state is.

@@ -19,7 +19,7 @@ from clonos_py.columns.partition import split
 from clonos_py.columns.views import concat
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.times import MIN_TIME
 from clonos_py.process.contract import Produced, TaskProgress
 
@@ -262,7 +262,7 @@ class Outputs:
         channel.batches, channel.row_count, channel.marker_us = [], 0, 0
         channel.sent_watermark, channel.sent_idle = output.watermark, self.idle
 
-    def take(self, log: Segment | None = None) -> Produced:
+    def take(self, log: LogSegment | None = None) -> Produced:
         """The frames cut since the last call, and ``log``, on which they depend."""
         produced = Produced(log, self.cut, self.published)
         self.cut, self.published = [], []

@@ -19,7 +19,7 @@ from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OutputSegment, PublishedOutput
 from clonos_py.model.record import Money, Record
 from clonos_py.model.record_codec import encode
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from tests.connectors.contexts import opened
 
 SHAPE = "out=1"
@@ -37,8 +37,8 @@ def piece(seq: int, *auctions: int) -> OutputSegment:
     return OutputSegment(seq, 1_000 + seq, rows)
 
 
-def log(*starts: int, epoch: int = 0) -> list[Segment]:
-    return [Segment(0, epoch, 0, start, 1, b"%d" % start) for start in starts]
+def log(*starts: int, epoch: int = 0) -> list[LogSegment]:
+    return [LogSegment(0, epoch, 0, start, 1, b"%d" % start) for start in starts]
 
 
 def sink(folder: Path, file_format: str = "jsonl", **place: Any) -> CausalSink:

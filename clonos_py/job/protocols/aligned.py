@@ -168,12 +168,12 @@ class CoordinatedCheckpoints(JobCheckpointing):
 
     # ---- a new coordinator, or a new run
 
-    def resume(self, heard_of: int) -> None:
+    def resume(self, newest: int) -> None:
         """Whatever the lost coordinator triggered beyond the last completed checkpoint is void."""
-        self._last = max(heard_of, self.completed.number) + _UNHEARD_MAX
+        self._last = max(newest, self.completed.number) + _UNHEARD_MAX
         self._aborted = list(range(self.completed.number + 1, self._last + 1))
 
-    def heard_of(self, epoch: int) -> None:
+    def skip_to(self, epoch: int) -> None:
         """Unless it is known here, an earlier run has triggered it, and it is void as all before it since the last
         completed."""
         if epoch > self._last:

@@ -135,11 +135,11 @@ class JobCheckpointing(ABC):
     # ---- a new coordinator, or a new run
 
     @abstractmethod
-    def resume(self, heard_of: int) -> None:
-        """Goes on after a coordinator that was lost. ``heard_of``: the highest epoch that any process knows."""
+    def resume(self, newest: int) -> None:
+        """Goes on after a coordinator that was lost. ``newest``: the highest epoch that any process knows."""
 
     @abstractmethod
-    def heard_of(self, epoch: int) -> None:
+    def skip_to(self, epoch: int) -> None:
         """Logs of an earlier run, which are to be replayed, speak of this epoch."""
 
     # ---- what processes are told

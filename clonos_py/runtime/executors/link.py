@@ -12,7 +12,6 @@ from clonos_py.link.instructions import (
     Connect,
     Disconnect,
     FreeFrames,
-    Hand,
     Instruction,
     LinkEvent,
     Load,
@@ -20,15 +19,16 @@ from clonos_py.link.instructions import (
     ReadFrames,
     SendAck,
     SendFrame,
+    SendToCoordinator,
+    SendToTask,
     SettleOutput,
     Shutdown,
     Spilling,
-    Tell,
     WriteFrames,
     WriteOutput,
 )
 from clonos_py.link.machine import LinkMachine
-from clonos_py.model.messages import Ping, RollCall, Stop, ToCoordinator, ToProcess
+from clonos_py.model.messages import Ping, StatusRequest, Stop, ToCoordinator, ToProcess
 from clonos_py.process.contract import FromTask, Observed, TaskState, ToTask
 from clonos_py.runtime.executors.storage import StorageWork
 
@@ -56,7 +56,7 @@ class LinkPorts:
     connections: DataConnections
     hand: Callable[[ToTask], None]
     """To the task of this process, in order."""
-    tell: Callable[[ToCoordinator], None]
+    send_to_coordinator: Callable[[ToCoordinator], None]
     store: Callable[[StorageWork], None]
     """Has a StorageExecutor do it, in order; the answer comes back as a link event."""
     spill: Callable[[Spilling], None]
@@ -83,7 +83,7 @@ class LinkExecutor:
         machine = self.machine
         if isinstance(event, Observed):
             self._observe(machine.observed(event))
-        elif machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping | RollCall):
+        elif machine.state is not TaskState.FAILED or isinstance(event, Stop | Ping | StatusRequest):
             try:
                 self._carry_out(machine.handle(event))
             except self._failures as problem:
@@ -98,12 +98,12 @@ class LinkExecutor:
             match instruction:
                 case SendFrame():
                     self._connections.send_frame(instruction)
-                case Hand():
+                case SendToTask():
                     self._hand(instruction.item)
                 case SendAck():
                     self._connections.send_ack(instruction)
-                case Tell(message):
-                    self._ports.tell(message)
+                case SendToCoordinator(message):
+                    self._ports.send_to_coordinator(message)
                 case Connect():
                     self._connections.connect(instruction)
                 case Disconnect(connection):

@@ -42,7 +42,7 @@ from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
 
-_TELL_US = 50_000
+_PUBLISH_US = 50_000
 _KILL_AGAIN_US = 50_000
 
 
@@ -79,10 +79,10 @@ class Monitor:
         self._orders = orders
         self._due: list[tuple[int, TaskId]] = []
         self._news = CoordinatorNews()
-        self._telling = threading.Lock()
+        self._publishing = threading.Lock()
         self._counters: dict[TaskId, Counters] = {}
         self._numbers: dict[TaskId, int] = {}
-        self._tell_at_us = 0
+        self._publish_at_us = 0
 
     def report(self, time_us: int, event: CoordinatorEvent) -> None:
         if isinstance(event, Deployed):
@@ -100,9 +100,9 @@ class Monitor:
             due_us, task = heapq.heappop(self._due)
             if not self._crash(world, task):
                 heapq.heappush(self._due, (max(due_us, world.now_us) + _KILL_AGAIN_US, task))
-        if world.now_us >= self._tell_at_us:
-            self._tell_at_us = world.now_us + _TELL_US
-            self.tell(world)
+        if world.now_us >= self._publish_at_us:
+            self._publish_at_us = world.now_us + _PUBLISH_US
+            self.publish(world)
 
     def _crash(self, world: World, task: TaskId) -> bool:
         """False if it is dead already: its replacement is to fail then."""
@@ -112,7 +112,7 @@ class Monitor:
             world.kill(number)
         return bool(owners)
 
-    def tell(self, world: World) -> None:
+    def publish(self, world: World) -> None:
         """Hands over what has gathered."""
         for process in world.processes.values():
             if process.link.attempt is not None:
@@ -127,7 +127,7 @@ class Monitor:
         self._pass_on(CoordinatorNews(events=[(self._clock.now_us(), FunctionHangs(what))]))
 
     def _pass_on(self, news: CoordinatorNews) -> None:
-        with self._telling:
+        with self._publishing:
             self._publisher.publish(news, self._clock.now_us())
 
 
@@ -174,7 +174,7 @@ def _run_to_the_end(world: World, monitor: Monitor) -> EndJob:
     try:
         return world.run()
     finally:
-        monitor.tell(world)
+        monitor.publish(world)
 
 
 def _shelf(stack: ExitStack) -> Callable[[int], FileShelf]:

@@ -24,7 +24,7 @@ class ProcessRequest(NamedTuple):
     host_process: int
 
 
-class Member(NamedTuple):
+class RegisteredProcess(NamedTuple):
     """A process that may be alive. ``up``: Ray has brought its actor up, so that it can answer."""
 
     task: TaskId
@@ -67,12 +67,12 @@ class ActorRegistry:
         host_process = self._host_processes[wish.host_process] = _Host(actor, actor.__ray_ready__.remote())
         return host_process
 
-    def members(self) -> dict[int, Member]:
+    def members(self) -> dict[int, RegisteredProcess]:
         """By number."""
         pending = [host_process.ready for host_process in self._host_processes.values()]
         done, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0) if pending else ([], [])
         return {
-            number: Member(
+            number: RegisteredProcess(
                 task,
                 self._host_processes[host_process].actor,
                 host_process,

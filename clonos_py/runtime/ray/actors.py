@@ -1,7 +1,7 @@
 """The coordinator of a job as an actor. Should it die, the driver makes another, which takes over what is alive.
 
-Control messages are calls, ``tell`` here and ``deliver`` of the process's actor. An actor with several threads does not
-keep the order of calls, so each carries a number (``InOrder``).
+Control messages are calls of ``deliver``, here and in the process's actor. An actor with several threads does not keep
+the order of calls, so each carries a number (``InOrder``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import ToCoordinator
 from clonos_py.runtime.event_publisher import CoordinatorNews
-from clonos_py.runtime.ray.actor_registry import Member, ProcessRequest
+from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.runtime.ray.job_loop import Interrupt, JobListeners, JobLoop
 from clonos_py.runtime.ray.names import taken_over
@@ -55,7 +55,7 @@ class CoordinatorStart(NamedTuple):
     """What a coordinator takes over: nothing the first (``term`` 0), from then on whoever may be alive."""
 
     term: int
-    members: Mapping[int, Member]
+    members: Mapping[int, RegisteredProcess]
     kills: Sequence[tuple[int, TaskId]]
     """Failures on order, each so many microseconds after deployment."""
     deployed_us: int | None
@@ -133,12 +133,12 @@ class CoordinatorActor:
         order, generation = self._order, store.open_generation()
         return JobMachine(order.deployment.plan, order.policy, store.latest(), generation, order.code_digest)
 
-    def tell(self, number: int, order: int, message: bytes) -> None:
+    def deliver(self, number: int, order: int, message: bytes) -> None:
         """A message of a process, its ``order``-th."""
         self._ready.wait()
         assert self._loop is not None
         assert self._platform is not None
-        self._platform.heard(number)
+        self._platform.seen(number)
         with self._lock:
             inbox = self._inboxes.setdefault(number, InOrder(self._loop.put))
         inbox.take(order, messages.decode_to_coordinator(message))

@@ -23,25 +23,25 @@ class Busy:
 
     def __init__(self, silence_us: int) -> None:
         self._silence_us = silence_us
-        self._heard_us: dict[int, int] = {}
+        self._last_seen_us: dict[int, int] = {}
         self._looks: dict[int, _Look] = {}
 
-    def heard(self, number: int, now_us: int) -> None:
+    def seen(self, number: int, now_us: int) -> None:
         """A process has said something."""
-        self._heard_us[number] = now_us
+        self._last_seen_us[number] = now_us
         self._looks.pop(number, None)
 
     def forget(self, number: int) -> None:
-        self._heard_us.pop(number, None)
+        self._last_seen_us.pop(number, None)
         self._looks.pop(number, None)
 
     def at_work(self, now_us: int, cpu_us: Callable[[int], int | None]) -> list[int]:
         """The silent processes that have been at work since they were looked at last. ``cpu_us``: the processor time
         that a process has used, None where that cannot be seen."""
         found = []
-        for number, heard_us in self._heard_us.items():
+        for number, last_seen_us in self._last_seen_us.items():
             before = self._looks.get(number)
-            if now_us - (before.at_us if before else heard_us) < self._silence_us or not self._silence_us:
+            if now_us - (before.at_us if before else last_seen_us) < self._silence_us or not self._silence_us:
                 continue
             if (used_us := cpu_us(number)) is None:
                 continue

@@ -139,7 +139,7 @@ class JobLoop:
         if isinstance(event, ProcessDied):
             self._known.forget(event.process)
         elif process in self._known.tasks:
-            self._known.busy.heard(process, self._clock.now_us())
+            self._known.busy.seen(process, self._clock.now_us())
             if isinstance(event, Pong):
                 self._listeners.count(self._known.tasks[process], process, event.counters)
         executor.handle(event)

@@ -17,10 +17,10 @@ from clonos_py.job.events import EndedByFunction, ProcessDied
 from clonos_py.model import messages
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Present, Promote, Stop, ToProcess
+from clonos_py.model.messages import Promote, StatusReport, Stop, ToProcess
 from clonos_py.runtime import crash_notes
 from clonos_py.runtime.placement import Placement, Seat
-from clonos_py.runtime.ray.actor_registry import Member, ProcessRequest, on_node
+from clonos_py.runtime.ray.actor_registry import ProcessRequest, RegisteredProcess, on_node
 from clonos_py.runtime.ray.cluster import import_ray
 from clonos_py.runtime.ray.process_handle import ProcessHandle
 from clonos_py.runtime.ray.process_table import cpu_us
@@ -35,15 +35,15 @@ class RayPlatform:
         self,
         wish: Callable[[ProcessRequest], None],
         dismissed: Callable[[int], None],
-        tell: Callable[[EndedByFunction | ProcessDied | Present], None],
+        notify: Callable[[EndedByFunction | ProcessDied | StatusReport], None],
         term: int,
         standbys_per_process: int,
         scratch: Path,
     ) -> None:
-        """``dismissed`` hears of processes that the driver need not keep any longer, ``tell`` of deaths, and of those
-        that are not up yet. ``scratch``: the folder in which processes leave what ended them."""
+        """``dismissed`` gets the processes that the driver need not keep any longer, ``notify`` deaths, and
+        processes that are not up yet. ``scratch``: the folder in which processes leave what ended them."""
         self._ray = import_ray()
-        self._wish, self._dismissed, self._tell, self._term = wish, dismissed, tell, term
+        self._wish, self._dismissed, self._notify, self._term = wish, dismissed, notify, term
         self._scratch = scratch
         context = self._ray.get_runtime_context()
         self._node, self._me = context.get_node_id(), context.current_actor
@@ -88,7 +88,7 @@ class RayPlatform:
         if waiting is None:
             self._ray.kill(actor)
 
-    def adopt(self, members: Mapping[int, Member]) -> None:
+    def adopt(self, members: Mapping[int, RegisteredProcess]) -> None:
         """Takes the processes of a lost coordinator over. Who is dead is told of like any death, and for those whose
         host process is not up yet the answer to the roll call is given here."""
         with self._lock:
@@ -104,7 +104,7 @@ class RayPlatform:
                 self._watch(host_process, actor)
             for number, member in sorted(members.items()):
                 if not member.up:
-                    self._tell(Present(number))
+                    self._notify(StatusReport(number))
 
     def _watch(self, host_process: int, actor: Any) -> None:
         if host_process not in self._actors:
@@ -120,10 +120,10 @@ class RayPlatform:
                     self._handles[number] = handle
                 self._placement.put(number, self._tasks[number], Seat(node, self._host_processes[number]))
 
-    def heard(self, number: int) -> None:
+    def seen(self, number: int) -> None:
         """A process has said something, so its node answers."""
         with self._lock:
-            self._placement.heard(number, time.monotonic())
+            self._placement.seen(number, time.monotonic())
             if number in self.places and (actor := self._actors.get(self._host_processes[number])) is not None:
                 self._remote_cpu.received(number, self.places[number][1], actor)
 
@@ -155,7 +155,7 @@ class RayPlatform:
                 del self._tasks[number]
                 self._placement.leave(number)
                 self._release(number)
-                self._tell(ProcessDied(number, "it had left"))
+                self._notify(ProcessDied(number, "it had left"))
 
     def kill(self, number: int) -> None:
         with self._lock:
@@ -167,7 +167,7 @@ class RayPlatform:
         if actor is not None:
             self._ray.kill(actor)
         for other in others:
-            self._tell(ProcessDied(other, f"it shared the process of number {number}, which was ended"))
+            self._notify(ProcessDied(other, f"it shared the process of number {number}, which was ended"))
 
     def crash(self, number: int) -> bool:
         with self._lock:
@@ -214,7 +214,7 @@ class RayPlatform:
             self._read_crash_notes(*place)
         reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
         for number in dead:
-            self._tell(ProcessDied(number, reason))
+            self._notify(ProcessDied(number, reason))
 
     def _read_crash_notes(self, pid: int, node: str) -> None:
         """Of a process on another machine they come later: its tasks are replaced meanwhile."""
@@ -230,7 +230,7 @@ class RayPlatform:
 
     def _report_crash(self, error: UserCodeError | None) -> None:
         if error is not None:
-            self._tell(EndedByFunction(str(error), error.traceback))
+            self._notify(EndedByFunction(str(error), error.traceback))
 
     def _in_host_process(self, host_process: int) -> list[int]:
         return sorted(number for number, where in self._host_processes.items() if where == host_process)

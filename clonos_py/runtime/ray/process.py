@@ -125,11 +125,11 @@ class ProcessRuntime:
         task: TaskId,
         node: str,
         host: str,
-        tell: Callable[[ToCoordinator], None],
+        send_to_coordinator: Callable[[ToCoordinator], None],
         host_process: int = 0,
     ) -> None:
-        """``node`` and ``host``: identity and address of the node it runs on. ``tell`` sends to the coordinator.
-        ``host_process``: see ``Started``. Raises ClonosError where an operator or a file for TLS cannot be opened."""
+        """``node`` and ``host``: identity and address of the node it runs on. ``host_process``: see
+        ``Started``. Raises ClonosError where an operator or a file for TLS cannot be opened."""
         plan, clock = deployment.plan, deployment.clock.here()
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
@@ -140,14 +140,14 @@ class ProcessRuntime:
         channels = Channels(Endpoint(deployment.secret, node, host, deployment.scratch, tls=tls), plan, task)
         self._spilled = deployment.scratch / f"spilled-{number}"
         link = LinkMachine(plan, task, number, WireCodec(), deployment.limits, deployment.retain)
-        reporting = Reporting(tell, lambda: link.counters, clock.now_us)
+        reporting = Reporting(send_to_coordinator, lambda: link.counters, clock.now_us)
         self._link = LinkLoop(
             LinkExecutor(
                 link,
                 LinkPorts(
                     channels,
                     hand=self._hand,
-                    tell=reporting.tell,
+                    send_to_coordinator=reporting.send_to_coordinator,
                     store=self._store,
                     spill=self._spill_frames,
                     observe=reporting.observe,
@@ -171,8 +171,8 @@ class ProcessRuntime:
             ("spill", self._spill.run),
         ]
         self._threads = [threading.Thread(target=run, name=f"{name} of {task}", daemon=True) for name, run in loops]
-        self._started = partial(tell, Started(number, channels.address, host_process))
-        self._hangs = lambda reason: tell(FunctionHangNoticed(number, reason))
+        self._started = partial(send_to_coordinator, Started(number, channels.address, host_process))
+        self._hangs = lambda reason: send_to_coordinator(FunctionHangNoticed(number, reason))
         self._function_timeout_us = deployment.function_timeout_us
         self._watch: HangWatch | None = None
 

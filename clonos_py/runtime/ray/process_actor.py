@@ -55,7 +55,7 @@ class HostedProcess:
     def obey(self) -> None:
         """Another coordinator counts its messages anew."""
         self.in_order: InOrder[ToProcess] = InOrder(self._deliver)
-        self.told = 0
+        self.messages_sent = 0
 
     def _deliver(self, message: ToProcess) -> None:
         assert self.process is not None
@@ -95,10 +95,15 @@ class ProcessActor:
                 clear_scratch()
                 _settle_garbage()
             process = ProcessRuntime(
-                deployment, hosted.number, task, *_place(), partial(self._tell, hosted), self._host_process
+                deployment,
+                hosted.number,
+                task,
+                *_place(),
+                partial(self._send_to_coordinator, hosted),
+                self._host_process,
             )
         except BaseException as problem:  # noqa: BLE001 - a user's operator may raise anything when it is made
-            self._tell(hosted, messages.failed(hosted.number, task, problem))
+            self._send_to_coordinator(hosted, messages.failed(hosted.number, task, problem))
         else:
             self._change(hosted, process)
             process.start()
@@ -129,7 +134,7 @@ class ProcessActor:
                 if hosted.over:
                     coordinator.gone.remote(hosted.number)
                 elif hosted.process is None:
-                    self._tell(hosted, messages.Present(hosted.number))
+                    self._send_to_coordinator(hosted, messages.StatusReport(hosted.number))
                 else:
                     hosted.process.say_started()
         for hosted in all_hosted:
@@ -174,11 +179,11 @@ class ProcessActor:
 
     # ---- what processes say
 
-    def _tell(self, hosted: HostedProcess, message: ToCoordinator) -> None:
+    def _send_to_coordinator(self, hosted: HostedProcess, message: ToCoordinator) -> None:
         """What a lost coordinator is told nobody hears: its successor asks."""
         with self._changed:
-            self._coordinator.tell.remote(hosted.number, hosted.told, messages.encode(message))
-            hosted.told += 1
+            self._coordinator.deliver.remote(hosted.number, hosted.messages_sent, messages.encode(message))
+            hosted.messages_sent += 1
 
     def _introduce(self, hosted: HostedProcess) -> None:
         node, _ = _place()

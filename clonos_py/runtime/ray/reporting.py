@@ -14,27 +14,27 @@ from clonos_py.runtime.counters import Counters
 
 
 class Reporting:
-    """``observe`` and ``tell`` are ports of the link's executor, for the link thread."""
+    """``observe`` and ``send_to_coordinator`` are ports of the link's executor, for the link thread."""
 
     def __init__(
         self,
-        tell: Callable[[ToCoordinator], None],
+        send_to_coordinator: Callable[[ToCoordinator], None],
         link_counters: Callable[[], ProcessCounters],
         now_us: Callable[[], int],
     ) -> None:
-        """``tell`` sends to the coordinator. ``now_us``: the run's clock."""
-        self._tell, self._link_counters, self._now_us = tell, link_counters, now_us
+        """``send_to_coordinator`` sends to the coordinator. ``now_us``: the run's clock."""
+        self._send_to_coordinator, self._link_counters, self._now_us = send_to_coordinator, link_counters, now_us
         self._counters = Counters()
 
     def observe(self, observed: Observed) -> None:
         self._counters.observe(observed, self._now_us())
 
-    def tell(self, message: ToCoordinator) -> None:
+    def send_to_coordinator(self, message: ToCoordinator) -> None:
         """Adds the counters to every answer to a ping, and sends them once more when there is nothing left to count."""
         if isinstance(message, Pong | Drained):
             number = message.number if isinstance(message, Pong) else 0
             counters = self._counters.added_to(self._link_counters())
             cpu_us = time.process_time_ns() // 1_000
-            self._tell(Pong(message.process, number, msgspec.structs.replace(counters, cpu_us=cpu_us)))
+            self._send_to_coordinator(Pong(message.process, number, msgspec.structs.replace(counters, cpu_us=cpu_us)))
         if not isinstance(message, Pong):
-            self._tell(message)
+            self._send_to_coordinator(message)

@@ -77,10 +77,10 @@ class Chaos:
         time: VirtualTime,
         store: MemoryStore,
         disk: Disk | None,
-        tell: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
         self._left = list(faults)
-        self._progress, self._time, self._store, self._disk, self._tell = progress, time, store, disk, tell
+        self._progress, self._time, self._store, self._disk, self._note = progress, time, store, disk, note
         self._usual = dict(time.slowness)
         self._due: int | None = None
         self._random = random.Random(0)
@@ -112,7 +112,7 @@ class Chaos:
 
     def _kill(self, world: HarshWorld, victim: LocalProcess) -> None:
         self._last_killed = victim.task
-        self._tell(f"killed process {victim.number}, {victim.task}, {victim.link.state.value}")
+        self._note(f"killed process {victim.number}, {victim.task}, {victim.link.state.value}")
         world.kill(victim.number)
 
     def _kill_one(self, world: HarshWorld, random_: random.Random, victims: list[LocalProcess]) -> bool:
@@ -155,7 +155,7 @@ class Chaos:
         standbys = [p for p in _processes(world) if p.link.state is TaskState.STANDBY]
         if standbys:
             victim = random_.choice(standbys)
-            self._tell(f"killed process {victim.number}, a standby of {victim.task}")
+            self._note(f"killed process {victim.number}, a standby of {victim.task}")
             world.kill(victim.number)
         return bool(standbys)
 
@@ -165,7 +165,7 @@ class Chaos:
         kind = random_.choice(sorted(set(TYPICAL_US) - {"start"}))
         factor, duration_us = random_.choice([5.0, 20.0]), random_.choice([5_000, 30_000])
         self._time.slow(kind, factor)
-        self._tell(f"{kind} takes {factor:g} times as long for {duration_us} us")
+        self._note(f"{kind} takes {factor:g} times as long for {duration_us} us")
         world.at(world.now_us + duration_us, lambda: self._time.slow(kind, 1 / factor))
         return True
 
@@ -188,7 +188,7 @@ class Chaos:
             one, other = random_.choice(pairs)
             duration_us = random_.choice(durations_us)
             how_long = "for good" if duration_us is None else f"for {duration_us} us"
-            self._tell(f"process {one.number}, {one.task}, {what} {other.number}, {other.task}, {how_long}")
+            self._note(f"process {one.number}, {one.task}, {what} {other.number}, {other.task}, {how_long}")
             act(one, other, duration_us)
         return bool(pairs)
 
@@ -199,7 +199,7 @@ class Chaos:
             return False
         victim = random_.choice(victims)
         duration_us = random_.choice([10_000, 250_000, 400_000, 600_000])
-        self._tell(f"process {victim.number}, {victim.task}, {victim.link.state.value}, hangs for {duration_us} us")
+        self._note(f"process {victim.number}, {victim.task}, {victim.link.state.value}, hangs for {duration_us} us")
         self._last_killed = victim.task
         world.freeze(victim.number, duration_us)
         return True
@@ -211,10 +211,10 @@ class Chaos:
             ["write", "write", "write_manifest", "hang", "read", "keep_answer"] + ["spill"] * 4 * bool(self._disk)
         )
         if method == "hang":
-            self._tell("the next manifest is never written")
+            self._note("the next manifest is never written")
             world.manifests_that_hang += 1
             return True
-        self._tell(f"the next {method} of the disk fails")
+        self._note(f"the next {method} of the disk fails")
         if method == "spill" and self._disk is not None:
             self._disk.fail_next()
         else:
@@ -228,23 +228,23 @@ class Chaos:
             return False
         victim, step_us = random_.choice(victims), random_.choice([-1, 1]) * random_.choice(_STEPS_US)
         assert isinstance(victim.ports, HarshPorts)
-        self._tell(f"the clock of process {victim.number}, {victim.task}, is set by {step_us} us")
+        self._note(f"the clock of process {victim.number}, {victim.task}, is set by {step_us} us")
         victim.ports.ahead_us += step_us
         return True
 
     def _strike_stand_still(self, world: HarshWorld, random_: random.Random) -> bool:
         duration_us = random_.choice([50_000, 400_000, 5_000_000])
-        self._tell(f"the coordinator stands still for {duration_us} us")
+        self._note(f"the coordinator stands still for {duration_us} us")
         world.stand_still(duration_us)
         return True
 
     def _strike_coordinator(self, world: HarshWorld, random_: random.Random) -> bool:
-        self._tell("the coordinator is lost")
+        self._note("the coordinator is lost")
         world.lose_coordinator()
         return True
 
     def _strike_crash(self, world: HarshWorld, random_: random.Random) -> bool:
-        self._tell("everything crashes, the coordinator included")
+        self._note("everything crashes, the coordinator included")
         world.crash()
         return True
 

@@ -8,7 +8,7 @@ from typing import Any
 from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OutputSegment, PublishedOutput
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 
 
 class MemoryOutput:
@@ -18,7 +18,7 @@ class MemoryOutput:
         """Rows are added to ``rows``."""
         self.attempt = Attempt(0, 0)
         self._rows, self._out = rows, -1
-        self._logs: dict[int, list[Segment]] = {}
+        self._logs: dict[int, list[LogSegment]] = {}
         self._checksums: dict[int, dict[int, int]] = {}
 
     def claim(self, attempt: Attempt, checkpoint: int) -> PublishedOutput:
@@ -31,7 +31,7 @@ class MemoryOutput:
         written = {seq: checksum for known in self._checksums.values() for seq, checksum in known.items()}
         return PublishedOutput(list(log), {seq: checksum for seq, checksum in written.items() if seq <= self._out})
 
-    def write(self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment]) -> None:
+    def write(self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment]) -> None:
         self._logs.setdefault(epoch, []).extend(log)
         self._checksums.setdefault(epoch, {}).update((piece.seq, piece.checksum) for piece in pieces)
 
@@ -58,7 +58,7 @@ class MemoryCausalSink(CausalSink):
         return self.output.claim(attempt, checkpoint)
 
     def append(
-        self, epoch: int, log: Sequence[Segment], pieces: Sequence[OutputSegment], torn_after: int | None = None
+        self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment], torn_after: int | None = None
     ) -> None:
         """``torn_after``: the process dies when so many of the pieces are out."""
         if self._attempt == self.output.attempt:

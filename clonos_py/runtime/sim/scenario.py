@@ -79,7 +79,7 @@ class _Run:
             self._time,
             self._store,
             self._disk if conditions.spill is not Spill.IN_MEMORY else None,
-            lambda what: self._tell(self._time.now_us(), what),
+            lambda what: self._note(self._time.now_us(), what),
         )
 
     def judged(self) -> ScenarioResult:
@@ -124,7 +124,7 @@ class _Run:
                 self._verdict.actions += world.actions_done
             if ended.error is None:
                 return
-            self._tell(self._time.now_us(), f"ended with {ended.error}: {ended.message}")
+            self._note(self._time.now_us(), f"ended with {ended.error}: {ended.message}")
             if not self._expected(ended):
                 raise Violation(f"ended with {ended.error}: {ended.message}")
             self._verdict.restarts += 1
@@ -168,7 +168,7 @@ class _Run:
         )
 
     def _listen(self, time_us: int, event: CoordinatorEvent) -> None:
-        self._tell(time_us, words(event))
+        self._note(time_us, words(event))
 
-    def _tell(self, time_us: int, what: str) -> None:
+    def _note(self, time_us: int, what: str) -> None:
         self._verdict.story.append(f"{(time_us - self._start_us) / 1e3:10.3f} ms  {' '.join(what.split())}")

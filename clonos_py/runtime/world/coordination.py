@@ -15,7 +15,7 @@ from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, Start
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Present, Promote, Started, Stop, ToCoordinator, ToProcess
+from clonos_py.model.messages import Promote, Started, StatusReport, Stop, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
 from clonos_py.model.times import MAX_TIME
@@ -87,31 +87,31 @@ class Coordination:
         self._plan_tick()
         for number in sorted(self._roster):
             if number in self._starting:
-                self.tell(number, Present(number))
+                self.send_to_coordinator(number, StatusReport(number))
             elif number in self._processes:
-                self.tell(number, self._up(number))
+                self.send_to_coordinator(number, self._up(number))
             else:
                 self.notice_death(number, "it is gone")
 
     # ---- events for the coordinator
 
-    def tell(self, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
+    def send_to_coordinator(self, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
         """A message or event is on its way to the coordinator."""
-        self._tell_after("control", (queue, "to coordinator"), event)
+        self._send_to_coordinator_after("control", (queue, "to coordinator"), event)
 
     def notice_death(self, number: int, reason: str) -> None:
         """The platform will notice that a process has ended, or takes it for dead."""
-        self._tell_after("detect", ("detect", number), ProcessDied(number, reason))
+        self._send_to_coordinator_after("detect", ("detect", number), ProcessDied(number, reason))
 
     def started(self, number: int) -> None:
         """A process has come up."""
         self._starting.discard(number)
-        self.tell(number, self._up(number))
+        self.send_to_coordinator(number, self._up(number))
 
     def _up(self, number: int) -> Started:
         return Started(number, str(number), self._host_processes[number] if self._standbys_per_process > 1 else 0)
 
-    def _tell_after(self, kind: str, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
+    def _send_to_coordinator_after(self, kind: str, queue: Hashable, event: ToCoordinator | JobEvent) -> None:
         """For the coordinator that there is now, if it is still there then."""
         take = partial(self._take, self._term, event)
         self._actions.after(kind, queue, partial(self._dispatcher.coordinator, take))

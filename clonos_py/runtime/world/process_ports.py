@@ -28,14 +28,15 @@ class ProcessPorts:
         process: LocalProcess,
         actions: Actions,
         dispatcher: Dispatcher,
-        tell: Callable[[Hashable, ToCoordinator], None],
+        send_to_coordinator: Callable[[Hashable, ToCoordinator], None],
         observe: Callable[[Observed], None],
         end_process: Callable[[int], object],
         call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None,
     ) -> None:
-        """``tell`` sends to the coordinator, in the queue of its first argument. ``call``: see ``Settings``."""
+        """``send_to_coordinator``: its first argument names the queue. ``call``: see ``Settings``."""
         self._process, self._actions, self._dispatcher = process, actions, dispatcher
-        self._tell, self._observe, self._end_process, self._call_outside = tell, observe, end_process, call
+        self._send_to_coordinator, self._observe = send_to_coordinator, observe
+        self._end_process, self._call_outside = end_process, call
         number = process.number
         self._to_task, self._from_task = (number, "to task"), (number, "from task")
         self._storage, self._spilling = (number, "disk"), (number, "spill")
@@ -46,7 +47,7 @@ class ProcessPorts:
         return LinkPorts(
             connections,
             hand=self._hand,
-            tell=partial(self._tell, self._process.number),
+            send_to_coordinator=partial(self._send_to_coordinator, self._process.number),
             store=self._store,
             spill=self._spill,
             observe=self._observe,

@@ -148,7 +148,7 @@ class World:
             process,
             self.actions,
             self.dispatcher,
-            self.coordination.tell,
+            self.coordination.send_to_coordinator,
             partial(self._observe, task),
             self.end_process,
             settings.call,

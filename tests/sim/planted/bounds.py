@@ -148,11 +148,11 @@ def the_time_of_the_roll_call_counts_as_silence(patch: pytest.MonkeyPatch) -> No
     settle = Takeover.settle
 
     def since_they_answered(self: Takeover, rounds: Any) -> Any:
-        heard = {number: process.heard_us for number, process in self._context.fleet.processes.items()}
+        heard = {number: process.last_seen_us for number, process in self._context.fleet.processes.items()}
         try:
             return settle(self, rounds)
         finally:
             for process in self._context.fleet.processes.values():
-                process.heard_us = heard.get(process.number, process.heard_us)
+                process.last_seen_us = heard.get(process.number, process.last_seen_us)
 
     patch.setattr(Takeover, "settle", since_they_answered)

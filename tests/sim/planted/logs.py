@@ -23,7 +23,7 @@ from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore, LogWriter
 from clonos_py.link import machine as link
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.segments import Segment, StableMark
+from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.task.context import TaskContext
 from tests.sim.planted.bug import Bug, Bugs, Patch
@@ -135,9 +135,9 @@ def frames_leave_without_determinants(patch: pytest.MonkeyPatch) -> None:
 @BUGS.planted()
 def determinants_leave_one_frame_too_late(patch: pytest.MonkeyPatch) -> None:
     delta = OutputChannel._delta
-    held: dict[int, list[Segment]] = {}
+    held: dict[int, list[LogSegment]] = {}
 
-    def late(self: OutputChannel, store: CausalStore) -> list[Segment]:
+    def late(self: OutputChannel, store: CausalStore) -> list[LogSegment]:
         before, held[id(self)] = held.get(id(self), []), delta(self, store)
         return before
 
@@ -186,7 +186,7 @@ def an_epoch_starts_one_determinant_too_late(patch: pytest.MonkeyPatch) -> None:
     """The snapshot says that the log had not come quite so far."""
     open_epoch = LogWriter.open_epoch
 
-    def late(self: LogWriter, checkpoint: int) -> Segment | None:
+    def late(self: LogWriter, checkpoint: int) -> LogSegment | None:
         rest = open_epoch(self, checkpoint)
         self.offset -= length(Linger())
         return rest

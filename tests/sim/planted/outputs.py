@@ -14,7 +14,7 @@ from clonos_py.link import instructions as io
 from clonos_py.link.causal_outputs import CausalOutputs, _Output
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.operators import OutputSegment, PublishedOutput
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import Produced
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 from tests.sim.planted.bug import Bugs
@@ -31,7 +31,7 @@ def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyP
     def hasty(
         self: MemoryCausalSink,
         epoch: int,
-        log: Sequence[Segment],
+        log: Sequence[LogSegment],
         pieces: Sequence[OutputSegment],
         torn_after: int | None = None,
     ) -> None:
@@ -44,7 +44,7 @@ def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyP
 def only_a_sinks_own_log_is_written(patch: pytest.MonkeyPatch) -> None:
     append = MemoryCausalSink.append
 
-    def own(self: MemoryCausalSink, epoch: int, log: Sequence[Segment], *more: Any, **named: Any) -> None:
+    def own(self: MemoryCausalSink, epoch: int, log: Sequence[LogSegment], *more: Any, **named: Any) -> None:
         newest = max((segment.task for segment in log), default=0)
         append(self, epoch, [segment for segment in log if segment.task == newest], *more, **named)
 
@@ -63,13 +63,13 @@ def what_is_visible_is_written_again(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def outputs_are_not_asked_in_the_round(patch: pytest.MonkeyPatch) -> None:
-    tell = Rounds._tell_everybody
+    tell = Rounds._promote_and_sever
 
     def without(self: Rounds, round_: Any, promoted: Any) -> None:
         tell(self, round_, promoted)
         round_.awaited -= {process.number for process in promoted}
 
-    patch.setattr(Rounds, "_tell_everybody", without)
+    patch.setattr(Rounds, "_promote_and_sever", without)
 
 
 @BUGS.planted()
@@ -81,7 +81,7 @@ def a_sink_answers_before_it_knows_its_output(patch: pytest.MonkeyPatch) -> None
 def the_first_log_of_an_epoch_is_not_complete(patch: pytest.MonkeyPatch) -> None:
     """It has only what came after the last write of the epoch before."""
 
-    def news(self: _Output, epoch: int, store: CausalStore) -> list[Segment]:
+    def news(self: _Output, epoch: int, store: CausalStore) -> list[LogSegment]:
         position, self._position = self._position, store.position
         return store.since(position, lambda task: True)
 
@@ -90,7 +90,7 @@ def the_first_log_of_an_epoch_is_not_complete(patch: pytest.MonkeyPatch) -> None
 
 @BUGS.planted()
 def the_first_log_of_an_epoch_lacks_the_end_of_the_one_before(patch: pytest.MonkeyPatch) -> None:
-    def own_epoch(self: _Output, epoch: int, store: CausalStore) -> list[Segment]:
+    def own_epoch(self: _Output, epoch: int, store: CausalStore) -> list[LogSegment]:
         position = self._position if epoch == self._epoch else 0
         self._epoch, self._position = epoch, store.position
         return [s for s in store.since(position, lambda task: True) if s.epoch >= epoch]
@@ -134,7 +134,7 @@ def replaced_sinks_go_on_writing(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted("crash")
 def checkpoints_of_which_only_logs_speak_are_numbered_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CoordinatedCheckpoints, "heard_of", lambda self, epoch: None)
+    patch.setattr(CoordinatedCheckpoints, "skip_to", lambda self, epoch: None)
 
 
 @BUGS.planted()

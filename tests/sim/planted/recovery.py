@@ -43,13 +43,13 @@ def rehandled(patch: pytest.MonkeyPatch, event: type, handler: Callable[..., lis
 
 @BUGS.planted()
 def replay_starts_before_survivors_have_answered(patch: pytest.MonkeyPatch) -> None:
-    tell = Rounds._tell_everybody
+    tell = Rounds._promote_and_sever
 
     def hasty(self: Rounds, round_: Any, promoted: Any) -> None:
         tell(self, round_, promoted)
         round_.awaited.clear()
 
-    patch.setattr(Rounds, "_tell_everybody", hasty)
+    patch.setattr(Rounds, "_promote_and_sever", hasty)
 
 
 @BUGS.planted()
@@ -60,14 +60,14 @@ def survivors_do_not_say_all_they_hold(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch) -> None:
-    tell = Rounds._tell_everybody
+    tell = Rounds._promote_and_sever
 
     def only_active(self: Rounds, round_: Any, promoted: Any) -> None:
         tell(self, round_, promoted)
         silent = {p.number for p in self._context.fleet.processes.values() if p.role.name == "PROMOTED"}
         round_.awaited -= silent
 
-    patch.setattr(Rounds, "_tell_everybody", only_active)
+    patch.setattr(Rounds, "_promote_and_sever", only_active)
 
 
 # ---- connections
@@ -89,7 +89,7 @@ def survivors_answer_before_they_close_connections(patch: pytest.MonkeyPatch) ->
         instructions = handle(self, event)
         if not isinstance(event, Sever) and (messages := late.pop(id(self), None)):
             for message in messages:
-                instructions += [i for i in sever(self, message) if not isinstance(i, io.Tell)]
+                instructions += [i for i in sever(self, message) if not isinstance(i, io.SendToCoordinator)]
         return instructions
 
     rehandled(patch, Sever, answer)

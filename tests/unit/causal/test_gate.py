@@ -11,11 +11,11 @@ from clonos_py.causal.determinants import Completion, InputOrder, Linger, Time
 from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import LogWriter
 from clonos_py.model.errors import DivergenceError, ProtocolError, ServiceError
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from tests.unit.task.plans import Outside
 
 
-def recorded(live: Any) -> tuple[list[Segment], Any]:
+def recorded(live: Any) -> tuple[list[LogSegment], Any]:
     """The log and the results of running ``live`` against a fresh gate."""
     writer = LogWriter(0)
     result = live(Gate(writer))
@@ -23,7 +23,7 @@ def recorded(live: Any) -> tuple[list[Segment], Any]:
     return ([cut] if cut else []), result
 
 
-def replaying(segments: list[Segment]) -> Gate:
+def replaying(segments: list[LogSegment]) -> Gate:
     gate = Gate(LogWriter(0))
     gate.load(segments)
     return gate

@@ -7,13 +7,13 @@ from clonos_py.causal.codec import decode
 from clonos_py.causal.determinants import InputOrder, Linger, Time
 from clonos_py.causal.log import CausalStore, LogWriter, merge
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.segments import ALL_TASKS, Segment, StableMark
+from clonos_py.model.segments import ALL_TASKS, LogSegment, StableMark
 
 
 def segment(
     start: int, count: int = 1, *, epoch: int = 0, epoch_start: int = 0, task: int = 0, payload: bytes = b"x"
-) -> Segment:
-    return Segment(task, epoch, epoch_start, start, count, payload)
+) -> LogSegment:
+    return LogSegment(task, epoch, epoch_start, start, count, payload)
 
 
 def test_runs_of_arrivals_from_one_channel_are_one_determinant() -> None:

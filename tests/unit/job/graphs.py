@@ -95,8 +95,8 @@ def _lost_on(
             continue
         index = plan.inputs[receiver].index(channel)
         knows = _knows(plan, channel, origin, answer, within)
-        held = {plan.tasks[number] for number in answer.heard.get(index, [])}
-        took = index in answer.depends or not held.isdisjoint(uncertain) or (index in answer.told and not within)
+        held = {plan.tasks[number] for number in answer.logs_received.get(index, [])}
+        took = index in answer.depends or not held.isdisjoint(uncertain) or (index in answer.replayed and not within)
         may_have_passed_on = not answer.settled
         if took:
             depend.add(receiver)

@@ -6,7 +6,7 @@ from clonos_py.causal.codec import encode
 from clonos_py.causal.determinants import InputOrder
 from clonos_py.job.events import ProcessDied
 from clonos_py.model.messages import HeldLogsReport, Replay, Sever
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain, deployed, sent
 
 
@@ -15,7 +15,7 @@ def test_who_replays_a_log_gets_the_failed_upstream_logs_it_depends_on() -> None
     stage.say(ProcessDied(stage.process(SOURCE), "killed"))
     severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
     numbers = {task: number for number, task in enumerate(chain().tasks)}
-    logs = {task: Segment(numbers[task], 0, 0, 0, 1, encode([InputOrder(0, 1)])) for task in (SOURCE, MIDDLE)}
+    logs = {task: LogSegment(numbers[task], 0, 0, 0, 1, encode([InputOrder(0, 1)])) for task in (SOURCE, MIDDLE)}
     stage.answer([(process, sever) for process, sever in severs if process != stage.process(SINK)])
     replays = dict(
         sent(stage.say(HeldLogsReport(stage.process(SINK), severs[0][1].round, list(logs.values()), [])), Replay)
@@ -29,7 +29,7 @@ def test_who_replays_a_log_gets_the_upstream_logs_that_its_longest_holders_have_
     stage = deployed()
     numbers = {task: number for number, task in enumerate(chain().tasks)}
     severs = sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever)
-    logs = {task: Segment(numbers[task], 0, 0, 0, 1, encode([InputOrder(0, 1)])) for task in (SOURCE, MIDDLE)}
+    logs = {task: LogSegment(numbers[task], 0, 0, 0, 1, encode([InputOrder(0, 1)])) for task in (SOURCE, MIDDLE)}
     stage.answer([(process, sever) for process, sever in severs if process != stage.process(SINK)])
     number, whole = severs[0][1].round, [numbers[SOURCE]]
     answer = HeldLogsReport(

@@ -11,7 +11,7 @@ from clonos_py.job.orphans import orphans, story
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from tests.unit.job.graphs import every_graph, graph, orphans_by_definition, task
 
 
@@ -53,11 +53,13 @@ def _drawn(plan: PhysicalPlan, which: TaskId, random_: random.Random) -> HeldLog
     depends = [i for i in inputs if random_.random() < 0.7]
     heard = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.2] for i in inputs}
     if random_.random() < 0.5:
-        return HeldLogsReport(0, 1, [], [], depends=depends, heard=heard)
+        return HeldLogsReport(0, 1, [], [], depends=depends, logs_received=heard)
     lacking = {i: [n for n in range(len(plan.tasks)) if random_.random() < 0.5] for i in inputs}
     settled = random_.random() < 0.7
     told = [i for i in inputs if settled and random_.random() < 0.5]
-    return HeldLogsReport(0, 1, [], [], depends=depends, heard=heard, told=told, lacking=lacking, settled=settled)
+    return HeldLogsReport(
+        0, 1, [], [], depends=depends, logs_received=heard, replayed=told, lacking=lacking, settled=settled
+    )
 
 
 def test_one_failure_at_a_time_never_makes_an_orphan() -> None:
@@ -91,14 +93,16 @@ def test_a_survivor_that_has_received_nothing_depends_on_nothing() -> None:
 def test_who_holds_a_log_that_comes_after_a_lost_one_depends_on_that_though_no_frame_came() -> None:
     plan = graph("ab", "bc", "cd", sharing_depth=2)
     assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [])) == ""
-    assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], heard={0: [1]})) == "a", "the log of b will be replayed"
+    assert lost(plan, "abc", d=HeldLogsReport(0, 1, [], [], logs_received={0: [1]})) == "a", (
+        "the log of b will be replayed"
+    )
 
 
 def test_who_holds_a_log_depends_only_on_what_came_down_the_same_path_as_that_log() -> None:
     """What a sent to b is covered at d. Only the path through c is not, and the log of b did not come to e on it."""
     plan = graph("ab", "bd", "ac", "cd", "de")
-    e = HeldLogsReport(0, 1, [], [], heard={0: [1]}, lacking={0: [0, 2, 3]}, settled=False)
-    covers_b = HeldLogsReport(0, 1, [], [], depends=[0], heard={0: [0, 1]}, lacking={1: [0, 2]}, settled=False)
+    e = HeldLogsReport(0, 1, [], [], logs_received={0: [1]}, lacking={0: [0, 2, 3]}, settled=False)
+    covers_b = HeldLogsReport(0, 1, [], [], depends=[0], logs_received={0: [0, 1]}, lacking={1: [0, 2]}, settled=False)
     assert lost(plan, "abcde", d=covers_b, e=e) == ""
     covers_neither = HeldLogsReport(0, 1, [], [], lacking={0: [0, 1], 1: [0, 2]}, settled=False)
     assert lost(plan, "abcde", d=covers_neither, e=e) == "a", "the log of b will be replayed"
@@ -113,10 +117,10 @@ def test_a_standby_that_was_only_now_promoted_neither_holds_nor_depends() -> Non
 
 def test_a_replacement_that_has_not_opened_its_inputs_is_no_holder() -> None:
     plan = graph("ab", "bc", sharing_depth=1)
-    behind = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, told=[0], needs={0: 1})
+    behind = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, replayed=[0], needs={0: 1})
     assert lost(plan, "a", b=behind) == "a"
     assert lost(plan, "a", b=HeldLogsReport(0, 1, [], [], depends=[0])) == ""
-    holder = HeldLogsReport(0, 1, [Segment(0, 0, 0, 0, 1, b"")], [], depends=[0])
+    holder = HeldLogsReport(0, 1, [LogSegment(0, 0, 0, 0, 1, b"")], [], depends=[0])
     assert lost(graph("ab", "bc", sharing_depth=2), "a", b=behind, c=holder) == "", "c holds it, too"
 
 
@@ -128,11 +132,11 @@ def test_a_replacement_whose_log_never_spoke_of_an_input_passed_nothing_on() -> 
 def test_a_replacement_depends_on_what_the_givers_of_its_log_knew() -> None:
     """c gave b its log, and died before b had heard from a; d, which knows less of a, is no substitute."""
     plan = graph("ab", "bc", "cd", "bd")
-    given = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, told=[0], needs={0: 9})
-    known = [Segment(0, 0, 0, 0, 7, b"")]
+    given = HeldLogsReport(0, 1, [], [], lacking={0: [0]}, replayed=[0], needs={0: 9})
+    known = [LogSegment(0, 0, 0, 0, 7, b"")]
     answers = {task("b"): given, task("d"): HeldLogsReport(0, 1, known, [], depends=[0, 1])}
     assert orphans(plan, {task("a"), task("c")}, answers) == {task("a"): task("b")}
-    answers[task("d")] = HeldLogsReport(0, 1, [*known, Segment(0, 0, 0, 7, 2, b"")], [], depends=[0, 1])
+    answers[task("d")] = HeldLogsReport(0, 1, [*known, LogSegment(0, 0, 0, 7, 2, b"")], [], depends=[0, 1])
     assert orphans(plan, {task("a"), task("c")}, answers) == {}
 
 

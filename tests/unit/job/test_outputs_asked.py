@@ -16,7 +16,7 @@ from clonos_py.job.states import JobState
 from clonos_py.model.messages import Failed, HeldLogsReport, Promote, Replay, RequestCheckpoint, Sever
 from clonos_py.model.messages import TriggerCheckpoint as TriggerMessage
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from tests.unit.job.stage import MIDDLE, SINK, SOURCE, Stage, chain, of, receivers, sent
 
 
@@ -28,8 +28,8 @@ def causal() -> PhysicalPlan:
     return replace(plan, vertices=(*plan.vertices[:2], vertex))
 
 
-def held(number: int, *, start: int = 0, checkpoint: int = 1) -> Segment:
-    return Segment(number, 0, 0, start, 2, encode([InputOrder(0, 1), Trigger(checkpoint)]))
+def held(number: int, *, start: int = 0, checkpoint: int = 1) -> LogSegment:
+    return LogSegment(number, 0, 0, start, 2, encode([InputOrder(0, 1), Trigger(checkpoint)]))
 
 
 def deployed() -> Stage:
@@ -100,17 +100,19 @@ def test_checkpoints_of_which_logs_speak_are_void_and_their_numbers_used_up() ->
 
 
 def test_the_newest_checkpoint_that_a_log_names_is_found_wherever_it_stands() -> None:
-    named = Segment(1, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
+    named = LogSegment(1, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
     assert newest_epoch_named([]) == 0
     assert (
         newest_epoch_named([HeldLogsReport(1, 1, [held(0, checkpoint=3)], []), HeldLogsReport(2, 1, [named], [])]) == 7
     )
-    assert newest_epoch_named([HeldLogsReport(1, 1, [Segment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))], [])]) == 9
+    assert (
+        newest_epoch_named([HeldLogsReport(1, 1, [LogSegment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))], [])]) == 9
+    )
 
 
 def test_what_is_known_already_is_not_void() -> None:
     completed = CompletedCheckpoint(chain(), None, "", "")
     checkpoints = CoordinatedCheckpoints(CoordinatorContext(chain(), JobPolicy(), completed, 1))
     checkpoints.trigger(final=False)
-    checkpoints.heard_of(1)
+    checkpoints.skip_to(1)
     assert checkpoints.void == []

@@ -37,7 +37,7 @@ from clonos_py.model.messages import (
     Suspect,
     TriggerCheckpoint,
 )
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from tests.unit.job.stage import (
     MIDDLE,
     SECOND_US,
@@ -266,7 +266,7 @@ def test_how_far_a_replacement_is_is_reported() -> None:
 def test_a_task_that_still_replays_starts_anew_when_a_task_before_it_does() -> None:
     """Its log is of frames that will not be sent again."""
     stage = deployed(chain(sharing_depth=1), JobPolicy(availability=True, checkpoint_interval_us=0))
-    own = Segment(1, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
+    own = LogSegment(1, 0, 0, 0, 1, encode([InputOrder(0, 1)]))
     for process, sever in sent(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), Sever):
         stage.say(HeldLogsReport(process, sever.round, [own] if process == stage.process(SINK) else [], []))
     stage.start_up()

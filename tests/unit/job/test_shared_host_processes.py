@@ -17,7 +17,7 @@ from clonos_py.job.events import (
 from clonos_py.job.states import JobState
 from clonos_py.model.coordinator_events import StandbyLost
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import Prepare, Prepared, Present, Promote, Replay, Sever, Started
+from clonos_py.model.messages import Prepare, Prepared, Promote, Replay, Sever, Started, StatusReport
 from clonos_py.model.plan import PhysicalPlan
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, sent
 
@@ -191,7 +191,7 @@ def test_a_successor_has_standbys_leave_that_its_predecessor_had_not_got_to() ->
             continue
         stage.say(Started(number, f"host:{number}", host_process))
         role = {1: Attempt(1, 1), 3: Attempt(1, 1), 5: Attempt(1, 2)}
-        stage.say(Present(number, role.get(number), begun=number in role))
+        stage.say(StatusReport(number, role.get(number), begun=number in role))
     assert stage.machine.state is JobState.RUNNING
     assert sorted(i.task for i in of(stage.told, StartProcess)) == sorted([SOURCE, MIDDLE, SINK])
     assert {i.process for i in of(replaced(stage, stage.told), DismissProcess)} == {4, 6}

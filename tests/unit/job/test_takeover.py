@@ -34,13 +34,13 @@ from clonos_py.model.messages import (
     HeldLogsReport,
     Pong,
     Prepare,
-    Present,
     Promote,
     Replay,
-    RollCall,
     Sever,
     Snapshotted,
     Started,
+    StatusReport,
+    StatusRequest,
     TriggerCheckpoint,
 )
 from clonos_py.model.segments import Incarnation
@@ -62,7 +62,7 @@ def taking_over(roster: dict[int, TaskId] | None = None, checkpoint: int = 0, po
     return Stage(None, policy, manifest(checkpoint) if checkpoint else None, generation=2, roster=roster)
 
 
-def answer(stage: Stage, *answers: Present) -> list[JobInstruction]:
+def answer(stage: Stage, *answers: StatusReport) -> list[JobInstruction]:
     """Says that each is up, and who it is; everything that this leads to."""
     since = len(stage.told)
     for present in answers:
@@ -71,17 +71,17 @@ def answer(stage: Stage, *answers: Present) -> list[JobInstruction]:
     return stage.told[since:]
 
 
-def task(number: int, attempt: Attempt = FIRST, **more: Any) -> Present:
-    return Present(number, attempt, begun=True, **more)
+def task(number: int, attempt: Attempt = FIRST, **more: Any) -> StatusReport:
+    return StatusReport(number, attempt, begun=True, **more)
 
 
-def all_well(**more: Any) -> list[Present]:
-    return [task(n, **more) for n in (1, 2, 3)] + [Present(n) for n in (4, 5, 6)]
+def all_well(**more: Any) -> list[StatusReport]:
+    return [task(n, **more) for n in (1, 2, 3)] + [StatusReport(n) for n in (4, 5, 6)]
 
 
 def test_everybody_is_asked_and_nothing_happens_before_all_have_answered() -> None:
     stage = taking_over()
-    assert receivers(stage.told, RollCall) == set(ROSTER)
+    assert receivers(stage.told, StatusRequest) == set(ROSTER)
     answer(stage, *all_well()[:5])
     assert len(stage.told) == len(ROSTER)
     assert stage.machine.state is JobState.TAKING_OVER
@@ -150,8 +150,8 @@ def test_a_round_that_was_half_way_is_begun_anew() -> None:
     stage = taking_over()
     stage.say(ProcessDied(2, "killed"))
     second = Attempt(1, 2)
-    half_way = Present(5, second, round=7)
-    instructions = answer(stage, task(1, round=7), task(3), Present(4), half_way, Present(6))
+    half_way = StatusReport(5, second, round=7)
+    instructions = answer(stage, task(1, round=7), task(3), StatusReport(4), half_way, StatusReport(6))
     severs = sent(instructions, Sever)
     assert sent(instructions, Promote) == []
     assert {process for process, _ in severs} == {1, 3, 5}
@@ -164,15 +164,15 @@ def test_a_round_that_was_half_way_is_begun_anew() -> None:
 def test_a_replacement_that_was_to_start_from_another_checkpoint_is_ended() -> None:
     stage = taking_over(checkpoint=4)
     stage.say(ProcessDied(2, "killed"))
-    stale = Present(5, Attempt(1, 2), restore=3)
-    instructions = answer(stage, task(1), task(3), Present(4), stale, Present(6))
+    stale = StatusReport(5, Attempt(1, 2), restore=3)
+    instructions = answer(stage, task(1), task(3), StatusReport(4), stale, StatusReport(6))
     assert of(instructions, KillProcess) == [KillProcess(5)]
     assert {i.task for i in of(instructions, StartProcess)} == {MIDDLE}
 
 
 def test_of_two_that_say_they_are_the_task_the_newer_attempt_is() -> None:
     stage = taking_over()
-    instructions = answer(stage, task(1), task(2), task(3), Present(4), task(5, Attempt(1, 2)), Present(6))
+    instructions = answer(stage, task(1), task(2), task(3), StatusReport(4), task(5, Attempt(1, 2)), StatusReport(6))
     assert of(instructions, KillProcess) == [KillProcess(2)]
     assert stage.machine.owners[MIDDLE] == 5
 
@@ -181,7 +181,7 @@ def test_a_zombie_is_known_by_its_neighbours_even_if_its_replacement_is_dead() -
     stage = taking_over()
     stage.say(ProcessDied(5, "killed"))
     newer = Attempt(1, 2)
-    instructions = answer(stage, task(1, peers=[(MIDDLE, newer)]), task(2), task(3), Present(4), Present(6))
+    instructions = answer(stage, task(1, peers=[(MIDDLE, newer)]), task(2), task(3), StatusReport(4), StatusReport(6))
     assert of(instructions, KillProcess) == [KillProcess(2)]
     stage.start_up()
     assert stage.attempts[MIDDLE][1] > newer
@@ -211,7 +211,7 @@ def test_who_answered_early_is_not_taken_for_silent_because_another_answered_lat
 def test_who_is_still_starting_is_not_waited_for() -> None:
     stage = taking_over()
     answer(stage, *all_well()[:5])
-    assert CoordinatorReplaced in happened(stage.say(Present(6)))
+    assert CoordinatorReplaced in happened(stage.say(StatusReport(6)))
     assert receivers(stage.say(Started(6, "host:6")), Prepare) == set(), "there is no checkpoint yet"
     assert receivers(stage.say(ProcessDied(3, "killed")), Promote) == {6}
 
@@ -221,7 +221,7 @@ def test_what_is_said_before_all_have_answered_counts_afterwards() -> None:
     answer(stage, *all_well()[:5])
     for number in (1, 2, 3):
         assert stage.say(Drained(number)) == []
-    instructions = answer(stage, Present(6))
+    instructions = answer(stage, StatusReport(6))
     assert receivers(instructions, TriggerCheckpoint) == {1}
 
 
@@ -234,14 +234,14 @@ def test_a_drained_job_commits_by_a_final_checkpoint_of_its_own() -> None:
 def test_a_failure_that_could_be_told_to_nobody_is_acted_upon() -> None:
     stage = taking_over()
     failed = task(2, failure=Failed(2, "UserCodeError", "division by zero"))
-    instructions = answer(stage, task(1), failed, task(3), Present(4), Present(5), Present(6))
+    instructions = answer(stage, task(1), failed, task(3), StatusReport(4), StatusReport(5), StatusReport(6))
     assert of(instructions, EndJob) == [EndJob("UserCodeError", "division by zero")]
 
 
 @pytest.mark.parametrize("roster", [{}, {1: SOURCE, 2: MIDDLE}])
 def test_a_job_that_was_never_deployed_is_deployed(roster: dict[int, TaskId]) -> None:
     stage = taking_over(roster)
-    answer(stage, *[Present(number) for number in roster])
+    answer(stage, *[StatusReport(number) for number in roster])
     instructions = stage.start_up()
     promoted = {promote.attempt for _, promote in sent(stage.told, Promote)}
     assert promoted == {Attempt(2, 1)}
@@ -252,7 +252,7 @@ def test_a_job_that_was_never_deployed_is_deployed(roster: dict[int, TaskId]) ->
 
 def test_missing_standbys_are_started() -> None:
     stage = taking_over({1: SOURCE, 2: MIDDLE, 3: SINK, 4: SOURCE})
-    instructions = answer(stage, task(1), task(2), task(3), Present(4))
+    instructions = answer(stage, task(1), task(2), task(3), StatusReport(4))
     assert [i.task for i in of(instructions, StartProcess)] == [MIDDLE, SINK]
 
 
@@ -260,7 +260,7 @@ def test_orphans_of_failures_that_nobody_saw_are_rolled_back() -> None:
     stage = Stage(chain(sharing_depth=1), generation=2, roster=ROSTER)
     stage.say(ProcessDied(1, "killed"))
     stage.say(ProcessDied(2, "killed"))
-    answer(stage, task(3), Present(4), Present(5), Present(6))
+    answer(stage, task(3), StatusReport(4), StatusReport(5), StatusReport(6))
     stage.answer(sent(stage.told, Sever), depends=[0])
     assert RolledBack in happened(stage.told)
 
@@ -278,7 +278,7 @@ def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
     """A coordinator has taken over; the task in the middle had started anew in round 3."""
     stage = taking_over(checkpoint=checkpoint, policy=AVAILABLE)
     middle = task(2, Attempt(1, 2), incarnation=Incarnation(1, began_at, 3))
-    answer(stage, task(1), middle, task(3, incarnations={1: 1}), *[Present(n) for n in (4, 5, 6)])
+    answer(stage, task(1), middle, task(3, incarnations={1: 1}), *[StatusReport(n) for n in (4, 5, 6)])
     return stage
 
 
@@ -304,5 +304,5 @@ def test_a_life_that_a_checkpoint_covers_makes_nobody_start_anew() -> None:
 def test_the_life_of_a_task_that_died_with_the_coordinator_is_known_from_its_receivers() -> None:
     stage = taking_over(policy=AVAILABLE)
     stage.say(ProcessDied(2, "killed"))
-    instructions = answer(stage, task(1), task(3, incarnations={1: 2}), *[Present(n) for n in (4, 5, 6)])
+    instructions = answer(stage, task(1), task(3, incarnations={1: 2}), *[StatusReport(n) for n in (4, 5, 6)])
     assert anew(stage, instructions) == {5: 2}

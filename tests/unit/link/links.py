@@ -12,7 +12,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Peer, Restore
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.task.plans import MIDDLE, UP, data, three
@@ -22,8 +22,8 @@ K = TypeVar("K")
 PLAN = three()
 INPUT, OUTPUT = PLAN.inputs[MIDDLE][0], PLAN.outputs[MIDDLE][0]
 FIRST, SECOND, THIRD = Attempt(1, 1), Attempt(1, 2), Attempt(1, 3)
-OWN_LOG = Segment(PLAN.tasks.index(MIDDLE), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
-UP_LOG = Segment(PLAN.tasks.index(UP), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
+OWN_LOG = LogSegment(PLAN.tasks.index(MIDDLE), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
+UP_LOG = LogSegment(PLAN.tasks.index(UP), 0, 0, 0, 1, encode([InputOrder(0, 1)]))
 FROM_UP, TO_DOWN = 10, 20
 """Connections."""
 
@@ -33,11 +33,11 @@ def of(instructions: list[io.Instruction], kind: type[K]) -> list[K]:
 
 
 def told(instructions: list[io.Instruction]) -> list[Any]:
-    return [i.message for i in of(instructions, io.Tell)]
+    return [i.message for i in of(instructions, io.SendToCoordinator)]
 
 
 def handed(instructions: list[io.Instruction]) -> list[Any]:
-    return [i.item for i in of(instructions, io.Hand)]
+    return [i.item for i in of(instructions, io.SendToTask)]
 
 
 def sending(adaptive: bool) -> LinkMachine:
@@ -58,12 +58,12 @@ def promote(attempt: Attempt = FIRST, restore: Restore = Restore(0)) -> control.
     return control.Promote(1, attempt, restore, [Peer(INPUT, "up:1", FIRST)], "line-0")
 
 
-def opening(seq: int = 0, delta: tuple[Segment, ...] = ()) -> io.Arrived:
+def opening(seq: int = 0, delta: tuple[LogSegment, ...] = ()) -> io.Arrived:
     header = FrameHeader(seq, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), list(delta))
     return io.Arrived(FROM_UP, header, data(seq))
 
 
-def arrived(seq: int, *delta: Segment, checksum: int = 0) -> io.Arrived:
+def arrived(seq: int, *delta: LogSegment, checksum: int = 0) -> io.Arrived:
     header = FrameHeader(seq, FrameKind.DATA, 0, 0, False, 0, 1, 0, checksum, (), list(delta))
     return io.Arrived(FROM_UP, header, data(seq, seq))
 
@@ -96,5 +96,5 @@ def running(attempt: Attempt = FIRST, limits: ChannelLimits = ChannelLimits()) -
     return link
 
 
-def produced(*seqs: int, log: Segment | None = None) -> task.Produced:
+def produced(*seqs: int, log: LogSegment | None = None) -> task.Produced:
     return task.Produced(log, [(0, data(seq, seq)) for seq in seqs])

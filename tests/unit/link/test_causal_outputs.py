@@ -19,7 +19,7 @@ from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.operators import CausalSink, PublishedOutput
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
@@ -43,8 +43,8 @@ FIRST, SECOND = Attempt(1, 1), Attempt(1, 2)
 FROM_MIDDLE = 10
 
 
-def segment(number: int, start: int, epoch: int = 0) -> Segment:
-    return Segment(number, epoch, start if epoch else 0, start, 1, encode([InputOrder(0, 1)]))
+def segment(number: int, start: int, epoch: int = 0) -> LogSegment:
+    return LogSegment(number, epoch, start if epoch else 0, start, 1, encode([InputOrder(0, 1)]))
 
 
 def published(seq: int, *found: int, epoch: int = 0) -> tuple[int, Frame]:
@@ -60,7 +60,7 @@ def of(instructions: list[io.Instruction], kind: type[K]) -> list[K]:
 
 
 def told(instructions: list[io.Instruction]) -> list[Any]:
-    return [i.message for i in of(instructions, io.Tell)]
+    return [i.message for i in of(instructions, io.SendToCoordinator)]
 
 
 def promoted(attempt: Attempt = SECOND, checkpoint: int = 0) -> tuple[LinkMachine, list[io.Instruction]]:
@@ -161,8 +161,8 @@ def test_the_task_is_held_back_while_its_output_is_behind() -> None:
     link = running()
     for seq in range(3):
         link.handle(task.Produced(segment(OWN, seq), [], [published(seq, seq)]))
-    assert io.Hand(task.MayProduce(False)) in link.handle(task.Produced(segment(OWN, 3), [], [published(3, 3)]))
-    assert io.Hand(task.MayProduce(True)) in link.handle(io.OutputWritten(0, 1))
+    assert io.SendToTask(task.MayProduce(False)) in link.handle(task.Produced(segment(OWN, 3), [], [published(3, 3)]))
+    assert io.SendToTask(task.MayProduce(True)) in link.handle(io.OutputWritten(0, 1))
 
 
 def test_the_task_hands_rows_over_with_its_log_and_numbers_them_across_snapshots() -> None:

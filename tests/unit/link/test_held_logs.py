@@ -10,7 +10,7 @@ from clonos_py.link.receiving import InputChannel
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Complete, HeldLogsReport, Replay, Sever
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Incarnation, Reach, Segment
+from clonos_py.model.segments import Incarnation, LogSegment, Reach
 from tests.unit.job.graphs import graph, task
 
 CHAIN = graph("ab", "bc", "cd")
@@ -24,12 +24,12 @@ def held_logs(plan: PhysicalPlan, which: TaskId, attempt: Attempt = Attempt(1, 2
     return made
 
 
-def header(*delta: Segment, lacking: tuple[int, ...] = ()) -> FrameHeader:
+def header(*delta: LogSegment, lacking: tuple[int, ...] = ()) -> FrameHeader:
     return FrameHeader(0, FrameKind.LOG_ONLY, 0, 0, False, 0, 0, 0, 0, (), list(delta), lacking=lacking)
 
 
-def log(number: int, *determinants: Determinant, incarnation: int = 0) -> Segment:
-    return Segment(number, 0, 0, 0, len(determinants), encode(determinants), incarnation)
+def log(number: int, *determinants: Determinant, incarnation: int = 0) -> LogSegment:
+    return LogSegment(number, 0, 0, 0, len(determinants), encode(determinants), incarnation)
 
 
 def asked(made: HeldLogs, *failed: TaskId) -> HeldLogsReport:
@@ -66,15 +66,15 @@ def test_what_a_replacement_was_given_of_upstream_logs_it_holds() -> None:
     made = held_logs(CHAIN, C)
     made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], [log(1, Linger())], complete=[1, 2], needs={0: 5}))
     answer = asked(made, B)
-    assert (answer.logs, answer.lacking, answer.told, answer.needs) == ([log(1, Linger())], {0: [0]}, [0], {0: 5})
+    assert (answer.logs, answer.lacking, answer.replayed, answer.needs) == ([log(1, Linger())], {0: [0]}, [0], {0: 5})
 
 
 def test_logs_are_told_by_the_input_that_they_came_from_though_no_frame_and_no_log_of_the_sender_came_yet() -> None:
     made = held_logs(CHAIN, D, Attempt(1, 1))
-    assert asked(made, A, B, C).heard == {}
+    assert asked(made, A, B, C).logs_received == {}
     made.take(0, header(log(1, InputOrder(0, 1))))
     answer = asked(made, A, B, C)
-    assert (answer.depends, answer.heard) == ([], {0: [1]})
+    assert (answer.depends, answer.logs_received) == ([], {0: [1]})
 
 
 def test_a_sender_that_lacks_something_takes_nothing_from_a_receiver_that_has_it() -> None:
@@ -88,7 +88,7 @@ def test_a_completed_checkpoint_settles_what_was_lacking_from_before() -> None:
     made.replay(Replay(1, [log(2, InputOrder(0, 1))], [], [], complete=[2], needs={0: 5}))
     made.complete()
     answer = asked(made, A)
-    assert (answer.lacking, answer.told, answer.needs, made.store.lacking) == ({}, [], {}, ())
+    assert (answer.lacking, answer.replayed, answer.needs, made.store.lacking) == ({}, [], {}, ())
 
 
 def test_ends_are_told_of_logs_upstream_of_the_failed_ones() -> None:

@@ -108,7 +108,7 @@ def test_a_standby_survives_that_its_checkpoint_was_reclaimed() -> None:
     link = standby()
     link.handle(control.Prepare(Restore(1)))
     (told,) = link.handle(io.LoadFailed(Restore(1), CheckpointError("reclaimed")))
-    assert told == io.Tell(control.NotPrepared(5, 1, "reclaimed"))
+    assert told == io.SendToCoordinator(control.NotPrepared(5, 1, "reclaimed"))
     assert of(link.handle(promote(restore=Restore(3))), io.Load) == [io.Load(Restore(3))]
     with pytest.raises(CheckpointError, match="disk gone"):
         link.handle(io.LoadFailed(Restore(3), CheckpointError("disk gone")))
@@ -195,7 +195,7 @@ def sever(failed: TaskId, *replacements: Peer) -> control.Sever:
 
 def test_sever_closes_before_it_answers_and_subscribes_after() -> None:
     instructions = running().handle(sever(UP, Peer(INPUT, "up:2", SECOND)))
-    assert [type(i) for i in instructions] == [io.Disconnect, io.Tell, io.Connect]
+    assert [type(i) for i in instructions] == [io.Disconnect, io.SendToCoordinator, io.Connect]
     assert of(instructions, io.Disconnect) == [io.Disconnect(FROM_UP)]
 
 
@@ -204,7 +204,7 @@ def test_the_answer_says_what_was_received_and_which_logs_are_held() -> None:
     link.handle(arrived(0, UP_LOG, checksum=77))
     (holdings,) = told(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND))))
     received = [Expectation(INPUT, 1, [(0, 77)])]
-    assert holdings == control.HeldLogsReport(5, 2, [UP_LOG], received, depends=[0], heard={0: [UP_LOG.task]})
+    assert holdings == control.HeldLogsReport(5, 2, [UP_LOG], received, depends=[0], logs_received={0: [UP_LOG.task]})
 
 
 def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_numbered_anew() -> None:

@@ -7,7 +7,7 @@ from clonos_py.link import instructions as io
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import UserCodeError
-from clonos_py.model.messages import Present, Restore
+from clonos_py.model.messages import Restore, StatusReport
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.link.links import (
@@ -26,22 +26,22 @@ from tests.unit.link.links import (
 from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data
 
 
-def present(link: LinkMachine) -> Present:
-    (answer, *_) = told(link.handle(control.RollCall()))
-    assert isinstance(answer, Present)
+def present(link: LinkMachine) -> StatusReport:
+    (answer, *_) = told(link.handle(control.StatusRequest()))
+    assert isinstance(answer, StatusReport)
     return answer
 
 
 def test_a_standby_says_which_state_it_was_given() -> None:
     link = standby()
-    assert present(link) == Present(5)
+    assert present(link) == StatusReport(5)
     link.handle(control.Prepare(Restore(3)))
-    assert present(link) == Present(5, restore=3)
+    assert present(link) == StatusReport(5, restore=3)
 
 
 def test_who_was_told_to_be_a_task_and_has_no_log_yet_has_not_begun() -> None:
     link = connected(SECOND)
-    assert present(link) == Present(5, SECOND, round=1, peers=[(UP, FIRST)])
+    assert present(link) == StatusReport(5, SECOND, round=1, peers=[(UP, FIRST)])
 
 
 def test_who_has_its_log_is_the_task_though_its_state_is_still_on_the_way() -> None:
@@ -107,4 +107,4 @@ def test_a_checkpoint_that_a_lost_coordinator_was_asked_for_is_asked_for_again()
     produced = task.Produced(None, [(0, data(0, *range(10)))])
     assert wish in told(link.handle(produced))
     assert wish not in told(link.handle(task.Produced(None, [(0, data(1, 1))])))
-    assert wish in told(link.handle(control.RollCall()))
+    assert wish in told(link.handle(control.StatusRequest()))

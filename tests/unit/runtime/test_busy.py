@@ -24,21 +24,21 @@ def looks(busy: Busy, used: dict[int, list[int | None]]) -> list[list[int]]:
 def test_a_silent_process_is_at_work_if_it_uses_its_processor_between_two_looks() -> None:
     busy = Busy(SECOND_US)
     for number in (1, 2, 3):
-        busy.heard(number, 0)
+        busy.seen(number, 0)
     found = looks(busy, {1: [0, 900_000, 1_800_000], 2: [0, 10_000, 20_000], 3: [None, None, None]})
     assert found == [[], [1], [1]]
 
 
 def test_a_small_share_is_enough_on_a_crowded_machine() -> None:
     busy = Busy(SECOND_US)
-    busy.heard(1, 0)
+    busy.seen(1, 0)
     assert looks(busy, {1: [0, 60_000]}) == [[], [1]]
 
 
 def test_who_answers_or_is_gone_is_not_looked_at() -> None:
     busy = Busy(SECOND_US)
-    busy.heard(1, 900_000)
-    busy.heard(2, 0)
+    busy.seen(1, 900_000)
+    busy.seen(2, 0)
     busy.forget(2)
     assert looks(busy, {1: [0], 2: [0]}) == [[]]
     assert Busy(0).at_work(SECOND_US, lambda number: 0) == []

@@ -119,8 +119,10 @@ def test_instructions_are_matched_in_executors_only() -> None:
 
 
 def test_a_match_elsewhere_would_be_found() -> None:
-    assert matched("match x:\n    case io.Hand(item) | SendFrame():\n        pass\n    case Lost():\n        pass") == {
-        "Hand",
+    assert matched(
+        "match x:\n    case io.SendToTask(item) | SendFrame():\n        pass\n    case Lost():\n        pass"
+    ) == {
+        "SendToTask",
         "SendFrame",
     }
 

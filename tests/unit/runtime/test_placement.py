@@ -27,7 +27,7 @@ def test_a_process_that_is_gone_takes_no_room() -> None:
     placement.place(1, JOIN, ["a", "b"])
     placement.place(2, MAP, ["a"])
     placement.remove(1, now_s=1)
-    placement.heard(2, now_s=2)
+    placement.seen(2, now_s=2)
     assert placement.place(3, JOIN, ["b", "a"]).node == "b"
     assert placement.place(4, JOIN, ["b", "a"]).node == "a"
 
@@ -43,9 +43,9 @@ def test_a_node_on_which_a_process_died_is_avoided_until_another_there_is_heard(
         placement.place(number, TaskId("map", number), ["a", "b"])
     placement.remove(0, now_s=10)
     assert placement.place(5, JOIN, ["a", "b"]).node == "b"
-    placement.heard(1, now_s=11)
+    placement.seen(1, now_s=11)
     assert placement.place(6, MAP, ["a", "b"]).node == "b", "that was the other node"
-    placement.heard(2, now_s=11)
+    placement.seen(2, now_s=11)
     assert placement.place(7, MAP, ["a", "b"]).node == "a"
 
 
@@ -56,7 +56,7 @@ def test_a_silent_node_is_taken_if_there_is_no_other_and_again_when_ray_still_sa
     placement.remove(1, now_s=10)
     assert placement.place(3, JOIN, ["a"]).node == "a"
     placement.remove(3, now_s=10)
-    placement.heard(2, now_s=10 + SUSPECT_S)
+    placement.seen(2, now_s=10 + SUSPECT_S)
     assert placement.place(4, JOIN, ["a", "b"]).node == "a"
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import Determinant
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import Produced
 from clonos_py.task.machine import TaskMachine
 
@@ -25,7 +25,7 @@ class Given:
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[LogSegment]:
         """All that was logged. What no frame depends on yet is handed over for this."""
         if (rest := self.machine._writer.cut()) is not None:
             self.events.append(Produced(rest, ()))

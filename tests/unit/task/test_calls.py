@@ -17,7 +17,7 @@ from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import EventTime, Operator, Sink
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.process.contract import Begin, Deliver, Produced, Snapped, TakeState, TaskState
@@ -98,7 +98,7 @@ def plan() -> PhysicalPlan:
 class Run:
     """A task that the test steps, and answers."""
 
-    def __init__(self, log: Sequence[Segment] = (), state: Snapped | None = None) -> None:
+    def __init__(self, log: Sequence[LogSegment] = (), state: Snapped | None = None) -> None:
         self.machine = TaskMachine(plan(), MIDDLE, Outside(), linger_us=100)
         self.events: list[Any] = []
         self.calls: list[ServiceCall] = []
@@ -118,7 +118,7 @@ class Run:
                 return self
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[LogSegment]:
         return [e.log for e in self.events if isinstance(e, Produced) and e.log is not None]
 
     @property

@@ -13,7 +13,7 @@ from clonos_py.channel.frames import Frame
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.plan import Partitioning, PhysicalPlan
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import (
     Begin,
     Observed,
@@ -45,7 +45,7 @@ def plan() -> PhysicalPlan:
 class Run(Given):
     """A source task that the test steps at times of its own."""
 
-    def __init__(self, log: Sequence[Segment] = (), state: TakeState | None = None) -> None:
+    def __init__(self, log: Sequence[LogSegment] = (), state: TakeState | None = None) -> None:
         super().__init__()
         self.machine = TaskMachine(plan(), UP, Outside(INTERVAL_US), linger_us=10 * INTERVAL_US)
         if state is not None:
@@ -126,7 +126,7 @@ def test_a_landmark_that_is_reached_in_another_state_is_a_divergence() -> None:
         reached.compare(Landmark(0, 0, b"another"), 0, False, 0)
 
 
-def regenerate(log: Sequence[Segment], start: int, stop: int, below: int = 100, output: int = 0) -> Regenerate:
+def regenerate(log: Sequence[LogSegment], start: int, stop: int, below: int = 100, output: int = 0) -> Regenerate:
     return Regenerate(output, 7, start, stop, below, log)
 
 

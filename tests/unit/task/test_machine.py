@@ -20,7 +20,7 @@ from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import EndedError, ProtocolError, SourceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.process.contract import (
     AbortCall,
@@ -49,7 +49,7 @@ class Run(Given):
     """A task that the test steps."""
 
     def __init__(
-        self, plan: PhysicalPlan = TWO_UP, which: TaskId = MIDDLE, log: Sequence[Segment] = (), aborted: Any = ()
+        self, plan: PhysicalPlan = TWO_UP, which: TaskId = MIDDLE, log: Sequence[LogSegment] = (), aborted: Any = ()
     ) -> None:
         super().__init__()
         self.outside = Outside()

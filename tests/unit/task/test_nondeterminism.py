@@ -35,7 +35,7 @@ from clonos_py.model.errors import DivergenceError, ServiceError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.operators import End, EventTime, Operator, Read, Source, Wait
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan
-from clonos_py.model.segments import Segment
+from clonos_py.model.segments import LogSegment
 from clonos_py.process.contract import AbortCall, Begin, Deliver, Produced, RowsWanted, TriggerCall
 from clonos_py.task.machine import TaskMachine
 from tests.unit.task.plans import MIDDLE, SCHEMA, UP, Outside, barrier, data, keys, rows, three
@@ -50,7 +50,7 @@ OTHERWISE = Outside(time_us=777_000)
 class Life:
     """What a task logged and sent."""
 
-    log: list[Segment] = field(default_factory=list)
+    log: list[LogSegment] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
 
     @property
@@ -62,7 +62,7 @@ class Life:
         return {type(determinant) for determinant in self.determinants}
 
 
-def live(plan: PhysicalPlan, which: TaskId, outside: Any, script: Script, log: Sequence[Segment] = ()) -> Life:
+def live(plan: PhysicalPlan, which: TaskId, outside: Any, script: Script, log: Sequence[LogSegment] = ()) -> Life:
     machine = TaskMachine(plan, which, outside, linger_us=100)
     machine.offer(Begin(Attempt(1, 1), log, []))
     made = Life()
