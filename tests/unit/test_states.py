@@ -29,7 +29,9 @@ AFTER_A_REPLAY_THAT_DIVERGES = {
     (state, JobCause.ROLLED_BACK, JobState.STARTING) for state in (JobState.STARTING, JobState.RUNNING)
 }
 """Simulated operators are deterministic; orphans are found while the job recovers."""
-SEEDS_MAX = 400
+SEEDS_MAX = 2_000
+KNOWN = (0, 15, 373)
+"""Seeds that take the rare ways: a hint that saves time."""
 PACKAGE = Path(clonos_py.__file__).parent
 DOCS = PACKAGE.parent / "docs"
 
@@ -96,7 +98,7 @@ def test_the_simulator_takes_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(table, "__class__", Watched)
     ways = {way for table in TABLES.values() for way in table.literal} - AFTER_A_REPLAY_THAT_DIVERGES
     anywhere = {cause for table in TABLES.values() for cause in table.anywhere}
-    for seed in range(SEEDS_MAX):
+    for seed in (*KNOWN, *range(SEEDS_MAX)):
         run_seed(seed, Range(("kill", "coordinator"), sharing_depth=1, tasks_max=10))
         run_seed(seed, Range(("crash",), tasks_max=10))
         if ways <= taken and anywhere <= {cause for _, cause, _ in taken}:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -66,8 +66,8 @@ def joined(one: Extent, other: Extent) -> Extent:
     return {**one, **more} if more else one
 
 
-def _without(number: int, extent: Extent) -> Extent:
-    return {task: offset for task, offset in extent.items() if task != number} if number in extent else extent
+def _without(numbers: Collection[int], extent: Extent) -> Extent:
+    return {task: offset for task, offset in extent.items() if task not in numbers}
 
 
 class InvariantChecker:
@@ -84,7 +84,8 @@ class InvariantChecker:
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._known: dict[int, Knowledge] = {}
-        self._on_the_way: dict[tuple[int, int], Extent] = {}
+        self._on_the_way: dict[tuple[int, int], tuple[TaskId, Extent]] = {}
+        """By connection and sequence number: who sent the frame, and what it depends on."""
         self._owner: dict[TaskId, int] = {}
         self._started: dict[int, TaskId] = {}
         """By process that the coordinator has ever asked for: its task."""
@@ -173,7 +174,7 @@ class InvariantChecker:
         if wish.header.kind is not FrameKind.LOG_ONLY:
             output = next(o for o in process.link.outputs if o.connection == wish.connection)
             extent = self._cut[process.task].get((output.index, wish.header.seq), {})
-            self._on_the_way[wish.connection, wish.header.seq] = extent
+            self._on_the_way[wish.connection, wish.header.seq] = process.task, extent
 
     def _arrived(self, process: LocalProcess, event: io.Arrived) -> None:
         """A zombie may still be reading what was sent before a rollback."""
@@ -194,7 +195,7 @@ class InvariantChecker:
         if header.seq != expected and not forgotten and self._causal:
             raise Violation(f"{task} received frame {header.seq} on {channel.channel}, {expected} is next")
         known.next_seq[channel.index] = header.seq + 1
-        extent = self._on_the_way.pop((event.connection, header.seq), {})
+        _, extent = self._on_the_way.pop((event.connection, header.seq), (task, {}))
         known.waiting[channel.index].append((header.seq, extent))
         known.received = joined(known.received, extent)
         if self._causal and self._owner.get(task) == process.number:
@@ -343,19 +344,26 @@ class InvariantChecker:
         self._restarted_at = self._checkpoint
 
     def _forget(self, number: int) -> None:
-        """This task starts anew: its log of before is void, and nobody depends on it any more."""
+        """This task starts anew: its log of before is void, and no task depends on it any more. What tasks after it
+        received from it, it sends again; so they do not depend either on what that depended on."""
         task = self._plan.tasks[number]
-        without = partial(_without, number)
+        through = {number, *(n for n, origin in enumerate(self._plan.tasks) if task in self._plan.hops[origin])}
+        after = self._plan.hops[task]
+
+        def left(owner: TaskId, extent: Extent) -> Extent:
+            return _without(through if owner in after else {number}, extent)
+
         self._history[task].clear()
         self._cut[task].clear()
-        for known in self._known.values():
+        for process, known in self._known.items():
+            without = partial(left, self._started[process])
             known.received, known.used = without(known.received), without(known.used)
             for index, waiting in enumerate(known.waiting):
                 known.waiting[index] = deque((seq, without(extent)) for seq, extent in waiting)
-        self._on_the_way = {key: without(extent) for key, extent in self._on_the_way.items()}
-        for other in self._plan.hops[task]:
-            self._history[other] = [(offset, without(extent)) for offset, extent in self._history[other]]
-            self._cut[other] = {key: without(extent) for key, extent in self._cut[other].items()}
+        self._on_the_way = {key: (sender, left(sender, extent)) for key, (sender, extent) in self._on_the_way.items()}
+        for other in after:
+            self._history[other] = [(offset, left(other, extent)) for offset, extent in self._history[other]]
+            self._cut[other] = {key: left(other, extent) for key, extent in self._cut[other].items()}
 
     # ---- checkpoints
 
