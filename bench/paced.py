@@ -11,7 +11,7 @@ from clonos_py.model.operators import End, Read, Source, Wait
 
 class PacedSource(Source):
     """Each of ``partitions`` gives ``total`` rows, the next one every ``1 / rate`` seconds, at most ``most`` at once
-    of those that are due. After ``seek`` its schedule begins anew, with the row that is next being due."""
+    of those that are due. After ``seek`` its schedule begins again, with the row that is next being due."""
 
     def __init__(self, total: int, rate: float, partitions: int = 1, most: int | None = None) -> None:
         self._total, self._interval_us = total, 1e6 / rate

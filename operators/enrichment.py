@@ -73,7 +73,7 @@ class Enrich(Operator):
         if any(part.values["checksum"] != self._checksum for part in parts):
             raise SourceError(
                 f"operator {self.ctx.operator!r}: the side input has changed since the checkpoint: put back what was "
-                "there, or start anew with --fresh"
+                "there, or start over with --fresh"
             )
 
 

@@ -3,7 +3,7 @@
 A row that falls out of the first n may come back when others leave, so every row is kept. To rank them all for each
 batch would cost what the group has, not what the batch has. So the first rows of a large group are kept once more, its
 *head*: every row of the head is before every row that is not. A row that leaves is taken out of the head, a new one
-comes in if it is before the head's last. The head is made anew from all rows of its group when it has less than n, and
+comes in if it is before the head's last. The head is made again from all rows of its group when it has less than n, and
 cut when it grows. It can always be made again, so it is no part of a snapshot, and what comes out does not depend on
 it: the order of rows is total."""
 

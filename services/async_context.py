@@ -41,7 +41,7 @@ class Awaited(Generic[R]):
 @dataclass
 class AnswerHistory:
     """What one row was told so far: ``[value]``, or ``[None, error]``. ``position``: how much of it is known again to a
-    function that was begun anew."""
+    function that was begun again."""
 
     told: list[list[Any]] = field(default_factory=list)
     position: int = 0

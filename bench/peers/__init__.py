@@ -7,7 +7,7 @@ The same for all are: this machine, the parallelism, the Parquet files that are 
 events in order of time), results that go nowhere (q10: into files), a checkpoint every 5 s to a local folder, and what
 counts. The clock starts with the first event that was seen read, so that starting, planning and deploying are left out;
 then a warm-up of 10 s (half of a run that is over before), in which the JVM compiles; at most 40 s count. Processes are
-started anew for each run, ours but for Ray itself, after the files were read once, so that the system has them in
+restarted for each run, ours but for Ray itself, after the files were read once, so that the system has them in
 memory if they fit; engines take turns, the median of the runs counts. A query that reads no bids has four times as long
 a stream. Events are those of all kinds in the stretch of the stream that was read, also where a query skips a kind, for
 every engine.

@@ -1,7 +1,7 @@
 """Makes the environments of the other engines, with ``uv``, ``mvn`` and ``javac``, once, under one folder.
 
 Nothing of it is in the lock of the package. A marker with the versions is written last: what is half made, or of other
-versions, is made anew.
+versions, is made again.
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ class FrameRows(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
 
 
 class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
-    """Pending output was cut here, and ``state`` is all there is to know of the task: whoever has it can go on here.
+    """Pending output was cut here, and ``state`` is the whole progress of the task: a process that has it can go on
+    here.
 
     Only tasks without state of their own have landmarks. ``epoch`` and ``epoch_start`` are those of the log here."""
 

@@ -69,7 +69,7 @@ class Gate:
         self.forget_time()
 
     def forget_time(self) -> None:
-        """The next question for the time is answered anew."""
+        """The next question for the time is answered again."""
         self._now_us: int | None = None
         self._cached = 0
 
@@ -209,7 +209,7 @@ class Gate:
         if answer.kept is None:
             return answer
         if self._keeper is None:
-            raise ProtocolError(f"the log names an answer kept aside, {answer.kept!r}, and nobody keeps any")
+            raise ProtocolError(f"the log names an answer kept aside, {answer.kept!r}, and none are kept")
         return replace(answer, value=decode_value(self._keeper.kept(answer.kept)), kept=None)
 
     def _replayed(self, kind: str) -> Any:

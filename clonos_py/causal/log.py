@@ -6,7 +6,7 @@ log it is, and travels unchanged over every path: holders compare whole segments
 Invariants of the store, checked on every append:
 - a log is contiguous, but for what is stable: marks say by task which epochs no replay needs any more;
 - a segment that arrives again equals the one held;
-- of each task only the newest incarnation is held: a task that started anew without its log has made the old one void.
+- of each task only the newest incarnation is held: a task that restarted without its log has made the old one void.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LogWriter:
     """Collects a task's own determinants and cuts them into segments. Runs of arrivals are run-length encoded."""
 
     def __init__(self, task: int, keeps: bool = True) -> None:
-        """``keeps``: False where nobody would ever ask for the log; then choices are only counted."""
+        """``keeps``: False where the log is never asked for; then choices are only counted."""
         self._task, self._keeps = task, keeps
         self.codec = LogCodec()
         """A replay replaces it with the one that has read the log, whose continuation is written."""
@@ -170,7 +170,7 @@ class CausalStore:
 
     @property
     def incarnations(self) -> dict[int, int]:
-        """By task that has started anew: the number of the newest incarnation known."""
+        """By task that has restarted: the number of the newest incarnation known."""
         return dict(self._incarnations)
 
     # ---- what is stable

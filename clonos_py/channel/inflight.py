@@ -3,12 +3,12 @@
     truncated | retained: sent and received | sent | not sent yet
               ^ first                       ^ acked ^ cursor     ^ next_seq
 
-The task appends; whoever sends asks for the frame at the cursor. Moving the cursor back is replay; a cursor ahead of
+The task appends; the link asks for the frame at the cursor. Moving the cursor back is replay; a cursor ahead of
 ``next_seq`` is deduplication: what a recovering task rebuilds before it is retained but not sent again.
 
 A body is in memory, or at a place on disk, or both: while it is written it can still be sent, and what is to be sent
-soon is read back ahead of the cursor. Reading and writing are asked of somebody else; this log says what, and takes
-note of the outcome.
+soon is read back ahead of the cursor. Others read and write; this log says what, and notes the outcome.
+
 
 Invariants: first <= next_seq; retained sequence numbers are contiguous; nothing is dropped that the restart point of
 the receiver does not cover; a body leaves memory only when it can be read back.
@@ -178,7 +178,7 @@ class InFlightLog:
     # ---- writing
 
     def to_write(self, bytes_wanted: float, before_epoch: float = float("inf")) -> list[RetainedFrame]:
-        """The oldest frames that nobody has been asked to write, of epochs before ``before_epoch``, until they have
+        """The oldest frames that are not being written, of epochs before ``before_epoch``, until they have
         ``bytes_wanted``. They are being written from now on."""
         found = []
         self._write_from = max(self._write_from, self.first)

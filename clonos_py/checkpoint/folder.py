@@ -178,7 +178,7 @@ class RemoteFolder:
                 self._filesystem.move(written, final)
 
     def create(self, path: str, content: Content) -> bool:
-        """Not atomic here: whoever starts coordinators must keep two that start in the same instant apart."""
+        """Not atomic here: the driver must not start two coordinators in the same instant."""
         with named_errors(self._at(path)):
             if self._filesystem.get_file_info(self._at(path)).type != fs.FileType.NotFound:
                 return False

@@ -82,7 +82,7 @@ def check_answer_name(name: str) -> None:
     if not _ANSWER.fullmatch(name):
         raise CheckpointError(
             f"{name!r} is no name of a kept answer: the log that names it is damaged; resume with an intact copy of "
-            "it, or start anew with --fresh"
+            "it, or start over with --fresh"
         )
 
 
@@ -118,7 +118,7 @@ def savepoint_name(file: str) -> str:
 class Location(NamedTuple):
     """Which bytes of which file a chunk is, and their checksum.
 
-    As text it is ``Chunk.location``: whoever holds a stored chunk can refer to it without asking storage."""
+    As text it is ``Chunk.location``: a holder of a stored chunk can refer to it without asking storage."""
 
     file: str
     offset: int

@@ -30,7 +30,7 @@ from clonos_py.model.snapshots import Manifest
 
 FORMAT_VERSION = 2
 GONE_REMEDY = (
-    "put the file back and resume, or start anew with --fresh; only the job itself may delete from this folder"
+    "put the file back and resume, or start over with --fresh; only the job itself may delete from this folder"
 )
 _MANIFEST = "manifest"
 _GENERATION = "generation"
@@ -117,7 +117,7 @@ def _unsealed(kind: str, content: bytes, type_: type[S], path: str) -> S:
     if int(fields[1]) != FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format version {int(fields[1])}, this version of clonos-py reads {FORMAT_VERSION}: "
-            "run the version that wrote it, or start anew with --fresh"
+            "run the version that wrote it, or start over with --fresh"
         )
     if fields[2] != b"%016x" % xxhash.xxh3_64_intdigest(body):
         raise CheckpointError(f"{path} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
@@ -169,7 +169,8 @@ def check_not_fenced(manifest: Manifest, generations: Generations) -> None:
 
 
 def check_newest(generation: int | None, newest: int, job: str) -> None:
-    """Whoever wants to go on after ``generation`` must not have been replaced; None: it has nothing to go on after."""
+    """A coordinator that goes on after ``generation`` must not have been replaced; None: it has nothing to go on
+    after."""
     if generation is not None and generation != newest:
         raise CheckpointError(
             f"job {job!r} cannot go on after generation {generation}: generation {newest} has taken over; stop this run"
@@ -201,7 +202,7 @@ def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: s
 
 
 def collectable(files: Mapping[str, int | None], referenced: frozenset[str], oldest_kept: int) -> list[str]:
-    """The files (by the checkpoint that wrote them) that nobody can need any more.
+    """The files (by the checkpoint that wrote them) that are not needed any more.
 
     A file of an earlier checkpoint than the oldest kept one, to which no kept manifest refers, is dead: state that
     still lived after that checkpoint was part of it. A later file may belong to a checkpoint being written.

@@ -1,6 +1,6 @@
 """The twin of ``CheckpointStore`` in memory, for the simulator and for jobs that need no durability.
 
-Values are encoded as for files, so that whoever took a snapshot cannot change it afterwards; chunks are immutable and
+Values are encoded as for files, so that a snapshot cannot be changed afterwards; chunks are immutable and
 are kept as they are. It checks what files cannot check cheaply: that nothing refers to a chunk already reclaimed.
 Failures are injected by ``fail_next``.
 """

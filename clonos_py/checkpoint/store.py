@@ -39,7 +39,7 @@ class SnapshotStore(Protocol):
     def open_generation(self, after: int | None = None) -> int:
         """Starts a generation: 1, 2, ... never twice, durable. The newest manifest at this moment is adopted; later
         ones of earlier generations are void (D11). Raises CheckpointError if ``after`` is given and is not the newest:
-        whoever asks has been replaced."""
+        the caller has been replaced."""
         ...
 
     def write_manifest(self, manifest: Manifest) -> None:

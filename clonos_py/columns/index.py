@@ -5,7 +5,7 @@ word, so that a run is one sorted array, rows of equal hashes follow each other 
 how a sort breaks ties. Runs of similar length are merged, so each row is sorted again a logarithmic number of times;
 rows that have died since are left out then, so that a key costs no more when it has changed a thousand times.
 
-A pair that a probe gives is a candidate: half the hash is equal. Whoever asked compares the values
+A pair that a probe gives is a candidate: half the hash is equal. The caller compares the values
 (``matching.equal_rows``). The index can always be rebuilt from the rows, so it is never part of a snapshot.
 """
 
@@ -128,7 +128,7 @@ class SortedIndex:
         return in_order(positions if order is None else order[positions], rows)
 
     def compact(self, keep: Bools) -> None:
-        """Forgets the rows that ``keep`` (one per row) does not name and numbers the rest anew, from 0 in order."""
+        """Forgets the rows that ``keep`` (one per row) does not name and renumbers the rest, from 0 in order."""
         numbers = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])
         runs: list[_Run] = []
         for run in self._runs:

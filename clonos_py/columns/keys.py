@@ -4,7 +4,7 @@ Version 1, written down here and nowhere else: it must never depend on a library
 because the state of a checkpoint lies in the key groups that it gave. It promises that equal values hash alike
 whatever their type's width, encoding, slice or batch: integers signed or not (also timestamps, dates, booleans, and
 decimals of one scale), floats (-0.0 as 0.0, all NaN alike), text and bytes over their bytes, lists and structs over
-their elements; null is a key of its own. Different values may collide: whoever needs equality compares the values.
+their elements; null is a key of its own. Different values may collide: where equality is needed, values are compared.
 """
 
 from __future__ import annotations

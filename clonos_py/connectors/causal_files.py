@@ -158,7 +158,7 @@ class CausalFileWriter(CausalSink):
                 raise SinkError(
                     f"{path} has rows since checkpoint {checkpoint}, which only tasks of the operators and the "
                     "parallelism that wrote them can repeat: resume with those, or move the results away and start "
-                    "anew with --fresh"
+                    "over with --fresh"
                 )
 
     def _epochs_since(self, checkpoint: int) -> list[int]:
@@ -167,7 +167,8 @@ class CausalFileWriter(CausalSink):
         return sorted(epoch for epoch in own if epoch >= checkpoint)
 
     def _detach(self, epoch: int) -> None:
-        """Whoever wrote to the file goes on writing to one without a name. What was still seen goes into the copy."""
+        """A process that wrote to the file goes on writing to one without a name. What was still seen goes into the
+        copy."""
         path, copy = self._path(epoch), os.path.join(self._attempt_folder, f"rows-{epoch}")
         file = io.FileIO(copy, "x+")
         with open_regular(path) as former:
@@ -208,7 +209,7 @@ class CausalFileWriter(CausalSink):
             if file is not None and os.fstat(file.fileno()).st_size > covered:
                 raise SinkError(
                     f"{self._path(epoch)} has rows that are not in the journals in {self._attempt_folder}: restore "
-                    "these from a copy, or move the results away and start anew with --fresh"
+                    "these from a copy, or move the results away and start over with --fresh"
                 )
 
     def _begin_anew(self, checkpoint: int, entry: JournalEntry) -> None:

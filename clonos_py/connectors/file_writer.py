@@ -118,7 +118,7 @@ class FileWriter(StagedSink):
     def _refuse_name(self, name: str) -> NoReturn:
         raise CheckpointError(
             f"the checkpoint names {name!r} as rows of operator {self.ctx.operator!r}, which is no file of it in "
-            f"{self._folder}: its manifest is damaged; restore it from a copy, or start anew with --fresh"
+            f"{self._folder}: its manifest is damaged; restore it from a copy, or start over with --fresh"
         )
 
     def _show(self, staged_name: str, final_name: str, file: StagedFile, own: bool) -> None:
@@ -133,7 +133,7 @@ class FileWriter(StagedSink):
             except FileNotFoundError:  # this process has renamed it before, or another attempt of this task just now
                 if not os.path.lexists(final):
                     raise SinkError(
-                        f"{staged} is missing, and {final} was not written: restore it, or start anew with --fresh"
+                        f"{staged} is missing, and {final} was not written: restore it, or start over with --fresh"
                     ) from None
 
     def _check_staged(self, path: str, file: StagedFile, own: bool) -> None:
@@ -146,7 +146,7 @@ class FileWriter(StagedSink):
         except FileNotFoundError:  # it is visible, or missing there, too
             return
         raise SinkError(
-            f"{path} is not what was staged there: restore it from a copy, or move the results away and start anew "
+            f"{path} is not what was staged there: restore it from a copy, or move the results away and start over "
             "with --fresh"
         )
 
@@ -156,7 +156,7 @@ class FileWriter(StagedSink):
             if self._is_final(name := os.path.basename(path)) and self._checkpoint_of(name) > self._checkpoint:
                 raise SinkError(
                     f"{path} is visible, of a later checkpoint than {self._checkpoint}, from which this run goes on: "
-                    "restore the manifest of the last checkpoint, or move the results away and start anew with --fresh"
+                    "restore the manifest of the last checkpoint, or move the results away and start over with --fresh"
                 )
 
     def _visible(self) -> Iterator[str]:

@@ -27,7 +27,7 @@ class ParquetPartition:
     """Decodes row groups piece by piece, only the columns wanted.
 
     The checksum of a piece covers the file's footer, which holds sizes, places and statistics of every page, and the
-    range of rows: whoever replaces the file is found out at no cost. Pages carry their own checksums where the writer
+    range of rows: a replaced file is found out at no cost. Pages carry their own checksums where the writer
     made them.
     """
 

@@ -125,6 +125,6 @@ def _position(partition: Partition, offset: int) -> int:
     if not 0 <= position < _POSITIONS:
         raise SourceError(
             f"{partition.name}: the list of inputs has changed since the checkpoint; put back what was removed or "
-            "renamed, or start anew with --fresh"
+            "renamed, or start over with --fresh"
         )
     return position

@@ -48,7 +48,7 @@ class StagedSink(Sink):
     _checkpoint = 0
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        """What the checkpoint named is committed by whoever restores; all later rows will come again."""
+        """What the checkpoint named is committed after the restart; all later rows will come again."""
         self._discard_open()
         self._checkpoint = max((int(part.values["checkpoint"]) for part in parts), default=0)
 

@@ -1,6 +1,6 @@
 """Where the lines of a print sink go: this process's standard output, or, from a worker, the terminal of the run.
 
-A worker's standard output is seen by nobody. So its driver puts another ``Terminal`` in place before operators are
+A worker's standard output is not shown. So its driver puts another ``Terminal`` in place before operators are
 opened, one that carries lines to the process that the user looks at.
 """
 

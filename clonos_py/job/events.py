@@ -32,9 +32,9 @@ class JobPolicy:
     rollbacks_max: int = 3
     """Rollbacks without a checkpoint completed in between, after which the job is given up."""
     deduplicate: bool = True
-    """False below exactly-once: replacements number their frames anew and receivers take what comes."""
+    """False below exactly-once: replacements renumber their frames and receivers take what comes."""
     availability: bool = False
-    """When determinants are lost that somebody depends on: False rolls the job back, True goes on at-least-once."""
+    """When determinants are lost that a task depends on: False rolls the job back, True goes on at-least-once."""
     replay: bool = True
     """False for at-most-once: a replacement goes on at the present (gap recovery)."""
     claims: Claims = field(default_factory=Claims)
@@ -96,7 +96,7 @@ JobEvent = EndedByFunction | ProcessDied | AtWork | ManifestWritten | ManifestFa
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """A process that stands by for ``task``. It answers with Started. ``shares``: nobody waits for it to be the task,
+    """A process that stands by for ``task``. It answers with Started. ``shares``: no failed task waits for it,
     so that it may share a process of the operating system with standbys of other tasks."""
 
     process: int
@@ -106,14 +106,14 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class DismissProcess:
-    """It stands by where another has become a task: it leaves, and nobody else who is there."""
+    """It stands by where another has become a task: it leaves, and no other process there."""
 
     process: int
 
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """It is hung, or fenced by a rollback; whatever it says from now on is ignored. It takes along whoever shares its
+    """It is hung, or fenced by a rollback; its messages are ignored from now on. It takes along all that share its
     host process."""
 
     process: int

@@ -25,7 +25,7 @@ _PROMPT_SHARE = 4
 
 class Heartbeat:
     """Pings every reachable process at the policy's pace. Every message of a process counts as a sign of life.
-    Without a pace (``heartbeat_us`` 0) nobody is pinged: the platform reports every failure."""
+    Without a pace (``heartbeat_us`` 0) there are no pings: the platform reports every failure."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context
@@ -85,5 +85,5 @@ class Heartbeat:
             self._slowest_us = max(self._slowest_us, self._context.now_us - asked_us)
 
     def ask(self, process: TaskProcess) -> None:
-        """Out of turn: somebody suspects it."""
+        """Out of turn: it is suspected."""
         self._context.send(process, Ping(self._number))

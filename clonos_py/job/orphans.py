@@ -5,7 +5,7 @@
 What a failed task decided travels with its frames down every path, as far as the sharing depth allows. A path is
 covered where it meets a process that is alive, within the depth all the way, and caught up; what lies beyond depends
 on nothing that this holder does not know. A process that is met before, and has received anything from there, is an
-orphan. So is one that holds a log from there that depends on what is lost: nobody else may hold it, and it is replayed.
+orphan. So is one that holds a log from there that depends on what is lost: it may be the only one, and is replayed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[T
 
 
 def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
-    """Goes down every path from a failed task as far as nobody covers it. A task is visited after all its senders."""
+    """Goes down every path from a failed task as far as no process covers it. A task is visited after all its
+    senders."""
     number = plan.tasks.index(origin)
     passed: dict[tuple[TaskId, bool], set[TaskId]] = {(origin, True): set()}
     """By task reached on an uncovered path, and whether the log of ``origin`` can have come along: the tasks on such
@@ -65,7 +66,7 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
                 if any(plan.tasks[log] in before for log in answer.logs_received.get(index, ())):
                     return task
                 if answer.settled:
-                    continue  # beyond it nobody depends on more than its log does, which is weighed by itself
+                    continue  # beyond it no task depends on more than its log does, which is weighed by itself
             passed.setdefault((task, shared), {task}).update(before)
     return None
 

@@ -25,9 +25,9 @@ class Round:
     awaited: set[int] = field(default_factory=set)
     answers: list[HeldLogsReport] = field(default_factory=list)
     without_log: set[TaskId] = field(default_factory=set)
-    """Failed tasks that start anew without their logs: below exactly-once all of them."""
+    """Failed tasks that start over without their logs: below exactly-once all of them."""
     incarnations: Mapping[TaskId, Incarnation] = field(default_factory=dict)
-    """Of tasks that have started anew, this round included."""
+    """Of tasks that have restarted, this round included."""
 
 
 def peers(
@@ -37,7 +37,7 @@ def peers(
     reset: Collection[TaskId] = (),
     of: Collection[TaskId] | None = None,
 ) -> list[Peer]:
-    """Whom a task subscribes to, by input, only senders in ``of`` if given; those in ``reset`` number anew."""
+    """Whom a task subscribes to, by input, only senders in ``of`` if given; those in ``reset`` renumber."""
     found = []
     for channel in plan.inputs[task]:
         sender = plan.sender(channel)
@@ -54,7 +54,7 @@ def replay_of(
     ``epoch``: that of a task's restart point. ``void``: epochs that count no more.
 
     Who replays a log depends on whatever it depends on, and is to hold it as its predecessor did: should an upstream
-    task fail again before it has sent anything, nobody else may be left who knows."""
+    task fail again before it has sent anything, no other process may hold the log."""
     incarnation = round_.incarnations.get(task, Incarnation())
     if task in round_.without_log:
         skipped = _merged(plan, task, round_, epoch(task)) if plan.gaps else []

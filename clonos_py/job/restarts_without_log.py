@@ -57,13 +57,13 @@ class RestartsWithoutLog:
         self._spread(round_, more)
         if more:
             names = ", ".join(str(task) for task in sorted(more))
-            self._report(f"{names} failed before a checkpoint covered what others had sent anew")
+            self._report(f"{names} failed before a checkpoint covered what others had sent again")
 
     def _report(self, reason: str) -> None:
         self._context.report(RestartedWithoutLog(self._context.completed.number, reason))
 
     def judge(self, round_: Round, survivors: Survivors) -> bool:
-        """All have answered. Whether more tasks than was known must start anew, which takes another round. Raises
+        """All have answered. Whether more tasks than was known must restart, which takes another round. Raises
         OrphanError where the job prefers consistency."""
         context = self._context
         found = orphans(context.plan, round_.failed - round_.without_log, survivors)
@@ -77,13 +77,13 @@ class RestartsWithoutLog:
         return True
 
     def _spread(self, round_: Round, more: set[TaskId]) -> None:
-        """Failed tasks downstream of one that starts anew cannot use their logs either."""
+        """Failed tasks downstream of one that restarts cannot use their logs either."""
         without_log = round_.without_log | more
         reached = {task for origin in without_log for task in self._context.plan.hops[origin]}
         round_.without_log = without_log | (round_.failed & reached)
 
     def settle(self, round_: Round) -> None:
-        """The round ends: tasks that start anew begin another incarnation."""
+        """The round ends: tasks that restart begin another incarnation."""
         for task in round_.without_log if self._context.policy.replay else ():
             self._incarnations[task] = Incarnation(
                 self._incarnations.get(task, Incarnation()).number + 1, self._protocol.epoch(task), round_.number

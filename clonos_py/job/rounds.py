@@ -3,7 +3,7 @@
     new round --checkpoints settled, a process for every failed task--> Promote and Sever sent
               --all survivors have answered--> Replay sent, the round has ended;  any --another death--> new round
 
-The first deployment is a round, too: all tasks are "failed" and nobody survives.
+The first deployment is a round, too: all tasks are "failed" and there are no survivors.
 
 Standbys may share a host process. When one of them becomes its task, the others are replaced elsewhere. They leave when
 their replacements have come as far; until then they may be needed. A standby that is needed stays where it is, since
@@ -43,7 +43,7 @@ class Rounds:
         self._context, self._protocol = context, protocol
         self._round = Round(0, set())
         self.deploying = True
-        """Whether nobody has run yet in this generation."""
+        """Whether no task has run yet in this generation."""
         self._counters: dict[TaskId, int] = {}
         self._ever_failed: set[TaskId] = set()
         """Tasks that have failed since this generation was deployed."""
@@ -123,8 +123,8 @@ class Rounds:
         return self._finish()
 
     def _abandon_replays(self, round_: Round) -> bool:
-        """A task that still replays its log waits for frames that a task which starts anew will not send again: it has
-        failed, too. Whether there is one, for which a new round has begun."""
+        """A task that still replays its log waits for frames that a task which restarts without its log will not send
+        again: it has failed, too. Whether there is one, for which a new round has begun."""
         context = self._context
         reached = {task for origin in round_.without_log for task in context.plan.hops[origin]}
         abandoned = (self._replaying & reached) - round_.failed
@@ -133,7 +133,7 @@ class Rounds:
             assert owner is not None
             context.fleet.remove(owner.number)
             context.kill_process(owner.number)
-            self.fail(owner, "a task before it starts anew, and its log cannot be replayed any more")
+            self.fail(owner, "a task before it restarts without its log; its own cannot be replayed any more")
         return bool(abandoned)
 
     @property
@@ -167,7 +167,8 @@ class Rounds:
 
     def _promote_and_sever(self, round_: Round, promoted: list[TaskProcess]) -> None:
         """Promote to the new ones, Sever to all others, those still waiting for their log included: they, too, have
-        received and hold something. So does the output of a causal sink, for which whoever takes it over answers."""
+        received and hold something. So does the output of a causal sink, for which the process that takes it over
+        answers."""
         context, owners = self._context, self._owners()
         reset = round_.without_log
         all_reset = set(context.plan.tasks) if not context.policy.replay and not self.deploying else reset

@@ -4,7 +4,7 @@
 
 Nothing of what the lost one knew is needed. Which checkpoint is the last, storage says; every other that it triggered
 is void. Who is which task, the processes say; of two that say the same, the newer attempt is, and so it is if only
-the neighbours know of a newer one. A round that was half-way is begun anew: who has been told to be a task but has no
+the neighbours know of a newer one. A round that was half-way is begun again: who has been told to be a task but has no
 log yet counts as failed, and is told again. Meanwhile tasks go on: they need a coordinator for nothing but checkpoints
 and failures.
 """
@@ -101,11 +101,11 @@ class Takeover:
                 self._protocol.prepare(process)
 
     def failures(self) -> list[messages.Failed]:
-        """What processes could tell nobody."""
+        """Failures that processes could not report."""
         return [a.failure for _, a in sorted(self._answers.items()) if a.failure is not None]
 
     def _newest_attempts(self) -> dict[TaskId, Attempt]:
-        """Of every task of which anybody knows one."""
+        """Of every task of which one is known."""
         newest: dict[TaskId, Attempt] = {}
         for number, answer in self._answers.items():
             own = [(self._context.fleet.processes[number].task, answer.attempt)] if answer.attempt is not None else []

@@ -3,8 +3,8 @@
     to be claimed --OutputClaimed--> claimed: pieces that are out are compared, the others written
 
 What an output holds is taken into the store when it is claimed. From then on this process answers for the output in
-every round, so that what is visible is repeated, whoever else has failed. Determinants are written with the pieces that
-depend on them, and before these.
+every round, so that what is visible is repeated, whatever else has failed. Determinants are written with the pieces
+that depend on them, and before these.
 """
 
 from __future__ import annotations

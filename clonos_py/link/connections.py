@@ -60,8 +60,8 @@ class Connections:
         return [] if connection is None else [io.Disconnect(connection)]
 
     def replace(self, peers: Sequence[Peer]) -> tuple[list[io.Instruction], list[InputChannel]]:
-        """Subscribes to these instead of whoever fed their channels before. Gives the channels whose senders have
-        started anew, too."""
+        """Subscribes to these instead of the former senders of their channels. Gives the channels whose senders have
+        restarted, too."""
         instructions: list[io.Instruction] = []
         anew = []
         by_channel = {channel.channel: channel for channel in self._inputs}

@@ -263,7 +263,7 @@ class SendToTask:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read this state from storage. ``ahead``: the process stands by, nobody waits for it."""
+    """Read this state from storage. ``ahead``: the process stands by, no failed task waits for it."""
 
     restore: Restore
     ahead: bool = False
@@ -334,7 +334,7 @@ class ReadFrames:
 
 @dataclass(frozen=True, slots=True)
 class FreeFrames:
-    """Nobody reads what is stored there any more."""
+    """What is stored there is not needed any more."""
 
     places: Sequence[Any]
 

@@ -159,7 +159,7 @@ class LinkMachine:
         except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
             raise CheckpointError(
                 f"checkpoint {restore.checkpoint}: the progress of {self.task_id} cannot be read: {problem}; resume "
-                "from an earlier checkpoint, or start anew with --fresh"
+                "from an earlier checkpoint, or start over with --fresh"
             ) from problem
 
     def _on_load_failed(self, event: io.LoadFailed) -> list[io.Instruction]:

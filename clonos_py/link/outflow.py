@@ -218,14 +218,14 @@ class Outflow:
         return self.weigh()
 
     def aborted(self, checkpoint: int) -> list[io.Instruction]:
-        """Whoever waited for this checkpoint needs another."""
+        """A task that waited for this checkpoint needs another."""
         if self._pressure.barrier_passed == checkpoint:
             self._pressure.barrier_passed = 0
         self._uncovered = set()
         return self.weigh()
 
     def ask_again(self) -> list[io.Instruction]:
-        """Nobody knows any more what was asked for, nor which checkpoint is under way."""
+        """What was asked for, and which checkpoint is under way, is unknown now."""
         self._pressure.barrier_passed = 0
         self._uncovered = set()
         return self.weigh()

@@ -3,7 +3,7 @@
     0 ......... spill_bytes ........ ask ........ budget ........ give up
       in memory  | oldest to disk    | checkpoint | sources stop   | the job stops, its last checkpoint intact
 
-A source that stops to read still takes the trigger of a checkpoint. Whoever has inputs goes on past the budget until
+A source that stops to read still takes the trigger of a checkpoint. A task with inputs goes on past the budget until
 the barrier has come through, for which the reserve is there, and only then waits for the checkpoint to be complete.
 """
 
@@ -88,7 +88,7 @@ class Pressure:
         return "checkpoint more often, raise the budget" + ("" if self.writes else ", or choose a spill policy")
 
     def to_write(self) -> Iterator[tuple[OutputChannel, list[RetainedFrame]]]:
-        """What the policy wants on disk and nobody has been asked to write."""
+        """What the policy wants on disk and is not being written."""
         if self.disk_problem is not None:
             return
         match self._policy:

@@ -27,9 +27,9 @@ class InputChannel:
         self.failures = 0
         """Connections lost, or not made, since one was open."""
         self.restarts = 0
-        """How often the numbering has started anew."""
+        """How often the numbering has restarted."""
         self.renumbers = False
-        """Whether the sender has started anew since a connection to it was last opened, so that what has come before
+        """Whether the sender has restarted since a connection to it was last opened, so that what has come before
         says nothing about what comes next."""
         self._window = window
         self.start_from(0)
@@ -46,7 +46,7 @@ class InputChannel:
         self._checksums: deque[tuple[int, int]] = deque()
 
     def follow(self, peer: Peer) -> None:
-        """From now on ``peer`` is the sender. One that has started anew may fail before it is reached: then its
+        """From now on ``peer`` is the sender. One that has restarted may fail before it is reached: then its
         replacement numbers as it did."""
         self.peer, self.failures = peer, 0
         self.renumbers = self.renumbers or peer.reset
@@ -57,7 +57,7 @@ class InputChannel:
         self.restarts += 1
 
     def open(self, header: FrameHeader) -> bool:
-        """Takes the log-only frame. True if the numbering starts anew. Raises ProtocolError on a gap."""
+        """Takes the log-only frame. True if the numbering restarts. Raises ProtocolError on a gap."""
         self.opened, self.failures = True, 0
         renumbered, self.renumbers = self.renumbers, False
         if header.seq == self.next_seq:

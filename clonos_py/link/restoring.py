@@ -15,7 +15,7 @@ class Restoring:
 
     def ask(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
         """Asks for state, unless just this is on its way already: loading it twice would undo what came after.
-        ``ahead``: nobody waits for it."""
+        ``ahead``: no failed task waits for it."""
         on_its_way = self.wanted is not None and self.wanted.checkpoint == restore.checkpoint
         self.wanted = restore
         return [] if on_its_way else [io.Load(restore, ahead)]

@@ -88,7 +88,7 @@ class OutputChannel:
         self.log.append(entry)
 
     def regenerated(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
-        """Takes a frame that was made again; one that nobody waits for any more is dropped. Raises DivergenceError if
+        """Takes a frame that was made again; one that is not missing any more is dropped. Raises DivergenceError if
         it is not what was sent under this number."""
         assert self.again is not None
         if frame.seq in self.again.missing:

@@ -46,7 +46,7 @@ class SinkDefinition:
     """A sink as written in a job. Picklable."""
 
     delivery: Delivery | None = None
-    """None: after a failure rows may be there twice, or there is no output that anybody could read."""
+    """None: after a failure rows may be there twice, or there is no output to read."""
 
     upserts: bool = False
     """Whether a later row of a key replaces an earlier one: what a ``Table`` needs (P6)."""
@@ -60,6 +60,6 @@ class SinkDefinition:
         raise NotImplementedError
 
     def on_trial(self, folder: str) -> SinkDefinition | None:
-        """A sink like this one whose rows nobody sees, for ``clonos check``, which gives it rows, prepares a checkpoint
-        and never commits; what goes to files goes below ``folder``. None if there is none."""
+        """A sink like this one whose rows are not visible, for ``clonos check``, which gives it rows, prepares a
+        checkpoint and never commits; what goes to files goes below ``folder``. None if there is none."""
         return self if self.delivery is Delivery.TRANSACTIONAL else None

@@ -1,6 +1,6 @@
 """What the coordinator reports of a running job: one frozen class for each kind of event.
 
-An event has no time. Whoever passes it on passes the time beside it.
+An event has no time. The time is passed beside it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True)
 class RestartedWithoutLog:
-    """Determinants were lost that somebody depends on, and the job preferred availability: what was sent since
+    """Determinants were lost that a task depends on, and the job preferred availability: what was sent since
     ``checkpoint`` may take effect again (at-least-once)."""
 
     checkpoint: int

@@ -56,7 +56,7 @@ class GraphError(ClonosError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody wants the run to stop, as by Ctrl-C. A function that raises KeyboardInterrupt itself has failed."""
+    """The run is to stop, as by Ctrl-C. A function that raises KeyboardInterrupt itself has failed."""
 
 
 class UserCodeError(ClonosError):
@@ -121,7 +121,7 @@ class UnclaimedStateError(CheckpointError):
 
 
 class EndedError(ClonosError):
-    """A task has ended, and one before it has started anew and sends again: only a replacement can take that."""
+    """A task has ended, and one before it has restarted and sends again: only a replacement can take that."""
 
     remedy = Remedy.RECOVER_TASK
 

@@ -1,5 +1,5 @@
 """Columns that the engine computes for itself beside those of a stream: what an aggregate is over, what rows are sorted
-by, the event time of a window's result. Nobody sees them: not in rows, nor in plans."""
+by, the event time of a window's result. They are not visible, in rows or in plans."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Promote(msgspec.Struct, frozen=True, tag=True):
-    """Be this attempt of your task, start from ``restore`` and subscribe to ``inputs``. Sent anew when they change.
+    """Be this attempt of your task, start from ``restore`` and subscribe to ``inputs``. Sent again when they change.
     ``numbering``: see OperatorContext."""
 
     round: int

@@ -176,7 +176,7 @@ class Operator:
         """All inputs have ended; called once, after ``on_watermark(MAX_TIME)``. Emits what is left."""
 
     def snapshot(self) -> OperatorState:
-        """The state now. Cheap: chunks are referenced, only what changed since the last snapshot is made anew."""
+        """The state now. Cheap: chunks are referenced, only what changed since the last snapshot is made again."""
         return OperatorState()
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
@@ -251,7 +251,7 @@ class CausalSink(Sink):
         if not committable.isdigit():
             raise CheckpointError(
                 f"the checkpoint names {committable!r} as output of operator {self.ctx.operator!r}: its manifest is "
-                "damaged; restore it from a copy, or start anew with --fresh"
+                "damaged; restore it from a copy, or start over with --fresh"
             )
         self.forget(int(committable))
 

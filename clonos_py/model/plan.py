@@ -207,7 +207,7 @@ class PhysicalPlan:
         return hops is not None and hops <= self.covered
 
     def logged(self, task: TaskId) -> bool:
-        """Whether anybody keeps the log of ``task``: a task downstream, or its own output."""
+        """Whether the log of ``task`` is kept: a task downstream, or its own output."""
         shown = self.sharing_depth != 0 and bool(self.by_name[task.vertex].causal_sinks)
         return shown or any(self.shares(task, receiver) for receiver in self.hops[task])
 

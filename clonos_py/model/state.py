@@ -32,7 +32,7 @@ class OperatorState:
     ``tables`` are keyed: every chunk has the column ``_group`` and a restore takes the rows of its own key groups.
     ``values`` are small, plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to the
     instance; on another parallelism the operator is given those of all former instances and merges them.
-    Whoever takes a snapshot must not be able to see later changes in it.
+    Later changes must not be visible in a snapshot.
     """
 
     tables: Mapping[str, Sequence[Chunk]] = field(default_factory=dict)

@@ -164,7 +164,7 @@ class JoinHistory:
     columns: JoinColumns
     bounds: Bounds | None = None
     first: FirstOf | None = None
-    """Set where whoever reads the pairs wants only the first ones of each key."""
+    """Set where the reader of the pairs wants only the first ones of each key."""
 
 
 @dataclass(frozen=True)

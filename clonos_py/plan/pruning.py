@@ -1,4 +1,4 @@
-"""Finds the columns that somebody reads, from the sinks back to the sources, and leaves out the others (D14).
+"""Finds the columns that are read, from the sinks back to the sources, and leaves out the others (D14).
 
 Afterwards every node knows by side what it reads, every projection makes only what is wanted, and every source delivers
 only what is needed. A stream of which only the number of rows matters keeps its narrowest column.

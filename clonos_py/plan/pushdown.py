@@ -1,9 +1,9 @@
 """Moves filters towards the sources: before shuffles, joins and windows, so that unwanted rows are not shipped.
 
-A filter moves below its input if nobody else reads that input and the result is the same: through rebalance and union,
-through projections of the columns it reads, below keyed aggregates if it reads only keys, to the side of a join that
-all its columns come from. A condition that may raise for some rows is not moved below a join or an aggregate, where it
-would see rows that it never saw.
+A filter moves below its input if no other operator reads that input and the result is the same: through rebalance and
+union, through projections of the columns it reads, below keyed aggregates if it reads only keys, to the side of a join
+that all its columns come from. A condition that may raise for some rows is not moved below a join or an aggregate,
+where it would see rows that it never saw.
 """
 
 from __future__ import annotations

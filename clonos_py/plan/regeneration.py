@@ -1,7 +1,7 @@
 """Which vertices can make their frames again instead of keeping them: where nothing but the source's reads decides.
 
 That holds for a source (every source can be read again) and operators that keep no state, ask no services and have no
-effects: filters, projections, partial aggregates of one batch. Of a user's function nobody can know it but the user,
+effects: filters, projections, partial aggregates of one batch. Of a user's function only the user can know it,
 who says so with ``deterministic``.
 """
 

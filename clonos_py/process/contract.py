@@ -108,7 +108,7 @@ class TaskProgress(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class TakeState:
     """Replace all state. ``operators`` holds, by operator, one snapshot, or several at a new parallelism. ``ahead``:
-    the process stands by, nobody waits for it."""
+    the process stands by, no failed task waits for it."""
 
     checkpoint: int
     operators: Mapping[str, Sequence[OperatorState]]
@@ -139,7 +139,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Renumber:
-    """The sender of an input has started anew, without determinants, and numbers its frames anew: those that were not
+    """The sender of an input has restarted, without determinants, and renumbers its frames: those that were not
     taken are void. ``next_seq`` is -1 until it is known. ``ended``: the channel had ended already where it started."""
 
     input: int

@@ -101,7 +101,7 @@ class Settings:
     runtime: Runtime = _setting(choice(Runtime), "ray", "Where tasks run: Ray actors, this process, or the simulator.")
     address: str | None = _setting(TEXT, None, "The Ray cluster to join; without one a local Ray is started.")
     checkpoints: str | None = _setting(FOLDER, None, "Folder or URI of the checkpoints; a run resumes what is there.")
-    fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start anew.")
+    fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
     take_over: bool = _setting(FLAG, False, "Stop the job of this name that runs, and go on from its last checkpoint.")
     checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
     checkpoint_timeout_us: int = _setting(

@@ -40,7 +40,7 @@ class Calls:
         return calls
 
     def next(self) -> Completion | None:
-        """The first answer that somebody waits for."""
+        """The first answer that is waited for."""
         while self._answered:
             answered = self._answered.popleft()
             if (answered.operator, answered.number) in self._waiting:
@@ -48,7 +48,7 @@ class Calls:
         return None
 
     def complete(self, completion: Completion) -> bool:
-        """Whether somebody waits for it; then it is over."""
+        """Whether it is waited for; then it is over."""
         waits = (completion.operator, completion.call) in self._waiting
         self.forget(completion.operator, completion.call)
         return waits

@@ -56,7 +56,7 @@ class TaskContext:
         self.numbering = ""
         self.counts: dict[str, int] = {}
         self.counted = False
-        """Whether the counts have changed since somebody looked."""
+        """Whether the counts have changed since they were read."""
         self._random: random.Random | None = None
 
     def open_epoch(self) -> None:

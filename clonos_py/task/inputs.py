@@ -55,14 +55,14 @@ class Inputs:
         channel.queue.append(frame)
 
     def restart(self, index: int, next_seq: int, ended: bool) -> None:
-        """The channel's sender has started anew, and numbers anew, from where the channel had ``ended``, or had not."""
+        """The channel's sender has restarted, and renumbers, from where the channel had ``ended``, or had not."""
         channel = self._channels[index]
         channel.queue.clear()
         channel.progress = InputProgress(next_seq, ended=ended)
         channel.restarts += 1
 
     def restarts(self, index: int) -> int:
-        """How often the channel's numbering has started anew."""
+        """How often the channel's numbering has restarted."""
         return self._channels[index].restarts
 
     def ready(self, index: int, count: int = 1) -> bool:

@@ -20,7 +20,7 @@ class Lingering:
             self.until_us = now_us + self._linger_us
 
     def due(self, now_us: int) -> bool:
-        """Whether to cut now; the time begins anew then."""
+        """Whether to cut now; the time begins again then."""
         if self.until_us is None or self.until_us > now_us:
             return False
         self.until_us = None

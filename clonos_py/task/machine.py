@@ -135,7 +135,7 @@ class TaskMachine:
                 self._inputs.offer(index, frame)
             case Renumber(index, next_seq, ended):
                 if self._ended and not ended:
-                    raise EndedError(f"{self.task} had ended when a task before it started anew")
+                    raise EndedError(f"{self.task} had ended when a task before it restarted without its log")
                 self._inputs.restart(index, next_seq, ended)
             case TriggerCall() | AbortCall():
                 self._checkpointing.called(item)
@@ -390,7 +390,7 @@ class TaskMachine:
         self._follow_idleness()
 
     def _follow_idleness(self) -> None:
-        """Whoever has rows that are not finished with is not idle."""
+        """A task that has rows in work is not idle."""
         idle = self._reader.idle if self._reader else self._inputs.idle
         self._outputs.idle = idle and not self._shared.working
 

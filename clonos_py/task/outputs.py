@@ -144,7 +144,7 @@ class Outputs:
     # ---- the size of frames
 
     def _frame_rows_at(self, output: int, progress: TaskProgress | None) -> int:
-        """What a channel goes on with. Nobody knows at first how long rows take: frames begin with one."""
+        """What a channel goes on with. How long rows take is unknown at first: frames begin with one."""
         if not self._adaptive[output]:
             return self._edge_rows[output]
         return min(progress.frame_rows[output], self._edge_rows[output]) if progress and progress.frame_rows else 1

@@ -15,7 +15,7 @@ from clonos_py.model.times import MIN_TIME
 _READS_TOGETHER = 8
 _EVENTS_TOGETHER = 32_768
 _BYTES_TOGETHER = 4 << 20
-"""Few rows may be what is left of many events, and may be large; whoever has read so much reads no more at once."""
+"""Few rows may be what is left of many events, and may be large; after so much a read ends."""
 
 
 def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
@@ -65,7 +65,7 @@ class Reader:
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
                 f"partition {gone[0]} is gone: "
-                "resume with the inputs of the first run, or start anew with --fresh"
+                "resume with the inputs of the first run, or start over with --fresh"
             )
 
     def skip(self, log: Sequence[Determinant]) -> None:

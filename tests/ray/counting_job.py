@@ -2,7 +2,7 @@
 
     numbers (source, 2) --hash--> count, near (2) --rebalance--> far, keep, rows (2)
 
-The counts carry a random number and the time: had a replay anything answered anew, the two witnesses would disagree.
+The counts carry a random number and the time: had a replay anything answered again, the two witnesses would disagree.
 """
 
 from __future__ import annotations

@@ -235,5 +235,5 @@ def test_a_running_job_keeps_its_name_until_another_run_takes_it_over(cluster: C
             first.result(10)
     assert min(event.checkpoint for event in second if isinstance(event, CheckpointCompleted)) > 2
     last = next(event for event in reversed(second) if isinstance(event, Progress))
-    assert 0 < last.vertices[0].rows_in < 16_000, "it has not begun anew"
+    assert 0 < last.vertices[0].rows_in < 16_000, "it has not begun again"
     assert_exactly_once(tmp_path, 8_000)

@@ -21,8 +21,8 @@ from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.model.times import MAX_TIME
 
 _UNHEARD_MAX = 2
-"""So many checkpoints that a lost coordinator triggered may nobody alive have heard of: one is under way at a time, and
-whoever hears of the next has heard of the one before."""
+"""A lost coordinator may have triggered so many checkpoints that no living process knows: one is under way at a time,
+and a process that knows of the next knows of the one before."""
 
 
 @dataclass

@@ -51,7 +51,7 @@ class JobCheckpointing(ABC):
         self._context = context
         self.completed: CompletedCheckpoint = context.completed
         self.wanted = False
-        """Whether somebody has asked for a checkpoint since the last was triggered; it comes as soon as it can."""
+        """Whether a checkpoint was asked for since the last was triggered; it comes as soon as it can."""
         self._not_deleted: str | None = None
 
     # ---- time

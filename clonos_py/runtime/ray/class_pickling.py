@@ -1,6 +1,6 @@
 """Classes by value, with what cloudpickle leaves behind: the fields of row classes and the meaning of annotations.
 
-cloudpickle makes an empty class and then fills it, which leaves a Record without fields. Here the class is made anew
+cloudpickle makes an empty class and then fills it, which leaves a Record without fields. Here the class is made again
 from its fields; functions follow afterwards, so that they may speak of the class itself. Annotations of all classes
 travel resolved: the other end has no module to look their names up in.
 """

@@ -54,7 +54,7 @@ class FaultKind(Enum):
     COORDINATOR = "coordinator"
     """It is lost, and another takes its place after a while."""
     CRASH = "crash"
-    """Of everything at once, the coordinator included; the job is started anew from its last checkpoint."""
+    """Of everything at once, the coordinator included; the job is restarted from its last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Chaos:
             self._due = None
 
     def restarted(self) -> None:
-        """The job begins anew: its actions are counted from nothing."""
+        """The job begins again: its actions are counted from nothing."""
         self._due = None
         self._time.slowness = dict(self._usual)
 

@@ -70,7 +70,7 @@ class Conditions:
     spill: Spill
     standbys_per_process: int = 1
     availability: bool = False
-    """Whether a task whose determinants are lost starts anew, instead of the whole job."""
+    """Whether a task whose determinants are lost restarts, instead of the whole job."""
     queue_us: int = 500_000
     """How long rows should wait in a channel, where the size of frames follows what rows cost."""
 
@@ -242,7 +242,7 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
 
 
 def _losses(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
-    """In a third of the runs: tasks in a row are lost, so that some start anew, then the coordinator, that knows which,
+    """In a third of the runs: tasks in a row are lost, so that some restart, then the coordinator, that knows which,
     and then more. None where not all of it may happen."""
     if not {"kill", "coordinator"}.issubset(range_.faults) or random_.random() < 2 / 3:
         return ()

@@ -6,8 +6,8 @@ Promises, each a ``Violation`` where it is broken:
 - frames of a channel are received in their order, without a gap and without a double, whatever was between;
 - a replacement restarts from the last completed checkpoint, and its task is just where that says;
 - what a completed checkpoint covers is dropped;
-- rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks start anew
-  when D10 calls for that, and until a checkpoint covers what was sent anew;
+- rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks restart
+  when D10 calls for that, and until a checkpoint covers what was sent again;
 - something happens: a job in which for a long time no frame is taken and nothing is decided is stuck.
 
 Dependence is tracked as happened-before: every frame carries, unseen by the machines, how far into which logs it was
@@ -79,7 +79,7 @@ class InvariantChecker:
         """``bounds`` are checked where a checkpoint makes them narrow."""
         self._availability, self._bounds = availability, bounds
         self._restarted_at = -1
-        """The last completed checkpoint when tasks last had to start anew."""
+        """The last completed checkpoint when tasks last had to restart."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
@@ -164,7 +164,7 @@ class InvariantChecker:
         check(not differing, f"{process.task} was restored from checkpoint {item.checkpoint} without its {differing}")
 
     def _renumbered(self, process: LocalProcess) -> None:
-        """Senders that start anew begin again where their receivers' restart point is."""
+        """Senders that restart begin again where their receivers' restart point is."""
         for channel in process.link.inputs:
             if channel.renumbers:
                 self._of(process).next_seq[channel.index] = None
@@ -337,14 +337,14 @@ class InvariantChecker:
         return ", ".join(map(str, sorted(self._failed))) or "nobody"
 
     def _restarted_without_log(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
-        """Tasks start anew without their logs."""
+        """Tasks start over without their logs."""
         self.restarts_without_log += 1
         needed = self._restarted_at == self._checkpoint or self._called_for(processes)
-        check(needed, f"started anew without need, {self._dead} being dead: {reason}")
+        check(needed, f"restarted without need, {self._dead} being dead: {reason}")
         self._restarted_at = self._checkpoint
 
     def _forget(self, number: int) -> None:
-        """This task starts anew: its log of before is void, and no task depends on it any more. What tasks after it
+        """This task restarts: its log of before is void, and no task depends on it any more. What tasks after it
         received from it, it sends again; so they do not depend either on what that depended on."""
         task = self._plan.tasks[number]
         through = {number, *(n for n, origin in enumerate(self._plan.tasks) if task in self._plan.hops[origin])}
@@ -384,7 +384,7 @@ class InvariantChecker:
         self._bounds.dropped(process, checkpoint, self._progress[process.task])
 
     def restarted(self) -> None:
-        """Everything begins anew at the last checkpoint: nobody depends on anything."""
+        """Everything begins again at the last checkpoint: nobody depends on anything."""
         self._completed()
         self._known.clear()
         self._on_the_way.clear()

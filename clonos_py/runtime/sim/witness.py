@@ -100,7 +100,7 @@ class EnrichStep(Operator):
         self._due.remove(at)
 
     def on_end(self) -> None:
-        """No timer fires any more, whatever a sender that starts anew may still send (at-least-once)."""
+        """No timer fires any more, whatever a sender that restarts may still send (at-least-once)."""
         self._due.clear()
 
     def snapshot(self) -> OperatorState:

@@ -329,7 +329,7 @@ def idleness_of_inputs_is_not_restored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Inputs, "restore", awake)
 
 
-# ---- tasks that start anew, where availability is preferred
+# ---- tasks that restart, where availability is preferred
 
 
 @BUGS.planted("kill", "coordinator", depth=1)

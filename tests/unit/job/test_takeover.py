@@ -275,7 +275,7 @@ def anew(stage: Stage, instructions: list[JobInstruction]) -> dict[int, int]:
 
 
 def one_anew(checkpoint: int = 0, began_at: int = 0) -> Stage:
-    """A coordinator has taken over; the task in the middle had started anew in round 3."""
+    """A coordinator has taken over; the task in the middle had restarted in round 3."""
     stage = taking_over(checkpoint=checkpoint, policy=AVAILABLE)
     middle = task(2, Attempt(1, 2), incarnation=Incarnation(1, began_at, 3))
     answer(stage, task(1), middle, task(3, incarnations={1: 1}), *[StatusReport(n) for n in (4, 5, 6)])

@@ -215,7 +215,7 @@ def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_nu
     (connect,) = of(instructions, io.Connect)
     assert connect.hello.next_seq < 0, "it takes the numbering as it comes"
     (answer,) = told(instructions)
-    assert answer.received == [], "what came before the sender started anew is void"
+    assert answer.received == [], "what came before the sender restarted is void"
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening(seq=5))
     link.handle(arrived(5))
@@ -223,7 +223,7 @@ def test_a_sender_that_started_anew_and_failed_before_it_was_reached_is_still_nu
 
 
 def renumbered(link: LinkMachine, seq: int) -> list[io.Instruction]:
-    """The sender has started anew, and offers frames from ``seq`` on."""
+    """The sender has restarted, and offers frames from ``seq`` on."""
     (connect,) = of(link.handle(sever(UP, Peer(INPUT, "up:2", SECOND, reset=True))), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     return link.handle(opening(seq))

@@ -362,7 +362,7 @@ def test_a_task_that_has_ended_can_only_be_replaced_when_a_sender_starts_anew_be
     run.go()
     assert run.machine.state is TaskState.FINISHED
     run.offer(Renumber(0, 7, ended=True))
-    with pytest.raises(EndedError, match="had ended when a task before it started anew"):
+    with pytest.raises(EndedError, match="had ended when a task before it restarted"):
         run.offer(Renumber(0, 0))
 
 
