@@ -43,7 +43,7 @@ static long long now_ns(clockid_t clock) {
     return now.tv_sec * SECOND_NS + now.tv_nsec;
 }
 
-/* Looked up every now and then: whoever steps the clock writes the file under another name, and renames it. */
+/* Looked up every now and then: the clock is stepped by writing the file under another name and renaming it. */
 static long long offset_ns(void) {
     static long long offset, looked_ns;
     long long monotonic_ns = now_ns(CLOCK_MONOTONIC);

@@ -58,7 +58,7 @@ class DigestCase:
         return victim(self.query, self.parallelism)
 
     def __str__(self) -> str:
-        harm = "nobody killed" if not self.killed else "killed by seed" if self.runtime is Runtime.SIM else self.victim
+        harm = "no task killed" if not self.killed else "killed by seed" if self.runtime is Runtime.SIM else self.victim
         return f"{self.query:<4} {self.parallelism}  {self.runtime.value:<5}  {harm:<18}"
 
 
@@ -138,7 +138,7 @@ def _simulate_kills(case: DigestCase, folder: str) -> str | None:
     outcome = simulate_plan(job, seed=1, kills=2, actions_expected=calm.actions)
     if outcome.ended is not None:
         raise_for(outcome.ended)
-    return "; ".join(outcome.problems) or (None if outcome.kills else "nobody could be killed")
+    return "; ".join(outcome.problems) or (None if outcome.kills else "no task could be killed")
 
 
 def cases(queries: Sequence[str], runtimes: Sequence[Runtime]) -> Iterator[DigestCase]:

@@ -160,7 +160,7 @@ class FaultInjector:
         self._kill_pids([import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)])
 
     def _stand_still(self) -> None:
-        """Until it is awake again: what happens meanwhile nobody else has done."""
+        """Until it is awake again: what happens meanwhile has no other cause."""
         pid = import_ray().get(self._coordinator().pid.remote(), timeout=_ANSWER_S)
         stopped_s = time.monotonic()
         os.kill(pid, signal.SIGSTOP)

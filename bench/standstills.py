@@ -8,7 +8,7 @@ from typing import NamedTuple
 _AFTER_S = 0.8
 """So long after it woke up a failure counts as caused by the standstill: nothing else is done in that time."""
 _BEFORE_S = 20.0
-"""Whoever was harmed so long before may fail now, and its failure be noticed late."""
+"""A process that was harmed so long before may fail now, and its failure be noticed late."""
 
 
 class Moment(NamedTuple):

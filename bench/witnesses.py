@@ -1,6 +1,6 @@
 """The two-witness job in the public DSL: every record gets a random number, a time and an HTTP answer that the server
 never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks, a causal one
-and a transactional one. Had a recovery changed anything that somebody had already seen, they would disagree."""
+and a transactional one. Had a recovery changed anything that was visible already, they would disagree."""
 
 from __future__ import annotations
 

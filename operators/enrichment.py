@@ -1,6 +1,6 @@
 """Join with a bounded side input: every task reads it whole before its first row, and keeps it.
 
-The rows of the side input are no state: whoever replaces the task reads them again. A snapshot holds a checksum of
+The rows of the side input are no state: a replacement reads them again. A snapshot holds a checksum of
 them, since a replay over other rows would give other results.
 """
 

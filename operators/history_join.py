@@ -55,7 +55,7 @@ class HistoryJoin(Operator):
     much, later than the left one, or not later than its column ``upper``; it needs the time columns. Then rows behind
     the watermark, whose partners may be gone, are dropped and counted as ``late_rows``.
 
-    ``first``: whoever reads the pairs wants only the first ones of each key, which are columns of ``schema``. Then only
+    ``first``: the reader of the pairs wants only the first ones of each key, which are columns of ``schema``. Then only
     those are made that are among the first of the pairs of one batch.
     """
 

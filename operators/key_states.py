@@ -2,7 +2,7 @@
 
 A snapshot is a log of encoded cells: each time the keys touched since the last one are appended as a chunk, a key that
 is empty again as a tombstone. Small chunks are merged eight at a time until they are large. When the log holds twice as
-many entries as there are keys, it is written anew.
+many entries as there are keys, it is written again.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class KeyStates:
         loaded = list(chunks)
         same = unchanged(self._chunks, loaded) if self._as_stored else 0
         if 0 < same < len(self._chunks) and not _keys(self._chunks[same:]) <= _keys(loaded[same:]):
-            same = 0  # what is left out must have been written anew
+            same = 0  # what is left out must have been written again
         if not same:
             self.cells.clear()
         for chunk in loaded[same:]:

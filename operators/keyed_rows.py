@@ -1,6 +1,6 @@
 """State rows found by their key: immutable chunks, a mask of the rows that still live, and an index of key hashes.
 
-A row changes by being removed and appended anew, so what a batch costs depends on the keys that it touches, and not on
+A row changes by being removed and appended again, so what a batch costs depends on the keys that it touches, and not on
 how often they have changed. Dead rows are cleared out when they outnumber the living. When that happens, and in which
 order rows come out, depends on the rows alone, so that a restored task goes on exactly as its predecessor would have. A
 null key is a key (D17).

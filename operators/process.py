@@ -3,7 +3,7 @@
 Order. Without ``in_order`` rows are taken as they come and event timers fire when the watermark reaches them. With it,
 rows wait for the watermark and go in the order of event time together with the timers; a timer fires after the rows
 before its time and before those at it. Timers of one time fire in the order of keys, then of names. At the end of all
-input every event timer that is set fires; what those calls set anew does not. Processing-time timers that are still set
+input every event timer that is set fires; what those calls set does not. Processing-time timers that are still set
 then never fire: time that has not come when a bounded input ends is not waited for.
 
 Failures. A call that raises stops the job, or, if failures are caught, becomes a dead letter and leaves no trace: its

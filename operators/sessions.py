@@ -3,7 +3,7 @@
 A batch is first reduced to its own sessions by one sort. These look up the live sessions of their keys and merge with
 the ones that they overlap or touch; other keys cost nothing, and sessions that are due come out of a queue by their
 end. A session comes out when the watermark has passed its end (a row of just that time would still belong to it), or
-when the processing time has reached it. Within the allowed lateness it is kept, and comes out anew when late rows
+when the processing time has reached it. Within the allowed lateness it is kept, and comes out again when late rows
 change it. Rows whose session, merged with what is alive, has ended longer ago than that go to port 1 and are counted
 as ``late_rows``. ``SessionCombine`` does the first reduction before the shuffle.
 """
@@ -152,7 +152,7 @@ class SessionAggregate(WindowOperator):
             self._expiring.push(ends, numbers)
 
     def _renumber(self) -> None:
-        """Builds anew what hangs on row numbers."""
+        """Builds again what depends on row numbers."""
         self._starts, self._ends = np.empty(0, np.int64), np.empty(0, np.int64)
         self._firing, self._expiring = DueQueue(), DueQueue()
         live = self._live.all()

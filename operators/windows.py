@@ -2,7 +2,7 @@
 
 Every input batch is reduced to one partial row per key and pane before it becomes state (``panes.py``); a window is
 merged from its panes when it is due. In event time that is when the watermark reaches its end. Within the allowed
-lateness a late row is still taken, and each result that it changes is emitted anew; a row that no window takes any
+lateness a late row is still taken, and each result that it changes is emitted again; a row that no window takes any
 more goes to port 1 and is counted as ``late_rows``. In processing time a batch belongs to the moment it arrives, and
 timers at the ends of windows fire them. ``WindowCombine`` does the first reduction before the shuffle (D14).
 """
@@ -106,7 +106,7 @@ class WindowAggregate(WindowOperator):
             self._take(partial)
 
     def _take(self, partial: pa.RecordBatch) -> None:
-        """Partial rows become state; results out already that they change are emitted anew."""
+        """Partial rows become state; results out already that they change are emitted again."""
         if partial.num_rows == 0:
             return
         partial = with_groups(partial, self._partials.keys, self.ctx.key_groups)
@@ -166,7 +166,7 @@ class WindowAggregate(WindowOperator):
         self._merges.drop_before(self._clock.late_before(reached))
 
     def _update(self, parts: Sequence[tuple[int, pa.RecordBatch]]) -> None:
-        """Emits anew the results of these keys in windows that have fired and are still kept."""
+        """Emits again the results of these keys in windows that have fired and are still kept."""
         for window in self._windows_of(start for start, _ in parts):
             if window + self._clock.size <= self._progress.reached < self._clock.changes_until(window):
                 panes = self._clock.panes(window)

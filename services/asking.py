@@ -1,4 +1,4 @@
-"""Asking a service, whoever waits for it: what comes back is plain data, or a ServiceError that says what was wrong."""
+"""Asking a service, for any caller: what comes back is plain data, or a ServiceError that says what was wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ask(client: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapp
 
 
 def answered(client_of: Callable[[str], Any], call: ServiceCall) -> Answered:
-    """Makes a call that nobody waits for synchronously."""
+    """Makes a call that is not waited for synchronously."""
     try:
         client = client_of(call.service)
         if call.service == HTTP:

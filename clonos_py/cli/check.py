@@ -42,7 +42,7 @@ command = JobCommand(
 
     Each operator works twice on the first rows of the sources (made up from the schema where there are none), in two
     processes with different hash seeds and clocks, the second time with the answers of the first. What is found is
-    named with its line and a remedy. Sinks write the rows where nobody sees them; those that cannot are tried with
+    named with its line and a remedy. Sinks write the rows where they are not visible; those that cannot are tried with
     --live only, and write what they are given. The exit code is 1 if anything is found, or if anything fails on rows of
     the sources that the job does not catch.
 

@@ -44,7 +44,7 @@ class JobCommand(click.Command):
 
 
 def _option(spec: Parameter, jobs: JobFile) -> click.Option:
-    """Raises GraphError for a parameter with the name of a setting: nobody could tell the two apart."""
+    """Raises GraphError for a parameter with the name of a setting: the two could not be told apart."""
     if spec.name in _RESERVED:
         raise GraphError(f"{jobs.path.name}: parameter {spec.name!r} has the name of an option of clonos; rename it")
     option = "--" + spec.name.replace("_", "-")

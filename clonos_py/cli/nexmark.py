@@ -18,7 +18,7 @@ from clonos_py.cli.options import file_in_a_folder, resolved, setting_options
 
 _DEMO = (
     "Nexmark query 8, new people who sell, over {events:,} events in {seconds:.0f} s.\n"
-    "On the way its tasks are killed: {kills}. Nobody restarts the job."
+    "On the way its tasks are killed: {kills}. The job is not restarted."
 )
 _SINKS = ("files", "digest", "blackhole")
 

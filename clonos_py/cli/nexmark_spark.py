@@ -148,7 +148,7 @@ prove_command = click.Command(
         *events_options(event_rate=10_000, out_of_order_group=100),
         *setting_options("runtime", "address", "checkpoint_interval"),
     ],
-    help="""Runs QUERIES (all without any) and verifies each result against Spark, with nobody killed and with a task
+    help="""Runs QUERIES (all without any) and verifies each result against Spark, with no task killed and with a task
     killed half-way, over events that are out of order.
 
     \b

@@ -84,7 +84,7 @@ def _parts(start: int, seeds: int, range_: Range) -> Generator[Tally]:
             yield done.result()
     finally:
         for process in multiprocessing.active_children():
-            process.terminate()  # nobody wants any more what it is at
+            process.terminate()  # its result is not wanted any more
         pool.shutdown(cancel_futures=True)
 
 

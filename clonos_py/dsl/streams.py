@@ -504,8 +504,9 @@ class Table(Generic[R]):
         """A row for each change of a result: it replaces the earlier one of the same keys.
 
         ``kind``: a further column that says what happened: ``insert`` for a row of new keys, ``update`` for one that
-        replaces another, ``delete`` for one that is there no more, as it was last. Whoever applies these rows in their
-        order has the table. A table that loses rows, as a top-n does whose rows may move from group to group, needs it.
+        replaces another, ``delete`` for one that is there no more, as it was last. A reader that applies these rows in
+        their order has the table. A table that loses rows, as a top-n does whose rows may move from group to group,
+        needs it.
         """
         with located("changes"):
             if kind is None and self._shrinks:

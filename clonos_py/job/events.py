@@ -139,7 +139,7 @@ class OpenGeneration:
 
 @dataclass(frozen=True, slots=True)
 class ReportEvent:
-    """Tell whoever listens what has happened."""
+    """Pass this event on to the listener."""
 
     event: CoordinatorEvent
 

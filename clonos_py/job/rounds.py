@@ -185,7 +185,7 @@ class Rounds:
                 inputs = peers(context.plan, process.task, owners, reset, of=round_.failed)
             if process not in promoted or context.plan.by_name[process.task.vertex].causal_sinks:
                 round_.awaited.add(process.number)
-                completed = self._protocol.complete_of(process.task)
+                completed = self._protocol.complete_message(process.task)
                 context.send(process, messages.Sever(round_.number, inputs, attempts, completed))
         for process in promoted:
             assert process.attempt is not None
@@ -246,7 +246,7 @@ class Rounds:
     def _check_condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> None:
         if condemned := self._protocol.condemned(failed, survivors):
             names, others = (", ".join(map(str, sorted(tasks))) for tasks in (condemned, failed))
-            raise OrphanError(f"{names} cannot go on from where {others} restart")
+            raise OrphanError(f"the state of {names} does not fit the restart point of {others}")
 
     def make_room(self) -> None:
         """Standbys leave the host processes of tasks, once others elsewhere are as good."""

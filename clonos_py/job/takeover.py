@@ -93,7 +93,7 @@ class Takeover:
         context = self._context
         for process in owners:
             if context.completed.manifest is not None:
-                self._protocol.complete(process)
+                self._protocol.send_complete(process)
             for epoch in self._protocol.void:
                 context.send(process, messages.AbortCheckpoint(epoch))
         for process in context.fleet.with_role(Role.STANDBY):

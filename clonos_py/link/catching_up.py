@@ -1,7 +1,7 @@
 """How far a replacement has caught up with its predecessor, as far as its inputs tell.
 
-Upstreams say, when a connection opens, below which number they had already sent frames to the predecessor. Where nobody
-holds determinants (a task without receivers has no holders) this is all there is to tell replay from new work.
+When a connection opens, the sender says below which number it had already sent frames to the predecessor. Where no
+process holds determinants (a task without receivers has no holders) only this tells replay from new work.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Connections:
         """Subscribes to these instead of the former senders of their channels. Gives the channels whose senders have
         restarted, too."""
         instructions: list[io.Instruction] = []
-        anew = []
+        renumbering = []
         by_channel = {channel.channel: channel for channel in self._inputs}
         for peer in peers:
             channel = by_channel.get(peer.channel)
@@ -71,8 +71,8 @@ class Connections:
                 instructions += self._drop(channel)
                 channel.follow(peer)
                 instructions += self._connect(channel)
-                anew += [channel] if peer.reset else []
-        return instructions, anew
+                renumbering += [channel] if peer.reset else []
+        return instructions, renumbering
 
     def connected(self, event: io.Connected) -> list[io.Instruction]:
         channel = self._inputs[event.input]

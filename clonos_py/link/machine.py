@@ -235,9 +235,9 @@ class LinkMachine:
         instructions += self._connections.close_older(dict(message.attempts))
         self._asked = message
         instructions += self._answer()
-        replaced, anew = self._connections.replace(message.replacements)
+        replaced, renumbering = self._connections.replace(message.replacements)
         instructions += replaced
-        for channel in anew:
+        for channel in renumbering:
             channel.void()
             instructions.append(self._renumber(channel))
         return instructions + self._outflow.weigh()

@@ -122,7 +122,7 @@ class OutputChannel:
         return FrameHeader(next_seq, kind, 0, 0, False, 0, 0, 0, 0, self._marks(store), delta, sent_before, lacking)
 
     def acknowledged(self, next_seq: int, held: Iterable[Reach], rows_wanted: int = 0) -> bool:
-        """The receiver has taken everything below ``next_seq``, has got so much of upstream logs from anybody, and
+        """The receiver has taken everything below ``next_seq``, has got so much of upstream logs from any sender, and
         takes so many rows in the time that they should wait at most. Whether that has changed by much."""
         self.log.acknowledge(next_seq)
         self._held.update((reach.task, reach) for reach in held)

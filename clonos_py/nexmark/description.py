@@ -60,7 +60,7 @@ def read_description(folder: Path) -> NexmarkSource:
             f"--events 1M --out {folder}"
         ) from error
     except msgspec.MsgspecError as error:
-        raise SourceError(f"{path} cannot be read ({error}): write the events anew") from error
+        raise SourceError(f"{path} cannot be read ({error}): write the events again") from error
     if values.pop(_FORMAT_KEY, None) != _FORMAT:
-        raise SourceError(f"{path} is of another version of clonos: write the events anew")
+        raise SourceError(f"{path} is of another version of clonos: write the events again")
     return source_of(values)

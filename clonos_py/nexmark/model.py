@@ -22,8 +22,9 @@ class Model:
     """Equal models make equal events of equal seeds. The defaults are the official ones.
 
     Events come in cycles of ``person_proportion`` people, then auctions, then bids. Of ``hot_seller_ratio`` auctions
-    all but one are by the hot seller, and so on; 1 makes nobody hot. ``skew`` replaces the three ratios by one chance
-    to be hot, as CheckMate has it. Bytes are means. With ``out_of_order_group`` n events change places within each n.
+    all but one are by the hot seller, and so on; with 1 there are none. ``skew`` replaces the three ratios by one
+    chance to be hot, as CheckMate has it. Bytes are means. With ``out_of_order_group`` n
+    events change places within each n.
     If ``next_event_rate`` is given, event time goes from the event rate to it and back within ``rate_period_s``, in two
     steps (``square``) or ten (``sine``).
     """

@@ -109,13 +109,13 @@ class EventFiles:
             path = self._files[kind].get(partition)
             if path is None:
                 raise SourceError(
-                    f"partition {partition} of the events' {KINDS[kind]} rows has no file: write them anew"
+                    f"partition {partition} of the events' {KINDS[kind]} rows has no file: write them again"
                 )
             columns, schema = self._columns[kind], SCHEMAS[kind]
             taken = schema if columns is None else pa.schema([schema.field(name) for name in columns])
             file = ParquetPartition(path, taken, self._layout.stripe_events)
             wanted = self._layout.counts(partition, self._layout.size(partition))[kind]
             if file.rows != wanted:
-                raise SourceError(f"{path} has {file.rows} rows, {wanted} were written: write the events anew")
+                raise SourceError(f"{path} has {file.rows} rows, {wanted} were written: write the events again")
             self._open[kind, partition] = file
         return self._open[kind, partition]

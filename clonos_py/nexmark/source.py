@@ -89,7 +89,7 @@ class NexmarkSource(MultiSourceDefinition):
 
 class GeneratedEvents:
     """Makes blocks when they are read; where they are read bit by bit the next one some time before, each partition at
-    another place of its block: all partitions at once would hold up whoever waits for a few events."""
+    another place of its block: all partitions at once would delay a reader that waits for a few events."""
 
     def __init__(self, generator: Generator, layout: Layout, columns: Columns) -> None:
         self._generator = generator

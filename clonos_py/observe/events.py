@@ -89,7 +89,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
-    """A task died at the time of the event, so far as anybody knows (a kill on order is known exactly)."""
+    """A task died at the time of the event, so far as is known (a kill on order is known exactly)."""
 
     task: TaskId
     how: str
@@ -148,7 +148,7 @@ class TraceStopped:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The job ended with an error. Only the trace is told: whoever runs the job gets the error itself."""
+    """The job ended with an error. Only the trace gets this: the caller gets the error itself."""
 
     reason: str
 
@@ -183,4 +183,4 @@ Listener = Callable[[int, Event], None]
 
 
 def unheard(at_us: int, event: Event) -> None:
-    """The listener of runs that nobody watches."""
+    """The listener of runs that are not watched."""

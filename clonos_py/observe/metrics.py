@@ -78,7 +78,7 @@ class RateMeter:
         self._readings: deque[tuple[int, int]] = deque()
 
     def read(self, at_us: int, total: int) -> None:
-        """Notes what the total is now. A total that shrank (after a rollback) starts the window anew."""
+        """Notes what the total is now. A total that shrank (after a rollback) starts another window."""
         if self._readings and total < self._readings[-1][1]:
             self._readings.clear()
         self._readings.append((at_us, total))

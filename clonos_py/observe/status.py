@@ -204,7 +204,7 @@ class RunStatus:
             self.rows_out.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_out)
 
     def _recovery(self, at_us: int, task: TaskId) -> Recovery:
-        """The latest recovery of the task; one that nobody announced began when it was first heard of."""
+        """The latest recovery of the task; one without an announcement began with its first event."""
         for recovery in reversed(self.recoveries):
             if recovery.task == task:
                 return recovery

@@ -12,8 +12,8 @@ from clonos_py.plan.pushdown import push_filters
 
 
 def rewritten(graph: LogicalGraph) -> LogicalGraph:
-    """Dead ends left out, filters moved towards the sources, partial aggregates before shuffles, pairs not made that
-    nobody wants, columns pruned."""
+    """Dead ends left out, filters moved towards the sources, partial aggregates before shuffles, unwanted pairs not
+    made, columns pruned."""
     return prune(_first_only(_combined(push_filters(graph.checked().without_dead_ends()))))
 
 

@@ -51,7 +51,7 @@ class Callers:
 def _answered(services: ServiceRegistry, call: ServiceCall) -> Answered:
     try:
         return answered(services.client, call)
-    except BaseException as problem:  # noqa: BLE001 - whatever it is, somebody waits for an answer
+    except BaseException as problem:  # noqa: BLE001 - whatever it is, a caller waits for the answer
         error = f"service {call.service} cannot be called: {type(problem).__name__}: {problem}"
         return Answered(call.operator, call.number, None, error)
 

@@ -35,7 +35,7 @@ class Snapshots:
         return Loaded(restore, operators)
 
     def persist(self, wish: Persist) -> Persisted | PersistFailed:
-        """Takes no time that it knows of: whoever has a clock fills that in. A task that persists loads nothing any
+        """It has no clock: the caller fills the time in. A task that persists loads nothing any
         more: what it does not need itself is let go."""
         self.known = {}
         try:

@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Whether somebody wants the run to stop: a function may have caught the exception that says so."""
+    """Whether the run is to stop: a function may have caught the exception that says so."""
 
     def __init__(self) -> None:
         self._wanted = False

@@ -77,7 +77,7 @@ class Placement:
             self._closed.add(self._placed[number].seat.host_process)
 
     def host_process_of(self, number: int) -> int:
-        """Of a process that was not placed: a host process that is nobody's."""
+        """Of a process that was not placed: a host process of no task."""
         return self._placed[number].seat.host_process if number in self._placed else -1
 
     def sharing(self, number: int) -> list[int]:

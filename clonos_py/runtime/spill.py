@@ -2,7 +2,7 @@
 
 Frames go into files of about 128 MiB, one after the other. A file has no name as soon as it is open, so that it ends
 with its last frame, which truncation frees in the order of writing, or with the process, however that ends: a
-replacement makes its frames anew. A frame counts as stored when it can be read back, be it from the system's cache.
+replacement makes its frames again. A frame counts as stored when it can be read back, be it from the system's cache.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class FileShelf:
         except OSError as problem:
             raise SpillError(f"retained frames cannot be read from {self._folder}: {problem.strerror}") from problem
         if message.size != place.size_bytes:
-            raise SpillError(f"retained frames in {self._folder} have been cut short by somebody else")
+            raise SpillError(f"retained frames in {self._folder} have been cut short by another process")
         return message if place.schema is None else pa.ipc.read_record_batch(message, place.schema)
 
     def free(self, place: SpilledAt) -> None:

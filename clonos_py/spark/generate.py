@@ -13,7 +13,7 @@ from clonos_py.spark.kafka_topics import KafkaTopics
 from clonos_py.spark.session import named_errors, session, shown
 
 _ROW_GROUP_BYTES = 32 << 20
-"""Small enough that whoever resumes in the middle of one has not much to skip."""
+"""Small enough that a run that resumes in the middle of one has not much to skip."""
 
 
 def check_target(out: str) -> Path | KafkaTopics:

@@ -1,4 +1,4 @@
-"""Every query against Spark, over several seeds and parallelisms, each with nobody killed and with a task killed."""
+"""Every query against Spark, over several seeds and parallelisms, each with no task killed and with a task killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ProofTrial:
         return victim(self.query, self.parallelism)
 
     def __str__(self) -> str:
-        harm = f"{self.victim} killed" if self.killed else "nobody killed"
+        harm = f"{self.victim} killed" if self.killed else "no task killed"
         return f"{self.query:<4} seed {self.seed}  parallelism {self.parallelism}  {harm:<24}"
 
 
@@ -87,7 +87,7 @@ def _tried(trial: ProofTrial, source: NexmarkSource, events: Path, out: Path, se
     made = run_query(order, replace(settings, parallelism=trial.parallelism, kills=kills))
     comparison = verify(trial.query, events, out)
     if len(made["failures"]) < len(kills):
-        return ProofResult(False, ("nobody could be killed: proves nothing",))
+        return ProofResult(False, ("no task could be killed: proves nothing",))
     return ProofResult(comparison.identical, tuple(comparison.lines(trial.query)))
 
 

@@ -140,15 +140,15 @@ class JobCheckpointing(ABC):
 
     @abstractmethod
     def skip_to(self, epoch: int) -> None:
-        """Logs of an earlier run, which are to be replayed, speak of this epoch."""
+        """Logs of an earlier run, which are to be replayed, name this epoch: it is not used again."""
 
-    # ---- what processes are told
+    # ---- messages to processes
 
-    def complete(self, process: TaskProcess) -> None:
-        """Tells an active process its restart point, which the newest manifest has moved."""
-        self._context.send(process, self.complete_of(process.task))
+    def send_complete(self, process: TaskProcess) -> None:
+        """Sends an active process its restart point, which the newest manifest has moved."""
+        self._context.send(process, self.complete_message(process.task))
 
-    def complete_of(self, task: TaskId) -> messages.Complete:
+    def complete_message(self, task: TaskId) -> messages.Complete:
         return messages.Complete(self.epoch(task), list(self.marks(task)))
 
     def prepare(self, process: TaskProcess) -> None:
@@ -157,10 +157,10 @@ class JobCheckpointing(ABC):
             self._context.send(process, messages.Prepare(self.restart(process.task)))
 
     def announce(self, manifest: Manifest) -> None:
-        """``manifest`` is the newest: all processes are told."""
+        """``manifest`` is the newest: all processes get it."""
         self.completed.adopt(manifest)
         for process in self._context.fleet.with_role(Role.ACTIVE):
-            self.complete(process)
+            self.send_complete(process)
         for process in self._context.fleet.with_role(Role.STANDBY):
             if process.address is not None:
                 self.prepare(process)

@@ -1,6 +1,6 @@
 """One trial of a job's operators, in a process of its own: each works alone on the rows that the one before it gave.
 
-The first trial records what operators asked and gave, and has sinks write where nobody looks; the second, under another
+The first trial records what operators asked and gave, and has sinks write to a hidden place; the second, under another
 hash seed and with a clock that is hours ahead, gives each operator the same rows and answers. Run as
 ``python -m clonos_py.runtime.check.trial ORDER RESULT``.
 """
@@ -246,7 +246,7 @@ def _decoded(data: bytes) -> pa.RecordBatch:
 
 
 def _set_clocks(ahead_us: int) -> None:
-    """Of ``time``, before anybody has taken its functions: what asks it behind the engine's back gets another day."""
+    """Of ``time``, before its functions are taken: what asks it behind the engine's back gets another day."""
     real, real_ns = time.time, time.time_ns
     time.time = lambda: real() + ahead_us / 1e6
     time.time_ns = lambda: real_ns() + ahead_us * 1_000

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: a standby takes a checkpoint in while the tasks that run go first."""
+"""Work that is not urgent: a standby takes a checkpoint in while the tasks that run go first."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class StorageExecutor:
         low_priority: LowPriority,
     ) -> None:
         """``sinks`` are those of the task. ``now_us``: a clock that is never set, for durations. ``low_priority`` loads
-        what nobody waits for."""
+        what is not urgent."""
         self.snapshots = Snapshots(store)
         self._sinks, self._now_us, self._low_priority = sinks, now_us, low_priority
 

@@ -21,7 +21,7 @@ class TaskPorts:
     call: Callable[[ServiceCall], None]
     """Starts a call of an asynchronous function. Its answer is to be offered to the task."""
     low_priority: LowPriority
-    """Takes in state that nobody waits for."""
+    """Takes in state ahead of its use."""
     now_us: Callable[[], int]
     """A clock that is never set."""
 

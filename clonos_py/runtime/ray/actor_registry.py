@@ -82,7 +82,7 @@ class ActorRegistry:
         }
 
     def dismiss(self, numbers: Collection[int]) -> None:
-        """These are gone, or will be. Ray ends an actor that nobody refers to."""
+        """These are gone, or will be. Ray ends an actor without references."""
         for number in numbers:
             self._members.pop(number, None)
         inhabited = {host_process for _, host_process in self._members.values()}
@@ -96,7 +96,7 @@ class ActorRegistry:
         return [host_process.actor.die.remote() for host_process in self._host_processes.values()]
 
     def close(self) -> None:
-        """Ends whoever is left."""
+        """Ends those that are left."""
         for host_process in self._host_processes.values():
             self._ray.kill(host_process.actor)
         self._members.clear()

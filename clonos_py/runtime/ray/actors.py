@@ -36,7 +36,7 @@ COORDINATOR_THREADS = 8
 """One runs the job, one is asked for news, the others are told."""
 _NEWS_S_MAX = 0.25
 _PRINTED_CHARACTERS_MAX = 1 << 20
-"""So many printed characters wait for the driver; whoever prints more is sent away until they are fetched."""
+"""So many printed characters wait for the driver; more is refused until they are fetched."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class JobSpec:
 
 
 class CoordinatorStart(NamedTuple):
-    """What a coordinator takes over: nothing the first (``term`` 0), from then on whoever may be alive."""
+    """What a coordinator takes over: nothing the first (``term`` 0), from then on what may be alive."""
 
     term: int
     members: Mapping[int, RegisteredProcess]

@@ -1,4 +1,4 @@
-"""Work that nobody waits for yet, at a lower priority.
+"""Work that is not urgent yet, at a lower priority.
 
 Standbys take in each checkpoint right after it, all at once. On few cores that held up the tasks that run for a good
 tenth of a second: with the lower priority the 99th percentile of q3's latency at half load is a fifth lower (D15).

@@ -59,7 +59,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _resolve_annotations(cls: type, reduced: tuple[Any, ...]) -> None:
-    """In what cloudpickle made of a class: make, its arguments, (attributes, slots). Names nobody knows stay names."""
+    """In what cloudpickle made of a class: make, its arguments, (attributes, slots). Unknown names stay names."""
     attributes, _ = reduced[2]
     own = attributes.get("__annotations__", {})
     if any(isinstance(annotation, str) for annotation in own.values()):

@@ -140,7 +140,7 @@ class Driver:
         return bulletin
 
     def _end_without_ray(self, coordinator: Any) -> None:
-        """Nobody else would end them: without a head Ray does not notice that their driver is gone."""
+        """Nothing else would end them: without a head Ray does not notice that their driver is gone."""
         coming = [coordinator.die.remote(), *self._actors.end_without_ray()]
         self._ray.wait(coming, num_returns=len(coming), timeout=_END_S)
 

@@ -43,7 +43,7 @@ class JobListeners:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """Somebody wants the job to stop. ``end`` is how it ends then, None if whoever runs it knows."""
+    """The job is to stop. ``end`` is how it ends then, None if its runner knows."""
 
     end: EndJob | None = None
 

@@ -104,7 +104,7 @@ class PlatformPorts:
         return self._restarts.due_us
 
     def start_due(self) -> None:
-        """Starts processes that have waited for so long that they are started whoever recovers."""
+        """Starts processes that have waited for so long that they are started whatever recovers."""
         self._start(self._restarts.on_time(self.now_us()))
 
     def _start(self, wishes: Sequence[StartProcess]) -> None:

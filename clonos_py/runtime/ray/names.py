@@ -1,7 +1,7 @@
 """A job's name is its identity: one coordinator at a time has it on a cluster, and a run may take it over (P8).
 
-Whoever is taken over stops first, its last checkpoint intact. The new coordinator opens a generation of its own, so
-that nothing its predecessor may still write counts (D11).
+The run that is taken over stops first, its last checkpoint intact. The new coordinator opens a generation of its own,
+so that nothing its predecessor may still write counts (D11).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POLL_S = 0.05
 
 
 def claim(job: str, take_over: bool) -> None:
-    """On return nobody has the name. Raises ClusterError if somebody has it and it is not to be taken over."""
+    """On return the name is free. Raises ClusterError if a run has it and is not to be taken over."""
     holder = _holder(job)
     if holder is None:
         return
@@ -41,7 +41,7 @@ def taken(job: str) -> ClusterError:
 
 
 def taken_over(job: str) -> str:
-    """What whoever has been taken over is told."""
+    """The message to a run that is taken over."""
     return f"another run has taken the job {job!r} over"
 
 

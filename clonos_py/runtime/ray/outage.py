@@ -64,7 +64,7 @@ def lifelines() -> list[Lifeline]:
 
 
 def refuses(lifeline: Lifeline) -> bool:
-    """Whether nobody listens there."""
+    """Whether the port is closed."""
     try:
         with socket.create_connection((lifeline.host, lifeline.port), _ANSWER_S):
             return False

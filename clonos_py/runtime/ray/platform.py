@@ -196,7 +196,7 @@ class RayPlatform:
             self.kill(number)
 
     def _ended(self, host_process: int) -> Callable[[Any], None]:
-        """Ray's own thread calls it, which must not wait for whoever is just telling Ray something."""
+        """Ray's own thread calls it, which must not wait for a thread that is calling Ray."""
 
         def tell(future: Any) -> None:
             self._undertaker.submit(self._bury, host_process, future.exception())
@@ -247,7 +247,7 @@ class RayPlatform:
         return dead
 
     def _release(self, number: int) -> None:
-        """Nobody need know where the process was."""
+        """The place of the process does not matter any more."""
         del self._host_processes[number]
         if (handle := self._handles.pop(number, None)) is not None:
             handle.close()

@@ -201,7 +201,7 @@ class ProcessRuntime:
         self._scratch.release()
 
     def abandon(self) -> None:
-        """Ends the threads and closes the connections without a word to anybody, as a death would. On return nothing
+        """Ends the threads and closes the connections without a message, as a death would. On return nothing
         more is done."""
         self._link.stop()
         self._task.abandon()

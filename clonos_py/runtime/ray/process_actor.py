@@ -53,7 +53,7 @@ class HostedProcess:
         self.obey()
 
     def obey(self) -> None:
-        """Another coordinator counts its messages anew."""
+        """Another coordinator counts its messages from 0."""
         self.in_order: InOrder[ToProcess] = InOrder(self._deliver)
         self.messages_sent = 0
 
@@ -180,7 +180,7 @@ class ProcessActor:
     # ---- what processes say
 
     def _send_to_coordinator(self, hosted: HostedProcess, message: ToCoordinator) -> None:
-        """What a lost coordinator is told nobody hears: its successor asks."""
+        """A message to a lost coordinator is lost: its successor asks."""
         with self._changed:
             self._coordinator.deliver.remote(hosted.number, hosted.messages_sent, messages.encode(message))
             hosted.messages_sent += 1
@@ -190,7 +190,7 @@ class ProcessActor:
         self._coordinator.introduce.remote(hosted.number, os.getpid(), node)
 
     def _carry(self, lines: str) -> bool:
-        """Whether somebody took printed lines. Without a coordinator they wait for the next."""
+        """Whether printed lines were taken. Without a coordinator they wait for the next."""
         ray = import_ray()
         try:
             return bool(ray.get(self._coordinator.printed.remote(self._task, lines)))

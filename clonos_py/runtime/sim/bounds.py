@@ -156,7 +156,8 @@ class Bounds:
                     raise Violation(f"{process.task} has {what[0]} that have waited for {waited_us / 1e3:g} ms")
 
     def _retained(self, process: LocalProcess, covered: Mapping[int, int]) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Frames that are retained for nobody. ``covered``: by connection, what the receiver's restart point covers."""
+        """Frames that are retained for no receiver. ``covered``: by connection, what the receiver's restart point
+        covers."""
         for output in process.link.outputs:
             below = covered.get(output.connection, 0) if output.connection is not None else 0
             lowest = output.again.lowest_checksum if output.again is not None else None

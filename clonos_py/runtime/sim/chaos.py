@@ -22,7 +22,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.REPLAYING)
 _STEPS_US = (20_000, 3_600_000_000)
 _PATIENCE = 400
-"""For so many actions a fault waits for somebody whom it can befall."""
+"""For so many actions a fault waits for a process that it can hit."""
 
 
 class FaultKind(Enum):
@@ -32,7 +32,7 @@ class FaultKind(Enum):
     """Of the task that was killed last, whatever its replacement is at."""
     KILL_RECOVERING = "kill recovering"
     KILL_MEANWHILE = "kill meanwhile"
-    """Of somebody who is well while others recover."""
+    """Of a process that is well while others recover."""
     KILL_NEIGHBOURS = "kill neighbours"
     """Of two or three tasks in a row, at once."""
     KILL_STANDBY = "kill standby"
@@ -193,7 +193,7 @@ class Chaos:
         return bool(pairs)
 
     def _strike_freeze(self, world: HarshWorld, random_: random.Random) -> bool:
-        """It wakes after its replacement has come; whoever is then a zombie is ended a while later."""
+        """It wakes after its replacement has come; a zombie is ended a while later."""
         victims = [p for p in _active(world) if p.link.frames_at_stake and not world.is_frozen(p.number)]
         if not victims:
             return False
@@ -276,7 +276,7 @@ def _active(world: HarshWorld) -> list[LocalProcess]:
 
 
 def _recovering(world: HarshWorld) -> list[LocalProcess]:
-    """Of a deployment nobody is: there is nothing to recover."""
+    """In a deployment there is none: nothing recovers."""
     return [
         p
         for p in _processes(world)

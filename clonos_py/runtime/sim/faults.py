@@ -14,10 +14,10 @@ _RECOVERING = (TaskState.CONNECTING, TaskState.FETCHING_DETERMINANTS, TaskState.
 
 class Faults:
     """Kills processes at seeded moments. A plan is drawn for each kill: a task that has much to lose, several at once,
-    one that is recovering, a neighbour of it, a standby, or just anybody.
+    one that is recovering, a neighbour of it, a standby, or any other.
 
     A run that is over soon (``actions_expected``: how long it takes without failures) would seldom see any of that: in
-    it moments are drawn within its length, and any task will do that has begun where there is nobody of whom the plan
+    it moments are drawn within its length, and any task will do that has begun where there is none of whom the plan
     speaks.
     """
 

@@ -33,11 +33,11 @@ from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.task.context import Ports
 
 CRASHED = "crashed"
-"""As the error of a job's end: nobody was left to say why."""
+"""As the error of a job's end: no process was left to report why."""
 _SLOW_STEPS = 3
 """Steps that take longer than so many times as long as is typical make tasks late."""
 _CONTROL_MATTERS_US = 1_000_000
-"""For so long after control messages were slow the coordinator may still find somebody silent because of that."""
+"""For so long after control messages were slow the coordinator may still find processes silent because of that."""
 
 
 class HarshWorld:

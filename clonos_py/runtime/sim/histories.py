@@ -134,7 +134,7 @@ def missing_or_doubled(
         if once and (doubled := sorted(row for row, count in have.items() if count > 1)):
             found.append(f"{sink} has {len(doubled)} rows more than once, such as {doubled[:3]}")
         if invented := sorted(have.keys() - wanted):
-            found.append(f"{sink} has {len(invented)} rows that nobody sent, such as {invented[:3]}")
+            found.append(f"{sink} has {len(invented)} rows that were never sent, such as {invented[:3]}")
     return found
 
 

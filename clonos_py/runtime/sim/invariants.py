@@ -1,7 +1,7 @@
 """Checks what must hold at every step of a run, from the outside: nothing here asks the machines what they believe.
 
 Promises, each a ``Violation`` where it is broken:
-- always-no-orphans (Clonos, equations 1 to 3): whoever received a frame holds the logs that the frame depends on, as
+- always-no-orphans (Clonos, equations 1 to 3): the receiver of a frame holds the logs that the frame depends on, as
   the sharing depth demands, and is sent no others; after a failure the logs found reach as far as survivors depend;
 - frames of a channel are received in their order, without a gap and without a double, whatever was between;
 - a replacement restarts from the last completed checkpoint, and its task is just where that says;
@@ -279,7 +279,7 @@ class InvariantChecker:
                 pass
 
     def _check_logs(self, replays: Mapping[TaskId, messages.Replay], processes: Mapping[int, LocalProcess]) -> None:
-        """After the round nobody depends on what no replacement is given: neither survivors nor what is replayed."""
+        """After the round no task depends on what no replacement is given: neither survivors nor what is replayed."""
         ends = {t: m.log[-1].stop if m.log else self._stable[self._number[t]] for t, m in replays.items()}
         reach = {self._number[task]: end for task, end in ends.items()}
         replaying = [self._replayer(task, end) for task, end in ends.items()]
@@ -309,7 +309,7 @@ class InvariantChecker:
         return found
 
     def _rolled_back(self, reason: str, processes: Mapping[int, LocalProcess]) -> None:
-        """Whoever has died since it answered counts for the coordinator; what it had said is not known here."""
+        """A process that has died since it answered counts for the coordinator; what it had said is not known here."""
         self.rollbacks += 1
         check(not self._availability, f"rolled back, though the job prefers availability: {reason}")
         check(self._called_for(processes), f"rolled back without need, {self._dead} being dead: {reason}")
@@ -384,7 +384,7 @@ class InvariantChecker:
         self._bounds.dropped(process, checkpoint, self._progress[process.task])
 
     def restarted(self) -> None:
-        """Everything begins again at the last checkpoint: nobody depends on anything."""
+        """Everything begins again at the last checkpoint: no task depends on anything."""
         self._completed()
         self._known.clear()
         self._on_the_way.clear()

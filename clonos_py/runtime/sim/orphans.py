@@ -30,7 +30,7 @@ class Survivor:
 def orphan(
     plan: PhysicalPlan, replays: Extent, stable: Sequence[int], survivors: Collection[Survivor]
 ) -> tuple[TaskId, TaskId] | None:
-    """(who, on whom): somebody depends on more of a task's log than its replacement is given (equation 1 after a
+    """(who, on whom): a task depends on more of a task's log than its replacement is given (equation 1 after a
     failure). ``replays``: by failed task, how far its log goes on."""
     for survivor in survivors:
         for number, offset in survivor.depends.items():
@@ -43,7 +43,7 @@ def called_for(
     plan: PhysicalPlan, failed: Collection[TaskId], stable: Sequence[int], survivors: Collection[Survivor]
 ) -> bool:
     """Whether a rollback is justified. It is if an orphan is there, and may be if only the lengths of paths speak for
-    one: whoever heard from the last of the failed tasks between might depend on all of them."""
+    one: a receiver of the last of the failed tasks between might depend on all of them."""
     for task in failed:
         number = plan.tasks.index(task)
         known = max((s.holds.get(number, 0) for s in survivors), default=0)

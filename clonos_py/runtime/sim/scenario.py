@@ -138,7 +138,7 @@ class _Run:
         return ended.error == CRASHED or disk
 
     def _settings(self) -> WorldSettings:
-        """Heartbeats cost actions: they are quick only where somebody may fall silent."""
+        """Heartbeats cost actions: they are quick only where a process may fall silent."""
         conditions = self._scenario.conditions
         patient = all(fault.kind is not FaultKind.FREEZE for fault in self._scenario.faults)
         policy = JobPolicy(

@@ -1,4 +1,4 @@
-"""A simulated disk for retained frames that fails on order: the next frames that somebody writes do not fit."""
+"""A simulated disk for retained frames that fails on order: the next frames that are written do not fit."""
 
 from __future__ import annotations
 

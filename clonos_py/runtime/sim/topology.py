@@ -29,7 +29,7 @@ class InputEdge:
 
 @dataclass(frozen=True)
 class SimulatedVertex:
-    """One vertex. Without feeds it is a source; what feeds nobody has a sink."""
+    """One vertex. Without feeds it is a source; what feeds no other has a sink."""
 
     parallelism: int
     feeds: tuple[InputEdge, ...] = ()

@@ -1,5 +1,5 @@
 """The two-witness job: every record gets a random number, a time and an answer that no one gives twice, and flows over
-two different paths into two sinks. If a recovery changed anything that somebody had already seen, they disagree.
+two different paths into two sinks. If a recovery changed anything that was visible already, they disagree.
 
     numbers -> rebalance -> enrich -+-> forward ---------------------> left
                                     +-> hash(key) -> rank (in order) -> right

@@ -30,7 +30,7 @@ class Address(NamedTuple):
             raise CodecError(f"{text!r} is no address of an endpoint") from error
 
     def target(self, from_node: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
-        """Socket family and socket address for whoever connects from ``from_node``."""
+        """Socket family and socket address for connections from ``from_node``."""
         if from_node == self.node:
             return socket.AF_UNIX, self.path
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET

@@ -6,7 +6,7 @@ import socket
 
 
 def free_ports(count: int) -> list[int]:
-    """As many ports, all different, that nobody listens at now."""
+    """As many ports, all different, that are free now."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

@@ -1,7 +1,7 @@
 """TLS between nodes: the files of the settings, checked before anything runs on them.
 
 Both sides of a connection show a certificate, and both accept only those that the one authority of the settings has
-signed. Names in certificates are not compared with addresses: whoever holds a certificate of this authority and the
+signed. Names in certificates are not compared with addresses: a holder of a certificate of this authority and the
 job's secret belongs to the job, on whichever node it runs.
 """
 

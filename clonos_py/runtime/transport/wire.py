@@ -41,7 +41,7 @@ class WireKind(IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest frame that is taken in. Whoever has not proven the secret gets ``UNPROVEN``."""
+    """The largest frame that is taken in. A peer that has not proven the secret gets ``UNPROVEN``."""
 
     header_bytes_max: int = 1 << 30
     body_bytes_max: int = 1 << 30
