@@ -152,6 +152,11 @@ def soak(
     return SoakFinding(name, harm.done, replayed, wrong)
 
 
+def leftovers(folder: Path) -> list[str]:
+    """What runs have left in their folder, which is gone if that is nothing."""
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
 def run(jobs: tuple[str, ...], kills: int, seconds: float, seed: int, nodes: int) -> None:
     """Runs, prints a line for each run, and a last one; exits with 1 if anything was wrong."""
     total, wrong, runs, began = Done(), 0, 0, time.monotonic()
@@ -175,8 +180,9 @@ def run(jobs: tuple[str, ...], kills: int, seconds: float, seed: int, nodes: int
                 click.echo(f"seed {seed + turn:<4} {blackout.value:<10} killed under a run  {verdict(problem)}")
             if total.kills >= kills:
                 break
-    wrong += bool(left := sorted(path.name for path in folder.iterdir()))
-    folder.rmdir() if not left else click.echo(f"WRONG: left in {folder}: {', '.join(left)}")
+    if left := leftovers(folder):
+        wrong += 1
+        click.echo(f"WRONG: left in {folder}: {', '.join(left)}")
     if clocks is None:
         click.echo("no clock was stepped: there is no C compiler, or the interpreter waits by the time of day")
     minutes = (time.monotonic() - began) / 60
