@@ -169,7 +169,7 @@ class FirstNewEffect:
     task: TaskId
 
 
-CoordinatorEvent = (
+PublishedEvent = (
     CodeChanged
     | Deployed
     | RolledBack
@@ -177,16 +177,15 @@ CoordinatorEvent = (
     | CoordinatorReplaced
     | FunctionHangs
     | Finished
-    | CheckpointTriggered
     | CheckpointCompleted
     | CheckpointAborted
     | DeletionFailed
     | SpillFailed
-    | TaskLost
-    | StandbyLost
     | StandbyUnready
-    | StandbyPromoted
     | StandbyActivated
     | Replayed
     | FirstNewEffect
 )
+"""Those that listeners of the run get."""
+
+CoordinatorEvent = PublishedEvent | CheckpointTriggered | TaskLost | StandbyLost | StandbyPromoted

@@ -10,23 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from clonos_py.model.coordinator_events import (
-    CheckpointAborted,
-    CheckpointCompleted,
-    CodeChanged,
-    CoordinatorReplaced,
-    DeletionFailed,
-    Deployed,
-    Finished,
-    FirstNewEffect,
-    FunctionHangs,
-    Replayed,
-    RestartedWithoutLog,
-    RolledBack,
-    SpillFailed,
-    StandbyActivated,
-    StandbyUnready,
-)
+from clonos_py.model.coordinator_events import FirstNewEffect, PublishedEvent, Replayed, StandbyActivated
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 
@@ -156,19 +140,8 @@ class Broken:
 RecoveryStep = Detected | StandbyActivated | Replayed | FirstNewEffect | Recovered
 
 Event = (
-    RecoveryStep
-    | CheckpointAborted
-    | CheckpointCompleted
-    | CodeChanged
-    | CoordinatorReplaced
-    | DeletionFailed
-    | Deployed
-    | Finished
-    | FunctionHangs
-    | RestartedWithoutLog
-    | RolledBack
-    | SpillFailed
-    | StandbyUnready
+    PublishedEvent
+    | RecoveryStep
     | Progress
     | Measured
     | TaskFailed

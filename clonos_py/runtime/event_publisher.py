@@ -6,28 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import assert_never
 
 from clonos_py.model.coordinator_events import (
-    CheckpointAborted,
-    CheckpointCompleted,
     CheckpointTriggered,
-    CodeChanged,
     CoordinatorEvent,
-    CoordinatorReplaced,
-    DeletionFailed,
-    Deployed,
     Finished,
     FirstNewEffect,
-    FunctionHangs,
-    Replayed,
-    RestartedWithoutLog,
-    RolledBack,
-    SpillFailed,
-    StandbyActivated,
     StandbyLost,
     StandbyPromoted,
-    StandbyUnready,
     TaskLost,
 )
 from clonos_py.model.counters import ProcessCounters
@@ -81,7 +67,6 @@ class EventPublisher:
         self.began_us = began_us
         self._kills = sorted(kills)
         self._plan, self._listener = plan, listener
-        self._standbys = sum(vertex.parallelism * vertex.standbys for vertex in plan.vertices)
         self._crashed: Counter[TaskId] = Counter()
         """Injected failures that were published already and that the coordinator has not reported."""
         self._counters: dict[int, tuple[TaskId, ProcessCounters]] = {}
@@ -219,24 +204,8 @@ class EventPublisher:
             case FirstNewEffect(task):
                 self._normality.effective(task)
                 self._listener(at_us, event)
-            case (
-                CheckpointAborted()
-                | CheckpointCompleted()
-                | CodeChanged()
-                | CoordinatorReplaced()
-                | DeletionFailed()
-                | Deployed()
-                | FunctionHangs()
-                | Replayed()
-                | RestartedWithoutLog()
-                | RolledBack()
-                | SpillFailed()
-                | StandbyActivated()
-                | StandbyUnready()
-            ):
-                self._listener(at_us, event)
             case _:
-                assert_never(event)
+                self._listener(at_us, event)
 
     def _publish_loss(self, at_us: int, lost: TaskLost) -> None:
         """The failure itself was published before if it was on order."""
