@@ -63,6 +63,20 @@ class FrameHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Numbers of tasks of whose logs the sender may not yet have all that its predecessor had."""
     stamp: bytes = b""
 
+    def frame(self, rows: pa.RecordBatch | None) -> Frame:
+        """The frame that travels with this header, of which ``rows`` is the content."""
+        return Frame(
+            self.seq,
+            self.kind,
+            self.epoch,
+            self.watermark,
+            self.idle,
+            self.checkpoint,
+            rows,
+            self.marker_us,
+            self.stamp,
+        )
+
 
 class FrameCodec(Protocol):
     """Between rows and what the in-flight log retains of them. Where nothing crosses a process, they are the same."""

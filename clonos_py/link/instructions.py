@@ -35,6 +35,17 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     covered: int = 0
 
 
+class Acknowledgement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A receiver has taken all frames of a channel below ``next_seq``, and holds ``held`` of upstream logs, some of it
+    from other senders. ``rows_wanted``: see the task's event of that name; 0 where it does not matter. ``covered``: see
+    Hello."""
+
+    next_seq: int
+    held: list[Reach]
+    rows_wanted: int
+    covered: int
+
+
 _hello_encoder = msgspec.msgpack.Encoder()
 _hello_decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 
@@ -82,15 +93,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The receiver at the other end has taken everything below ``next_seq``, and holds ``held`` of upstream logs, some
-    of it from others. ``rows_wanted``: see the task's event of that name; 0 where it does not matter. ``covered``: see
-    Hello."""
+    """The receiver at the other end has sent this."""
 
     connection: int
-    next_seq: int
-    held: Sequence[Reach] = ()
-    rows_wanted: int = 0
-    covered: int = 0
+    acknowledgement: Acknowledgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +244,10 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class SendAck:
-    """What the sender at the other end gets as ``Acknowledged``."""
+    """The sender at the other end gets it as ``Acknowledged``."""
 
     connection: int
-    next_seq: int
-    held: Sequence[Reach] = ()
-    rows_wanted: int = 0
-    covered: int = 0
+    acknowledgement: Acknowledgement
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,12 +281,13 @@ class LinkMachine:
             self._enter(LinkCause.INPUTS_OPENED)
 
     def _on_acknowledged(self, event: io.Acknowledged) -> list[io.Instruction]:
+        given = event.acknowledgement
         instructions: list[io.Instruction] = []
         for output in self.outputs:
             if output.connection == event.connection:
-                if output.acknowledged(event.next_seq, event.held, event.rows_wanted):
-                    instructions.append(io.SendToTask(task.RowsWanted(output.index, event.rows_wanted)))
-                self._outflow.cover(output, event.covered)
+                if output.acknowledged(given.next_seq, given.held, given.rows_wanted):
+                    instructions.append(io.SendToTask(task.RowsWanted(output.index, given.rows_wanted)))
+                self._outflow.cover(output, given.covered)
                 instructions += self._outflow.pump(output)
         return instructions + self._outflow.weigh()
 
@@ -309,7 +310,7 @@ class LinkMachine:
         if channel.connection is None:
             return []
         held = self._held_logs.news(channel.index)
-        return [io.SendAck(channel.connection, taken, held, rows_wanted, channel.covered)]
+        return [io.SendAck(channel.connection, io.Acknowledgement(taken, held, rows_wanted, channel.covered))]
 
     def _on_produced(self, event: task.Produced) -> list[io.Instruction]:
         if event.log is not None:

@@ -83,7 +83,7 @@ class Channels:
         self._endpoint.send(wish.connection, encode_header(wish.header), (body,) if body is not None else ())
 
     def send_ack(self, wish: SendAck) -> None:
-        self._endpoint.send(wish.connection, encode_ack(wish))
+        self._endpoint.send(wish.connection, encode_ack(wish.acknowledgement))
 
     def disconnect(self, connection: int) -> None:
         self._forget(connection)
@@ -134,7 +134,7 @@ class Channels:
                     edge = inbound.edge
                     frame = decode_frame(header, body, edge.schema, edge.frame_rows, inbound.remote, inbound.sampled)
                     return Arrived(connection, *frame)
-                return Acknowledged(connection, *decode_ack(header)) if connection in self._outbound else None
+                return Acknowledged(connection, decode_ack(header)) if connection in self._outbound else None
             case transport.Accepted(_, hello):
                 subscription = decode_hello(hello)
                 self._outbound.add(connection)

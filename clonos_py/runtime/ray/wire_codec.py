@@ -8,15 +8,13 @@ import pyarrow as pa
 import xxhash
 
 from clonos_py.channel.frames import Frame, FrameHeader
-from clonos_py.link.instructions import SendAck
+from clonos_py.link.instructions import Acknowledgement
 from clonos_py.model.errors import CodecError
-from clonos_py.model.segments import Reach
 from clonos_py.runtime.transport.batches import decode_batch, encode_batch
 
 _header_encoder = msgspec.msgpack.Encoder()
 _header_decoder: msgspec.msgpack.Decoder[FrameHeader] = msgspec.msgpack.Decoder(FrameHeader)
-_Ack = tuple[int, list[Reach], int, int]
-_ack_decoder: msgspec.msgpack.Decoder[_Ack] = msgspec.msgpack.Decoder(_Ack)
+_ack_decoder: msgspec.msgpack.Decoder[Acknowledgement] = msgspec.msgpack.Decoder(Acknowledgement)
 
 _PAGE_BYTES, _EVERY = 4_096, 8
 """Of a body that is sampled: the first page of every eight."""
@@ -39,14 +37,12 @@ def encode_header(header: FrameHeader) -> bytes:
     return _header_encoder.encode(header)
 
 
-def encode_ack(acknowledgement: SendAck) -> bytes:
-    ack = acknowledgement
-    return _header_encoder.encode((ack.next_seq, ack.held, ack.rows_wanted, ack.covered))
+def encode_ack(acknowledgement: Acknowledgement) -> bytes:
+    return _header_encoder.encode(acknowledgement)
 
 
-def decode_ack(data: bytes) -> _Ack:
-    """The next sequence number, how far the receiver holds logs, how many rows it wants, and below which number its
-    restart point covers frames. Raises CodecError."""
+def decode_ack(data: bytes) -> Acknowledgement:
+    """Raises CodecError on anything that is no acknowledgement."""
     try:
         return _ack_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as problem:
@@ -77,18 +73,7 @@ def decode_frame(
     if verify and body is not None and header.checksum and _checksum(body, sampled) != header.checksum:
         raise CodecError(f"frame {header.seq} was damaged on its way")
     rows = _rows(header, body, schema, rows_max)
-    frame = Frame(
-        header.seq,
-        header.kind,
-        header.epoch,
-        header.watermark,
-        header.idle,
-        header.checkpoint,
-        rows,
-        header.marker_us,
-        header.stamp,
-    )
-    return header, frame
+    return header, header.frame(rows)
 
 
 def _rows(header: FrameHeader, body: pa.Buffer | None, schema: pa.Schema, rows_max: int) -> pa.RecordBatch | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from clonos_py.channel.frames import Frame
 from clonos_py.link.instructions import (
     Acknowledged,
     Arrived,
@@ -100,10 +99,9 @@ class LocalConnections:
         self._network.close(connection, self._process)
 
     def send_frame(self, wish: SendFrame) -> None:
-        h = wish.header
-        frame = Frame(h.seq, h.kind, h.epoch, h.watermark, h.idle, h.checkpoint, wish.body, h.marker_us, h.stamp)
-        self._network.transmit(self._process, wish.connection, Arrived(wish.connection, h, frame))
+        arrived = Arrived(wish.connection, wish.header, wish.header.frame(wish.body))
+        self._network.transmit(self._process, wish.connection, arrived)
 
     def send_ack(self, wish: SendAck) -> None:
-        acknowledged = Acknowledged(wish.connection, wish.next_seq, wish.held, wish.rows_wanted, wish.covered)
+        acknowledged = Acknowledged(wish.connection, wish.acknowledgement)
         self._network.transmit(self._process, wish.connection, acknowledged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from clonos_py.causal.codec import encode
@@ -12,7 +13,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Peer, Restore
-from clonos_py.model.segments import LogSegment
+from clonos_py.model.segments import LogSegment, Reach
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.task.plans import MIDDLE, UP, data, three
@@ -70,6 +71,10 @@ def arrived(seq: int, *delta: LogSegment, checksum: int = 0) -> io.Arrived:
 
 def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0, covered: int = 0) -> io.Hello:
     return io.Hello(PLAN.job, OUTPUT, receiver, sender, next_seq, covered)
+
+
+def acknowledged(next_seq: int, held: Sequence[Reach] = (), rows_wanted: int = 0, covered: int = 0) -> io.Acknowledged:
+    return io.Acknowledged(TO_DOWN, io.Acknowledgement(next_seq, list(held), rows_wanted, covered))
 
 
 def subscribe(

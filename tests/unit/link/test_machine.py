@@ -26,6 +26,7 @@ from tests.unit.link.links import (
     THIRD,
     TO_DOWN,
     UP_LOG,
+    acknowledged,
     arrived,
     connected,
     handed,
@@ -238,7 +239,7 @@ def test_what_was_taken_of_a_former_numbering_is_not_acknowledged_to_the_sender_
     link.handle(opening(5))
     assert of(link.handle(task.Took(0, 1)), io.SendAck) == [], "and after, until the task knows of it"
     link.handle(arrived(5))
-    assert [ack.next_seq for ack in of(link.handle(task.Took(0, 6, restarts=2)), io.SendAck)] == [6]
+    assert [ack.acknowledgement.next_seq for ack in of(link.handle(task.Took(0, 6, restarts=2)), io.SendAck)] == [6]
 
 
 def test_frames_of_a_sender_that_starts_anew_are_void_as_soon_as_that_is_known() -> None:
@@ -311,7 +312,7 @@ def test_the_task_is_held_back_while_its_receiver_is_behind() -> None:
     link = running()
     link.handle(subscribe())
     assert task.MayProduce(False) in handed(link.handle(produced(*range(40))))
-    assert task.MayProduce(True) in handed(link.handle(io.Acknowledged(TO_DOWN, 16)))
+    assert task.MayProduce(True) in handed(link.handle(acknowledged(16)))
 
 
 def test_what_a_receiver_has_got_from_others_is_not_sent_to_it_and_what_it_lacks_is() -> None:
@@ -319,7 +320,7 @@ def test_what_a_receiver_has_got_from_others_is_not_sent_to_it_and_what_it_lacks
     link.handle(subscribe())
     link.handle(produced(0))
     further = replace(UP_LOG, start=1)
-    link.handle(io.Acknowledged(TO_DOWN, 1, [Reach(UP_LOG.task, 0, 1)]))
+    link.handle(acknowledged(1, [Reach(UP_LOG.task, 0, 1)]))
     link.handle(arrived(0, UP_LOG))
     (known,) = of(link.handle(produced(1, log=OWN_LOG)), io.SendFrame)
     link.handle(arrived(1, further))
@@ -353,7 +354,7 @@ def test_frames_on_disk_are_asked_for_and_sent_when_they_are_here() -> None:
     instructions = link.handle(io.FramesRead(0, [(seq, data(seq, seq).rows) for seq in range(4)]))
     assert [f.header.seq for f in of(instructions, io.SendFrame)] == [0, 1]
     assert of(instructions, io.ReadFrames) == [io.ReadFrames(0, [(4, 4), (5, 5)])], "ahead of its turn"
-    instructions = link.handle(io.Acknowledged(TO_DOWN, 2))
+    instructions = link.handle(acknowledged(2))
     assert [f.header.seq for f in of(instructions, io.SendFrame)] == [2, 3]
 
 
@@ -373,8 +374,8 @@ def test_a_full_disk_is_told_once_and_a_checkpoint_asked_for_which_makes_room_to
     snapped(link, 0)
     link.handle(task.Produced(None, [(0, data(3, 3, epoch=1))]))
     assert told(link.handle(control.Complete(1))) == []
-    link.handle(io.Acknowledged(TO_DOWN, 2))
-    (write,) = of(link.handle(io.Acknowledged(TO_DOWN, 3, covered=3)), io.WriteFrames)
+    link.handle(acknowledged(2))
+    (write,) = of(link.handle(acknowledged(3, covered=3)), io.WriteFrames)
     assert [seq for seq, _ in write.bodies] == [3]
     assert told(link.handle(io.FramesNotWritten(0, [3], "the disk is full"))) == [control.RequestCheckpoint(5)]
 
@@ -400,10 +401,10 @@ def test_a_receiver_that_wants_few_rows_gets_few_frames_and_the_task_is_told_onc
     link = sending(adaptive=True)
     sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
     assert sent == list(range(16))
-    instructions = link.handle(io.Acknowledged(TO_DOWN, 14, rows_wanted=3))
+    instructions = link.handle(acknowledged(14, rows_wanted=3))
     assert handed(instructions) == [task.RowsWanted(0, 3), task.MayProduce(False)]
     assert seqs_sent(instructions) == [16], "three frames of one row each, and two are on their way"
-    instructions = link.handle(io.Acknowledged(TO_DOWN, 16, rows_wanted=2))
+    instructions = link.handle(acknowledged(16, rows_wanted=2))
     assert task.RowsWanted(0, 2) not in handed(instructions), "much the same"
     assert seqs_sent(instructions) == [17]
 
@@ -411,7 +412,7 @@ def test_a_receiver_that_wants_few_rows_gets_few_frames_and_the_task_is_told_onc
 def test_frames_to_receivers_that_call_no_python_are_sent_by_their_number_alone() -> None:
     link = sending(adaptive=False)
     sent = [seq for frame in range(20) for seq in seqs_sent(link.handle(produced(frame)))]
-    instructions = link.handle(io.Acknowledged(TO_DOWN, 14, rows_wanted=1))
+    instructions = link.handle(acknowledged(14, rows_wanted=1))
     assert (sent, seqs_sent(instructions)) == (list(range(16)), [16, 17, 18, 19])
 
 
@@ -419,7 +420,7 @@ def test_what_the_task_wants_goes_with_the_acknowledgement() -> None:
     link = running()
     link.handle(arrived(0))
     (ack,) = of(link.handle(task.Took(0, 1, rows_wanted=70)), io.SendAck)
-    assert ack.rows_wanted == 70
+    assert ack.acknowledgement.rows_wanted == 70
 
 
 def seqs_sent(instructions: list[io.Instruction]) -> list[int]:
@@ -441,7 +442,7 @@ def test_a_completed_checkpoint_truncates_logs_and_is_announced_to_senders() -> 
     snapped(link, 1)
     assert link.inputs[0].has_received
     instructions = link.handle(control.Complete(1, [StableMark(UP_LOG.task, 1)]))
-    assert [ack.covered for ack in of(instructions, io.SendAck)] == [1]
+    assert [ack.acknowledgement.covered for ack in of(instructions, io.SendAck)] == [1]
     assert not link.inputs[0].has_received
     assert link.store.stable(UP_LOG.task) == 1
 
@@ -454,7 +455,7 @@ def test_frames_are_retained_until_the_receiver_covers_them() -> None:
     link.handle(task.Produced(None, [(0, barrier(2, 1)), (0, data(3, 3, epoch=1))]))
     link.handle(control.Complete(1))
     assert link.outputs[0].log.first == 0
-    link.handle(io.Acknowledged(TO_DOWN, 4, covered=3))
+    link.handle(acknowledged(4, covered=3))
     assert link.outputs[0].log.first == 3
 
 
@@ -472,7 +473,8 @@ def test_what_was_covered_while_a_connection_was_made_is_said_when_it_stands() -
     (connect,) = of(link.handle(io.Lost(FROM_UP)), io.Connect)
     assert connect.hello.covered == 0
     assert of(link.handle(control.Complete(1)), io.SendAck) == [], "there is no connection"
-    assert [ack.covered for ack in of(link.handle(io.Connected(0, FROM_UP, connect.hello)), io.SendAck)] == [1]
+    instructions = link.handle(io.Connected(0, FROM_UP, connect.hello))
+    assert [ack.acknowledgement.covered for ack in of(instructions, io.SendAck)] == [1]
 
 
 def test_a_snapshot_is_persisted_but_not_one_of_a_replay() -> None:

@@ -1,14 +1,17 @@
-"""Checksums of frames: what they notice, and that both ends make the same."""
+"""Frames and acknowledgements on the wire: what checksums notice, that both ends agree, what is refused."""
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from clonos_py.channel.frames import FrameHeader, FrameKind
+from clonos_py.link.instructions import Acknowledgement
 from clonos_py.model.errors import CodecError
-from clonos_py.runtime.ray.wire_codec import WireCodec, decode_frame, encode_header
+from clonos_py.model.segments import Reach
+from clonos_py.runtime.ray.wire_codec import WireCodec, decode_ack, decode_frame, encode_ack, encode_header
 
 ROWS = 65_536
 PAGE_ROWS = 4_096 // 8
@@ -67,3 +70,15 @@ def test_the_receiver_makes_the_checksum_that_the_sender_made(sampled: bool) -> 
     damaged[:8_192] = bytes(8_192)
     with pytest.raises(CodecError, match="frame 7 was damaged on its way"):
         decode_frame(header, pa.py_buffer(bytes(damaged)), rows.schema, ROWS, True, sampled)
+
+
+def test_an_acknowledgement_is_read_back() -> None:
+    acknowledgement = Acknowledgement(3, [Reach(1, 0, 2)], 4, 5)
+    assert decode_ack(encode_ack(acknowledgement)) == acknowledgement
+
+
+@pytest.mark.parametrize("forged", [(1, [], 0), (1, [], 0, 0, 0), (1, "logs", 0, 0), "acknowledged", b"\xc1"])
+def test_what_is_no_acknowledgement_is_refused(forged: object) -> None:
+    data = forged if isinstance(forged, bytes) else msgspec.msgpack.encode(forged)
+    with pytest.raises(CodecError, match="an acknowledgement cannot be read"):
+        decode_ack(data)
