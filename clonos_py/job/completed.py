@@ -20,10 +20,9 @@ class CompletedCheckpoint:
         self.manifest: Manifest | None = None
         self._handles: dict[TaskId, TaskHandle] = {}
         """By task; none where the plan has other tasks than the manifest."""
-        if manifest is not None:
-            self.adopt(manifest)
         self._lineage, self._renumberings = lineage, 0
         if manifest is not None:
+            self.adopt(manifest)
             self._lineage = manifest.lineage or lineage
             self._renumberings = manifest.renumberings + (not same_shape(manifest, plan))
 

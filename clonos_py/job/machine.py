@@ -2,7 +2,7 @@
 
     STARTING --all processes up--> RUNNING <--> RECOVERING (one or more rounds)
     RUNNING --all tasks drained, final checkpoint committed--> ENDED
-    TAKING_OVER --all processes have answered the roll call--> STARTING, RUNNING or RECOVERING
+    TAKING_OVER --all processes have answered the status request--> STARTING, RUNNING or RECOVERING
     any --orphans, divergence--> STARTING of the next generation (global rollback);  any --error--> ENDED
 
 Invariants:
@@ -118,7 +118,7 @@ class JobMachine:
         the driver tells of those that are not."""
         self._context.begin(now_us)
         self._enter(JobCause.COORDINATOR_LOST)
-        self._takeover.call(roster)
+        self._takeover.request(roster)
         self._settle()
         return self._context.take()
 
@@ -129,7 +129,7 @@ class JobMachine:
             raise ProtocolError(f"the coordinator knows no event {event!r}; last events: {self._last}")
         self._last.add(type(event))
         if self.state is JobState.TAKING_OVER:
-            self._hear_roll_call(event)
+            self._collect_status(event)
         else:
             self._handle(event)
         return self._context.take()
@@ -195,7 +195,7 @@ class JobMachine:
 
     # ---- in the place of a lost coordinator
 
-    def _hear_roll_call(self, event: ToCoordinator | JobEvent) -> None:
+    def _collect_status(self, event: ToCoordinator | JobEvent) -> None:
         """What is said besides waits until it is known who is who."""
         match event:
             case messages.StatusReport():
@@ -453,7 +453,7 @@ class JobMachine:
         self._heartbeat.answered(message)
 
     def _on_sign_of_life(self, event: messages.StatusReport | AtWork) -> None:
-        """And no more: a roll call is over."""
+        """And no more: the status requests are over."""
 
     _HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         messages.Started: _on_started,

@@ -1,11 +1,11 @@
-"""A coordinator in the place of a lost one: it calls the roll and learns from tasks and storage what is true (D9, D11).
+"""A coordinator in the place of a lost one: it requests the status of all processes and reads storage (D9, D11).
 
-    roll call --all have answered, died, or kept silent for too long--> settled
+    requested --all have answered, died, or kept silent for too long--> settled
 
 Nothing of what the lost one knew is needed. Which checkpoint is the last, storage says; every other that it triggered
 is void. Who is which task, the processes say; of two that say the same, the newer attempt is, and so it is if only
-the neighbours know of a newer one. A round that was half-way is begun again: who has been told to be a task but has no
-log yet counts as failed, and is told again. Meanwhile tasks go on: they need a coordinator for nothing but checkpoints
+the neighbours know of a newer one. A round that was half-way is begun again: who was promoted but has no log
+yet counts as failed, and is promoted again. Meanwhile tasks go on: they need a coordinator for nothing but checkpoints
 and failures.
 """
 
@@ -28,7 +28,7 @@ _PATIENCE = 2
 
 
 class Takeover:
-    """The roll call, and what follows from the answers."""
+    """The status requests, and what follows from the answers."""
 
     def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing) -> None:
         self._context, self._protocol = context, protocol
@@ -37,7 +37,7 @@ class Takeover:
         self.until_us = MAX_TIME
         """Who has not answered by then has failed."""
 
-    def call(self, roster: Mapping[int, TaskId]) -> None:
+    def request(self, roster: Mapping[int, TaskId]) -> None:
         """``roster``: every process that may be alive, by number."""
         context = self._context
         self._awaited = set(roster)

@@ -1,4 +1,4 @@
-"""How far a replacement has caught up with its predecessor, as far as its inputs tell.
+"""How far a replacement has caught up with its predecessor, as far as its inputs show.
 
 When a connection opens, the sender says below which number it had already sent frames to the predecessor. Where no
 process holds determinants (a task without receivers has no holders) only this tells replay from new work.
@@ -17,12 +17,12 @@ from clonos_py.process.contract import Observed, Took
 
 
 class CatchingUp:
-    """Frames of each input below ``sent_before`` are replayed ones. The coordinator is told once when replay is over,
-    and once of the first effect that the predecessor had not had."""
+    """Frames of each input below ``sent_before`` are replayed ones. Reports once to the coordinator when replay is
+    over, and once the first effect that the predecessor had not had."""
 
     def __init__(self, process: int, inputs: int) -> None:
         self._process = process
-        self._running_told, self._effect_told = False, True
+        self._running_reported, self._effect_reported = False, True
         self._sent_before: list[int | None] = [None] * inputs
         self._taken = [0] * inputs
         self.rows = 0
@@ -35,10 +35,10 @@ class CatchingUp:
 
     def begin(self, attempt: Attempt) -> None:
         """The first attempt has nothing to catch up with, and its effects are no news."""
-        self._effect_told = attempt.counter == 1
+        self._effect_reported = attempt.counter == 1
 
     def opened(self, index: int, header: FrameHeader) -> None:
-        """The first connection of an input tells; later ones resume what this process has had itself."""
+        """The first connection of an input decides; later ones resume what this process has had itself."""
         if self._sent_before[index] is None:
             self._sent_before[index] = header.sent_before
 
@@ -70,15 +70,15 @@ class CatchingUp:
         )
 
     def report_running(self, round_: int, rows_replayed: int) -> list[Instruction]:
-        """The task's log is used up; tells so once the inputs have given what they had given before, too."""
-        if self._running_told or not self.done:
+        """The task's log is used up; reports it once the inputs have given what they had given before, too."""
+        if self._running_reported or not self.done:
             return []
-        self._running_told = True
+        self._running_reported = True
         return [SendToCoordinator(Running(self._process, round_, max(rows_replayed, self.rows)))]
 
     def report_effect(self) -> list[Instruction]:
         """There is an effect that the predecessor had not had."""
-        if self._effect_told:
+        if self._effect_reported:
             return []
-        self._effect_told = True
+        self._effect_reported = True
         return [SendToCoordinator(NewEffect(self._process))]

@@ -1,7 +1,7 @@
 """Connections of a link: whom it subscribes to, whom it serves, and what happens when one of them ends (D6, D9, D11).
 
 Promises: only connections of the expected attempt are served or listened to; who subscribes too early waits; a lost
-connection is a suspicion that the coordinator hears of, and is tried again until the coordinator says otherwise.
+connection is reported to the coordinator as a suspicion, and is tried again until the coordinator decides otherwise.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class HeldLogs:
         shared = [shared_logs(plan, channel.sender, task) for channel in inputs]
         paths = Counter(number for logs in shared for number in logs)
         self._several = [sorted(number for number in logs if paths[number] > 1) for logs in shared]
-        self._acknowledged = [self._untold(index) for index in range(len(inputs))]
+        self._acknowledged = [self._unacknowledged(index) for index in range(len(inputs))]
         self._replayed: set[int] = set()
         self._needs: dict[int, int] = {}
         self._settled = True
@@ -82,7 +82,7 @@ class HeldLogs:
     def take(self, index: int, header: FrameHeader) -> None:
         """Takes in what came with a frame of input ``index``."""
         if header.kind is FrameKind.LOG_ONLY:
-            self._acknowledged[index] = self._untold(index)
+            self._acknowledged[index] = self._unacknowledged(index)
         for mark in header.marks:
             self.store.mark(mark)
         for segment in header.delta:
@@ -93,10 +93,10 @@ class HeldLogs:
             self._note()
 
     def news(self, index: int) -> list[Reach]:
-        """What the sender of an input need not send, since others have; only what it has not been told before."""
-        told = self._acknowledged[index]
-        found = [reach for number in self._several[index] if (reach := self.store.reach(number)) > told[number]]
-        told.update((reach.task, reach) for reach in found)
+        """What the sender of an input need not send, since others have; only what was not acknowledged before."""
+        known = self._acknowledged[index]
+        found = [reach for number in self._several[index] if (reach := self.store.reach(number)) > known[number]]
+        known.update((reach.task, reach) for reach in found)
         return found
 
     def produced(self, segment: LogSegment) -> None:
@@ -115,7 +115,7 @@ class HeldLogs:
             self._lacking = [set() for _ in self._inputs]
             self._note()
 
-    def _untold(self, index: int) -> dict[int, Reach]:
+    def _unacknowledged(self, index: int) -> dict[int, Reach]:
         """A new connection knows nothing of what its receiver holds."""
         return {number: Reach(number, 0, 0) for number in self._several[index]}
 
@@ -136,7 +136,7 @@ class HeldLogs:
             message.round,
             [segment for number in sorted(numbers.union(behind)) for segment in self.store.of(number)],
             [c.expectation for c in self._inputs if c.sender in failed and not c.renumbers],
-            depends=[channel.index for channel in self._inputs if self._has_heard(channel)],
+            depends=[channel.index for channel in self._inputs if self._has_received(channel)],
             logs_received={c.index: sorted(held) for c in self._inputs if (held := self._held_from(c.index))},
             replayed=sorted(self._replayed),
             lacking={index: sorted(lacking) for index, lacking in enumerate(self._lacking) if lacking},
@@ -151,7 +151,7 @@ class HeldLogs:
         shared = self._plan.shares(self._plan.tasks[number], self._task)
         return shared and (claimed or number not in self.store.lacking)
 
-    def _has_heard(self, channel: InputChannel) -> bool:
+    def _has_received(self, channel: InputChannel) -> bool:
         """Holding implies depending: a log that only this process holds is replayed because of that."""
         return channel.has_received or self._plan.tasks.index(channel.sender) in self._held_from(channel.index)
 

@@ -1,4 +1,4 @@
-"""What a link asks of its driver, and what the driver tells the link besides control messages (D8).
+"""What a link asks of its driver, and the events that it gets besides control messages (D8).
 
 A connection is a number that the driver gives out. Connections are opened by receivers: the subscriber names the
 channel, its attempt and the sequence number it wants next; the first frame back is LOG_ONLY.

@@ -112,7 +112,7 @@ class LinkMachine:
         return handler(self, event)
 
     def fail(self, problem: BaseException) -> list[io.Instruction]:
-        """The task or the link raised: tell the coordinator, which decides."""
+        """The task or the link raised: reports it to the coordinator, which decides."""
         if self.state is not TaskState.FAILED:
             self._enter(LinkCause.ERROR)
         self._status.failure = control.failed(self.process, self.task_id, problem)
@@ -368,7 +368,7 @@ class LinkMachine:
             self.store.mark(mark)
 
     def _truncate(self, completed: control.Complete) -> list[io.Instruction]:
-        """Drops what a completed checkpoint covers, and tells the senders so."""
+        """Drops what a completed checkpoint covers; acknowledges it to the senders."""
         self._mark(completed.marks)
         if (progress := self._epochs.complete(completed.checkpoint)) is None:
             return []
@@ -429,11 +429,11 @@ class LinkMachine:
     def _on_ping(self, message: control.Ping) -> list[io.Instruction]:
         return [io.SendToCoordinator(control.Pong(self.process, message.number, self.counters))]
 
-    def _on_roll_call(self, message: control.StatusRequest) -> list[io.Instruction]:
+    def _on_status_request(self, message: control.StatusRequest) -> list[io.Instruction]:
         """Whatever was asked of the former coordinator may have been lost with it."""
         incarnations = self.store.incarnations
-        present = self._status.present(self.state, self.attempt, self._round, self._replay, incarnations)
-        return [io.SendToCoordinator(present), *self._outflow.ask_again()]
+        report = self._status.report(self.state, self.attempt, self._round, self._replay, incarnations)
+        return [io.SendToCoordinator(report), *self._outflow.ask_again()]
 
     def _on_stop(self, message: control.Stop) -> list[io.Instruction]:
         return [io.Shutdown(message.reason)]
@@ -448,7 +448,7 @@ class LinkMachine:
         control.Complete: _on_complete,
         control.Stop: _on_stop,
         control.Ping: _on_ping,
-        control.StatusRequest: _on_roll_call,
+        control.StatusRequest: _on_status_request,
         io.Subscribed: _on_subscribed,
         io.Connected: _on_connected,
         io.Arrived: _on_arrived,

@@ -45,7 +45,7 @@ class Outflow:
         self._checks = own_log is not None
         self._codec, self._limits, self._pressure = codec, limits, pressure
         self._catching_up = catching_up
-        self._spill_failure_told = False
+        self._spill_failure_reported = False
         self._uncovered: set[int] = set()
         """Outputs that hold what they held when a checkpoint was asked for."""
         self._runs: dict[int, tuple[int, int]] = {}
@@ -140,16 +140,16 @@ class Outflow:
         log = self._outputs[event.output].log
         for seq, place in event.places:
             log.written(seq, place)
-        self._spill_failure_told = self._spill_failure_told and self._pressure.disk_problem is not None
+        self._spill_failure_reported = self._spill_failure_reported and self._pressure.disk_problem is not None
         return self.pump(self._outputs[event.output])
 
     def _not_written(self, event: io.FramesNotWritten) -> list[io.Instruction]:
         for seq in event.seqs:
             self._outputs[event.output].log.not_written(seq)
         self._pressure.disk_problem = event.reason
-        if self._spill_failure_told:
+        if self._spill_failure_reported:
             return []
-        self._spill_failure_told = True
+        self._spill_failure_reported = True
         return [io.SendToCoordinator(control.FramesNotSpilled(self._process, event.reason))]
 
     def _spill(self) -> list[io.Instruction]:

@@ -42,7 +42,8 @@ class InputChannel:
 
     def _number_from(self, next_seq: int) -> None:
         self.next_seq = next_seq
-        self._acknowledged = next_seq
+        self.acknowledged = next_seq
+        """The task has taken the frames below, by the last acknowledgement to the sender."""
         self._checksums: deque[tuple[int, int]] = deque()
 
     def follow(self, peer: Peer) -> None:
@@ -79,15 +80,10 @@ class InputChannel:
 
     def acknowledge(self, taken: int) -> int | None:
         """The task has taken everything below ``taken``: what to acknowledge now, None to wait for more."""
-        if taken < self.next_seq and taken - self._acknowledged < frames_acknowledged(self._window):
+        if taken < self.next_seq and taken - self.acknowledged < frames_acknowledged(self._window):
             return None
-        self._acknowledged = taken
+        self.acknowledged = taken
         return taken
-
-    @property
-    def acknowledged(self) -> int:
-        """The task has taken the frames below, as far as the sender was told."""
-        return self._acknowledged
 
     def cover(self, next_seq: int) -> None:
         """The task's restart point has moved: it covers the frames below ``next_seq``."""

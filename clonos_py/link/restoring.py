@@ -16,7 +16,7 @@ class Restoring:
     def ask(self, restore: Restore, ahead: bool = False) -> list[io.Instruction]:
         """Asks for state, unless just this is on its way already: loading it twice would undo what came after.
         ``ahead``: no failed task waits for it."""
-        on_its_way = self.wanted is not None and self.wanted.checkpoint == restore.checkpoint
+        on_its_way = self._is_wanted(restore)
         self.wanted = restore
         return [] if on_its_way else [io.Load(restore, ahead)]
 
@@ -34,14 +34,17 @@ class Restoring:
 
     def loaded(self, restore: Restore) -> bool:
         """State has come. Whether it is the one that is wanted (still)."""
-        if self.wanted is None or restore.checkpoint != self.wanted.checkpoint:
+        if not self._is_wanted(restore):
             return False
         self._loaded = restore.checkpoint
         return True
 
     def failed(self, restore: Restore) -> bool:
         """State cannot be read. Whether it is the one that is wanted (still); if so it may be asked for again."""
-        if self.wanted is None or restore.checkpoint != self.wanted.checkpoint:
+        if not self._is_wanted(restore):
             return False
         self.wanted = None
         return True
+
+    def _is_wanted(self, restore: Restore) -> bool:
+        return self.wanted is not None and self.wanted.checkpoint == restore.checkpoint

@@ -1,4 +1,4 @@
-"""The status of a process, as it answers the roll call of a new coordinator (D9, D11)."""
+"""The status of a process, as it answers the status request of a new coordinator (D9, D11)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TaskStatus:
             return sum(output.log.cursor - output.log.first for output in self._outputs)
         return sum(len(channel.expectation.checksums) for channel in self._inputs)
 
-    def present(
+    def report(
         self,
         state: TaskState,
         attempt: Attempt | None,

@@ -1,4 +1,4 @@
-"""What a task's process counts of rows, operators and latency markers, told with every heartbeat's answer."""
+"""What a task's process counts of rows, operators and latency markers, sent with every heartbeat's answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.process.contract import Observed
 class Counters:
     """Totals since the process began; what operators count is in the task's snapshots, so a replay counts it once.
 
-    Used by one thread only. Time is told, so that virtual time serves as well."""
+    Used by one thread only. The caller gives the time, so that virtual time serves as well."""
 
     def __init__(self) -> None:
         self._rows_in = 0

@@ -145,9 +145,9 @@ def zombies_and_losses() -> tuple[Point, Harm]:
 
 def half_way_is_all_the_way(patch: pytest.MonkeyPatch) -> None:
     """Who has been told to be a task is taken for it, though it has no log."""
-    present = TaskStatus.present
+    report = TaskStatus.report
     patch.setattr(
-        TaskStatus, "present", lambda *known: replace(present(*known), begun=present(*known).attempt is not None)
+        TaskStatus, "report", lambda *known: replace(report(*known), begun=report(*known).attempt is not None)
     )
 
 

@@ -36,8 +36,9 @@ class Pending:
     final: bool
     handles: dict[TaskId, TaskHandle] = field(default_factory=dict)
     manifest: Manifest | None = None
-    writing_us: int | None = None
-    """Since when the manifest is being written: from then on it may be complete."""
+    """Set when it is given out to be written: from then on the checkpoint may be complete."""
+    writing_us: int = 0
+    """Since when the manifest is being written."""
 
 
 class CoordinatedCheckpoints(JobCheckpointing):
@@ -67,7 +68,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
 
     def _limit_us(self, pending: Pending) -> int:
         policy = self._context.policy
-        if pending.writing_us is not None:
+        if pending.manifest is not None:
             return pending.writing_us + policy.manifest_timeout_us
         return pending.triggered_us + policy.checkpoint_timeout_us
 
@@ -95,7 +96,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
 
     @property
     def settling(self) -> bool:
-        return self._pending is not None and self._pending.writing_us is not None
+        return self._pending is not None and self._pending.manifest is not None
 
     def trigger(self, final: bool) -> None:
         context, self.wanted = self._context, False
@@ -126,7 +127,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         if self._context.fleet.processes[message.process].role is not Role.ACTIVE:
             return
         pending, handle, plan = self._pending, message.handle, self._context.plan
-        if pending is None or handle.checkpoint != pending.checkpoint or pending.writing_us is not None:
+        if pending is None or handle.checkpoint != pending.checkpoint or pending.manifest is not None:
             return
         pending.handles[handle.task] = handle
         if len(pending.handles) == len(plan.tasks):

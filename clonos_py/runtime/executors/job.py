@@ -43,7 +43,7 @@ class Coordinator(Protocol):
 
 
 class JobPorts(Protocol):
-    """What a coordinator acts on: processes, checkpoint storage, and who is told."""
+    """What a coordinator acts on: processes, checkpoint storage, and the job's listeners."""
 
     def now_us(self) -> int:
         """The run's clock, which is never set."""
@@ -74,7 +74,7 @@ class JobPorts(Protocol):
         ...
 
     def report(self, event: CoordinatorEvent) -> None:
-        """Something happened that people are told."""
+        """Something happened that listeners get."""
         ...
 
     def end(self, end: EndJob) -> None:

@@ -71,7 +71,7 @@ class LinkExecutor:
     """Owns a LinkMachine. To be called by one thread at a time."""
 
     def __init__(self, machine: LinkMachine, ports: LinkPorts, failures: type[Exception] = Exception) -> None:
-        """``failures``: errors of the machine or of a port that end the process, and of which the coordinator is told.
+        """``failures``: errors of the machine or of a port that end the process and are reported to the coordinator.
         Others are raised."""
         self.machine = machine
         self._ports, self._failures = ports, failures

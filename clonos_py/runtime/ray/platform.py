@@ -90,7 +90,7 @@ class RayPlatform:
 
     def adopt(self, members: Mapping[int, RegisteredProcess]) -> None:
         """Takes the processes of a lost coordinator over. Who is dead is told of like any death, and for those whose
-        host process is not up yet the answer to the roll call is given here."""
+        host process is not up yet the answer to the status request is given here."""
         with self._lock:
             host_processes = {member.host_process: member.actor for member in members.values()}
             for number, member in members.items():

@@ -144,7 +144,7 @@ def a_coordinator_takes_its_standstill_for_the_silence_of_others(patch: pytest.M
 
 
 @BUGS.planted("coordinator", "zombie")
-def the_time_of_the_roll_call_counts_as_silence(patch: pytest.MonkeyPatch) -> None:
+def the_time_of_the_takeover_counts_as_silence(patch: pytest.MonkeyPatch) -> None:
     settle = Takeover.settle
 
     def since_they_answered(self: Takeover, rounds: Any) -> Any:

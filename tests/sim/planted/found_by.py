@@ -75,7 +75,7 @@ FOUND_BY = {
     "timers_have_no_limit": 24,
     "a_manifest_that_hangs_is_waited_for_without_an_end": 1,
     "a_coordinator_takes_its_standstill_for_the_silence_of_others": 1,
-    "the_time_of_the_roll_call_counts_as_silence": 3,
+    "the_time_of_the_takeover_counts_as_silence": 3,
 }
 """The others are found by seed 0."""
 

@@ -198,7 +198,7 @@ def test_who_does_not_answer_for_two_heartbeat_timeouts_after_the_others_is_repl
 
 
 def test_who_answered_early_is_not_taken_for_silent_because_another_answered_late() -> None:
-    """During the roll call no process is pinged, and those that have something to say right after it are the others."""
+    """Until all have answered no process is pinged; what the others report comes right after it."""
     stage = taking_over(policy=JobPolicy(heartbeat_timeout_us=2 * SECOND_US, heartbeat_us=SECOND_US // 4))
     answer(stage, *[present for present in all_well() if present.process != 2])
     stage.wait(3 * SECOND_US)

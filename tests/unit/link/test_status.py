@@ -26,7 +26,7 @@ from tests.unit.link.links import (
 from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, data
 
 
-def present(link: LinkMachine) -> StatusReport:
+def status(link: LinkMachine) -> StatusReport:
     (answer, *_) = told(link.handle(control.StatusRequest()))
     assert isinstance(answer, StatusReport)
     return answer
@@ -34,14 +34,14 @@ def present(link: LinkMachine) -> StatusReport:
 
 def test_a_standby_says_which_state_it_was_given() -> None:
     link = standby()
-    assert present(link) == StatusReport(5)
+    assert status(link) == StatusReport(5)
     link.handle(control.Prepare(Restore(3)))
-    assert present(link) == StatusReport(5, restore=3)
+    assert status(link) == StatusReport(5, restore=3)
 
 
 def test_who_was_told_to_be_a_task_and_has_no_log_yet_has_not_begun() -> None:
     link = connected(SECOND)
-    assert present(link) == StatusReport(5, SECOND, round=1, peers=[(UP, FIRST)])
+    assert status(link) == StatusReport(5, SECOND, round=1, peers=[(UP, FIRST)])
 
 
 def test_who_has_its_log_is_the_task_though_its_state_is_still_on_the_way() -> None:
@@ -49,13 +49,13 @@ def test_who_has_its_log_is_the_task_though_its_state_is_still_on_the_way() -> N
     link = standby()
     link.handle(promote(SECOND, Restore(3)))
     link.handle(control.Replay(1, [], [], []))
-    assert present(link).begun
+    assert status(link).begun
 
 
 def test_a_task_names_its_attempt_and_those_of_its_neighbours() -> None:
     link = running()
     link.handle(subscribe(receiver=SECOND))
-    answer = present(link)
+    answer = status(link)
     assert (answer.attempt, answer.begun) == (FIRST, True)
     assert answer.peers == [(UP, FIRST), (DOWN, SECOND)]
 
@@ -64,36 +64,36 @@ def test_the_newest_attempt_of_a_neighbour_is_known_though_it_has_not_subscribed
     link = running()
     link.handle(subscribe())
     link.handle(control.Sever(2, [], [(DOWN, SECOND)], control.Complete(0)))
-    assert (DOWN, SECOND) in present(link).peers
+    assert (DOWN, SECOND) in status(link).peers
 
 
 def test_checkpoints_are_known_from_whoever_speaks_of_them() -> None:
     link = running()
     link.handle(control.TriggerCheckpoint(2))
-    assert present(link).checkpoint == 2
+    assert status(link).checkpoint == 2
     link.handle(control.AbortCheckpoint(3))
-    assert present(link).checkpoint == 3
+    assert status(link).checkpoint == 3
     header = FrameHeader(0, FrameKind.BARRIER, 0, 0, False, 4, 0, 0, 0, (), [])
     link.handle(io.Arrived(FROM_UP, header, barrier(0, 4)))
-    assert present(link).checkpoint == 4
+    assert status(link).checkpoint == 4
 
 
 def test_checkpoints_that_were_void_when_a_task_got_its_log_are_known() -> None:
     link = connected(SECOND)
     link.handle(control.Replay(1, [], [], aborted=[1, 2, 3]))
-    assert present(link).checkpoint == 3
+    assert status(link).checkpoint == 3
 
 
 def test_a_task_that_has_nothing_more_to_do_says_so() -> None:
     link = running()
     link.handle(task.Entered(TaskState.FINISHED))
-    assert present(link).drained
+    assert status(link).drained
 
 
 def test_a_failure_is_told_again_to_the_next_coordinator() -> None:
     link = running()
     failed = told(link.fail(UserCodeError("division by zero")))
-    assert [present(link).failure] == failed
+    assert [status(link).failure] == failed
 
 
 def test_a_checkpoint_that_a_lost_coordinator_was_asked_for_is_asked_for_again() -> None:
