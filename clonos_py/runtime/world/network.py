@@ -41,8 +41,8 @@ class Network:
         self.connections[connection] = WorldConnection(process, sender)
         process.connections.add(connection)
         sender.connections.add(connection)
-        self._dispatcher.link(process.number, Connected(wish.input, connection, wish.hello))
         self.transmit(process, connection, Subscribed(connection, wish.hello))
+        self._dispatcher.link(process.number, Connected(wish.input, connection, wish.hello))
 
     def refuse(self, process: LocalProcess, wish: Connect, reason: str) -> None:
         """It will find that out after a while."""
