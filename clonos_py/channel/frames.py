@@ -83,6 +83,8 @@ class FrameCodec(Protocol):
 
     def encode(self, rows: pa.RecordBatch) -> Any: ...
 
+    def decode(self, body: Any, schema: pa.Schema) -> pa.RecordBatch: ...
+
     def size_bytes(self, body: Any) -> int: ...
 
     def checksum(self, body: Any, sampled: bool) -> int:
@@ -96,6 +98,9 @@ class PassThrough:
 
     def encode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows
+
+    def decode(self, body: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        return body
 
     def size_bytes(self, body: pa.RecordBatch) -> int:
         return int(body.nbytes)

@@ -17,11 +17,14 @@ the receiver does not cover; a body leaves memory only when it can be read back.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
+from clonos_py.model.snapshots import StoredChunk
 
 AHEAD_BYTES = 8 << 20
 """So much of a channel is read ahead of its cursor; one frame in any case."""
@@ -40,6 +43,8 @@ class RetainedFrame:
     checksum: int
     place: Any = None
     asked: bool = False
+    stored: StoredChunk | None = None
+    """Where checkpoint storage has it, too."""
 
     @property
     def here(self) -> bool:
@@ -92,6 +97,14 @@ class InFlightLog:
         self.memory_bytes += entry.size_bytes
         if not self.retain and not self.connected and entry.frame.kind is not FrameKind.END:
             self._forget_sent(self.next_seq)
+
+    def between(self, start: int, stop: int) -> Iterator[RetainedFrame]:
+        """The frames [start, stop), in their order. Raises ProtocolError if they are not all retained."""
+        if start < self.first or stop > self.next_seq:
+            raise ProtocolError(
+                f"frames [{start}, {stop}) are to be stored, those of [{self.first}, {self.next_seq}) are retained"
+            )
+        return islice(self._entries, start - self.first, stop - self.first)
 
     # ---- sending
 

@@ -180,11 +180,8 @@ def check_newest(generation: int | None, newest: int, job: str) -> None:
 def needed_bytes(manifest: Manifest) -> dict[str, int]:
     """The chunk files that a checkpoint needs, and how long each must be at least. Raises CheckpointError if it refers
     to anything else."""
-    tables = (
-        table for task in manifest.tasks for operator in task.operators.values() for table in operator.tables.values()
-    )
     needed: dict[str, int] = {}
-    for chunk in (chunk for chunks in tables for chunk in chunks):
+    for chunk in (chunk for task in manifest.tasks for chunk in task.chunks):
         location = Location.parse(chunk.location)
         needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
     return needed

@@ -7,14 +7,14 @@ Failures are injected by ``fail_next``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import pyarrow as pa
 
 from clonos_py.checkpoint.layout import answer_name, check_answer_name, checkpoint_of
 from clonos_py.checkpoint.manifest import Adoption, Generations, check_newest, check_not_fenced, collectable, is_void
-from clonos_py.checkpoint.storage import chunks_of, encode_values
+from clonos_py.checkpoint.storage import encode_values, fresh_chunks, stored_frames
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
@@ -42,7 +42,7 @@ class MemoryStore:
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         self._fail_if_planned("write")
-        fresh = [chunk for chunk in chunks_of(snapshot.operators.values()) if chunk.location is None]
+        fresh = fresh_chunks(snapshot)
         for chunk in fresh:
             self._chunks_written += 1
             chunk.location = f"{snapshot.checkpoint:012d}.{snapshot.task}.{attempt}.{self._chunks_written}"
@@ -55,6 +55,7 @@ class MemoryStore:
             progress=snapshot.progress,
             committables={name: list(named) for name, named in snapshot.committables.items()},
             written_bytes=sum(chunk.rows.nbytes for chunk in fresh),
+            frames=stored_frames(snapshot, self._stored),
         )
 
     def _handle(self, operator: str, state: OperatorState) -> OperatorHandle:
@@ -72,6 +73,9 @@ class MemoryStore:
             table: [self._chunk(c.location, known or {}) for c in chunks] for table, chunks in handle.tables.items()
         }
         return OperatorState(tables, msgspec.msgpack.decode(handle.values))
+
+    def read_chunks(self, stored: Iterable[StoredChunk]) -> dict[str, Chunk]:
+        return {chunk.location: self._chunk(chunk.location, {}) for chunk in stored}
 
     def _chunk(self, location: str, known: Mapping[str, Chunk]) -> Chunk:
         if location in known:
@@ -159,7 +163,4 @@ class MemoryStore:
 
 
 def _locations(manifest: Manifest) -> frozenset[str]:
-    operators = (operator for task in manifest.tasks for operator in task.operators.values())
-    return frozenset(
-        chunk.location for operator in operators for chunks in operator.tables.values() for chunk in chunks
-    )
+    return frozenset(chunk.location for task in manifest.tasks for chunk in task.chunks)

@@ -8,7 +8,8 @@ is free of shared state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.manifest import Adoption, Generation, Generations
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
-from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, StoredFrame, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
 FILE_BYTES = 8 << 20
@@ -53,7 +54,7 @@ class CheckpointStore:
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         values = {name: encode_values(name, state) for name, state in snapshot.operators.items()}
-        fresh = [chunk for chunk in chunks_of(snapshot.operators.values()) if chunk.location is None]
+        fresh = fresh_chunks(snapshot)
         locations = list(self._write_chunks(snapshot, attempt, fresh))
         for chunk, location in zip(fresh, locations, strict=True):
             chunk.location = str(location)
@@ -70,6 +71,7 @@ class CheckpointStore:
             progress=snapshot.progress,
             committables={name: list(named) for name, named in snapshot.committables.items()},
             written_bytes=sum(location.size_bytes for location in locations),
+            frames=stored_frames(snapshot, _stored),
         )
 
     def _write_chunks(self, snapshot: TaskSnapshot, attempt: Attempt, fresh: Iterable[Chunk]) -> Iterator[Location]:
@@ -93,8 +95,7 @@ class CheckpointStore:
     def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
         found = dict(known or {})
         missing = [c for chunks in handle.tables.values() for c in chunks if c.location not in found]
-        for chunk in self._read_chunks(missing):
-            found[chunk.location or ""] = chunk
+        found |= self.read_chunks(missing)
         tables = {table: [found[c.location] for c in chunks] for table, chunks in handle.tables.items()}
         return OperatorState(tables, self._decoded_values(handle))
 
@@ -105,6 +106,9 @@ class CheckpointStore:
             raise CheckpointError(
                 f"{self.path}: values of a snapshot cannot be decoded ({error}); {DAMAGED_REMEDY}"
             ) from error
+
+    def read_chunks(self, stored: Iterable[StoredChunk]) -> dict[str, Chunk]:
+        return {chunk.location or "": chunk for chunk in self._read_chunks(stored)}
 
     def _read_chunks(self, stored: Iterable[StoredChunk]) -> Iterator[Chunk]:
         """File by file, however the chunks are spread over them."""
@@ -289,10 +293,20 @@ class CheckpointStore:
             self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record)
 
 
-def chunks_of(states: Iterable[OperatorState]) -> Iterator[Chunk]:
-    for state in states:
-        for chunks in state.tables.values():
-            yield from chunks
+def fresh_chunks(snapshot: TaskSnapshot) -> list[Chunk]:
+    """What of a snapshot is not stored yet."""
+    tables = (chunks for state in snapshot.operators.values() for chunks in state.tables.values())
+    framed = (rows for frames in snapshot.frames.values() for _, rows in frames if rows is not None)
+    return [chunk for chunk in chain(chain.from_iterable(tables), framed) if chunk.location is None]
+
+
+def stored_frames(snapshot: TaskSnapshot, stored: Callable[[Chunk], StoredChunk]) -> dict[int, list[StoredFrame]]:
+    """The frames of a snapshot of which all chunks are stored."""
+    return {
+        output: [msgspec.structs.replace(frame, rows=stored(rows)) if rows else frame for frame, rows in frames]
+        for output, frames in snapshot.frames.items()
+        if frames
+    }
 
 
 def encode_values(operator: str, state: OperatorState) -> bytes:

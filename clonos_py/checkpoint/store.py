@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from clonos_py.model.ids import Attempt
-from clonos_py.model.snapshots import Manifest, OperatorHandle, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
 
@@ -25,6 +25,10 @@ class SnapshotStore(Protocol):
     def read(self, handle: OperatorHandle, known: Mapping[str, Chunk] | None = None) -> OperatorState:
         """The state behind a handle, verified. Chunks carry their locations; those in ``known`` (by location) are
         taken from there, not read: a standby loads each new checkpoint at the cost of what changed."""
+        ...
+
+    def read_chunks(self, stored: Iterable[StoredChunk]) -> dict[str, Chunk]:
+        """By location, verified."""
         ...
 
     def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:

@@ -15,8 +15,9 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from clonos_py.model.plan import ALIGNED
 from clonos_py.runtime.sim.campaign import Tally, explain, run_seeds
-from clonos_py.runtime.sim.generator import FAULTS, TASKS_MAX, Range
+from clonos_py.runtime.sim.generator import FAULTS, MIXED, PROTOCOLS, TASKS_MAX, Range
 
 _CHUNK = 25
 """Seeds that a process takes at once."""
@@ -37,16 +38,16 @@ class Depth(click.ParamType[int | None]):
         return int(value)
 
 
-def _sim(seeds: int, start: int, faults: str, depth: int | None, tasks: int) -> int:
+def _sim(seeds: int, start: int, faults: str, depth: int | None, tasks: int, protocol: str) -> int:
     """The command's body; its exit code tells whether a rule was broken."""
     named = tuple(name.strip() for name in faults.split(",") if name.strip() not in ("", "none"))
-    range_ = Range(named, depth, tasks)
+    range_ = Range(named, depth, tasks, protocol=protocol)
     started = time.monotonic()
     tally = _run_all(start, seeds, range_)
     seconds = time.monotonic() - started
     failing = sorted(tally.failing)
     for seed, problem in failing:
-        click.echo(f"seed {seed}: {problem}\n  again: {_command(seed, faults, depth, tasks)}")
+        click.echo(f"seed {seed}: {problem}\n  again: {_command(seed, faults, depth, tasks, protocol)}")
     if failing:
         click.echo("\n".join(explain(failing[0][0], range_)))
     rate = tally.seeds / max(seconds, 1e-3)
@@ -100,12 +101,13 @@ def _end_with_the_command() -> None:
     threading.Thread(target=watch, daemon=True, name="command-watch").start()
 
 
-def _command(seed: int, faults: str, depth: int | None, tasks: int) -> str:
+def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: str) -> str:
     """What replays a seed: the options that are not as they are by default."""
     words = ["clonos sim", f"--start {seed}", "--seeds 1"]
     words += [f"--faults {faults}"] if faults != ",".join(FAULTS) else []
     words += [f"--depth {'full' if depth < 0 else depth}"] if depth is not None else []
     words += [f"--tasks {tasks}"] if tasks != TASKS_MAX else []
+    words += [f"--protocol {protocol}"] if protocol != ALIGNED else []
     return " ".join(words)
 
 
@@ -124,6 +126,13 @@ command = click.Command(
         click.Option(
             ["--tasks"], type=click.IntRange(2), default=TASKS_MAX, show_default=True, help="A job has at most so many."
         ),
+        click.Option(
+            ["--protocol"],
+            type=click.Choice([*PROTOCOLS, MIXED]),
+            default=ALIGNED,
+            show_default=True,
+            help="Checkpoint protocol; mixed: any, by seed.",
+        ),
     ],
     help="""Runs generated jobs under generated failures and checks every step and every result.
 
@@ -134,6 +143,7 @@ command = click.Command(
     Examples:
       clonos sim --seeds 100000
       clonos sim --seeds 2000 --faults kill,partition --depth mixed
+      clonos sim --seeds 2000 --protocol unaligned
       clonos sim --start 4711 --seeds 1
     """,
 )

@@ -81,7 +81,8 @@ class CompletedCheckpoint:
             names.append(vertex.source.name)
         if handle := self._handles.get(task):
             operators = {name: [handle.operators[name]] for name in names if name in handle.operators}
-            return Restore(handle.checkpoint, operators, handle.progress, dict(handle.committables))
+            committed = dict(handle.committables)
+            return Restore(handle.checkpoint, operators, handle.progress, committed, frames=handle.frames)
         operators = {name: parts for name in names if (parts := manifest.parts(name))}
         committables: dict[str, list[bytes]] = {}
         if task.index == 0:

@@ -110,10 +110,16 @@ class HeldLogs:
 
     def complete(self) -> None:
         """A checkpoint that this process has taken is complete: what it lacked from before does not matter any more."""
+        self._drop_stable()
         self._replayed, self._needs = set(), {}
         if self.store.lacking:
             self._lacking = [set() for _ in self._inputs]
             self._note()
+
+    def _drop_stable(self) -> None:
+        """What arrived from before a sender's restart point is not made again."""
+        for channel in self._inputs:
+            channel.drop_before(self.store.stable(self._plan.tasks.index(channel.sender)))
 
     def _unacknowledged(self, index: int) -> dict[int, Reach]:
         """A new connection knows nothing of what its receiver holds."""
@@ -125,6 +131,7 @@ class HeldLogs:
 
     def answer(self, process: int, message: Sever) -> HeldLogsReport:
         """What the coordinator has to know to heal the failures."""
+        self._drop_stable()
         plan, failed = self._plan, {task for task, _ in message.attempts}
         numbers = {plan.tasks.index(task) for task in failed}
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]

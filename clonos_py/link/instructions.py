@@ -7,10 +7,11 @@ channel, its attempt and the sequence number it wants next; the first frame back
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.model.errors import ClonosError, CodecError
@@ -18,7 +19,7 @@ from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import LogSegment, Reach
-from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import StoredFrame, TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import ToTask
 
@@ -35,15 +36,23 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     covered: int = 0
 
 
+class SnapshotPosition(NamedTuple):
+    """The snapshot of ``checkpoint`` (0: none) covers the frames of a channel below ``next_seq``."""
+
+    checkpoint: int
+    next_seq: int
+
+
 class Acknowledgement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A receiver has taken all frames of a channel below ``next_seq``, and holds ``held`` of upstream logs, some of it
     from other senders. ``rows_wanted``: see the task's event of that name; 0 where it does not matter. ``covered``: see
-    Hello."""
+    Hello. ``snapshot``: the last one that the receiver has taken, where its sender stores channel state."""
 
     next_seq: int
     held: list[Reach]
     rows_wanted: int
     covered: int
+    snapshot: SnapshotPosition
 
 
 _hello_encoder = msgspec.msgpack.Encoder()
@@ -109,12 +118,17 @@ class Lost:
     reason: str = ""
 
 
+LoadedFrames = Mapping[int, Sequence[tuple[StoredFrame, pa.RecordBatch | None]]]
+"""Frames of the restart point, by output channel, with their rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """State asked for with ``Load`` is here."""
 
     restore: Restore
     operators: Mapping[str, Sequence[OperatorState]]
+    frames: LoadedFrames = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +195,11 @@ class FramesNotWritten:
 
 @dataclass(frozen=True, slots=True)
 class FramesRead:
-    """Bodies of output ``output`` are back: (sequence number, body)."""
+    """Bodies of output ``output`` are back: (sequence number, body). ``checkpoint``: see ReadFrames."""
 
     output: int
     bodies: Sequence[tuple[int, Any]]
+    checkpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +344,12 @@ class WriteFrames:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrames:
-    """Read these bodies back soon, they are to be sent next: (sequence number, place)."""
+    """Read these bodies back soon: (sequence number, place). They are to be sent next, or stored with the snapshot of
+    ``checkpoint``."""
 
     output: int
     places: Sequence[tuple[int, Any]]
+    checkpoint: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,14 @@ from clonos_py.channel.frames import FrameCodec, FrameHeader, FrameKind
 from clonos_py.link import instructions as io
 from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.causal_outputs import CausalOutputs
+from clonos_py.link.checkpointing.registry import LINK_SIDES
 from clonos_py.link.connections import Connections
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.held_logs import HeldLogs, shared_logs
 from clonos_py.link.outflow import FRAMES_MOVED, FramesMoved, Outflow
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.receiving import InputChannel
+from clonos_py.link.restored_frames import RestoredFrames
 from clonos_py.link.restoring import Restoring
 from clonos_py.link.sending import OutputChannel, windows_for
 from clonos_py.link.states import BEFORE_BEGIN, LINK_STATES, LinkCause
@@ -92,9 +94,11 @@ class LinkMachine:
         self._numbering = ""
         self._asked: control.Sever | None = None
         self._restoring = Restoring()
+        self._restored_frames = RestoredFrames(plan, codec, self._logs)
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
+        self._checkpointing = LINK_SIDES.of(plan.protocol)(plan, self.outputs, codec)
         self._restart_point: TaskProgress | None = None
         """The task's progress at the last checkpoint known to be complete."""
 
@@ -143,9 +147,9 @@ class LinkMachine:
         if self.state not in BEFORE_BEGIN or not self._restoring.loaded(restore):
             return []
         progress = self._progress_of(restore)
+        self._restore_channels(progress, event)
         ahead = self.state is TaskState.STANDBY
         taken = io.SendToTask(task.TakeState(restore.checkpoint, event.operators, progress, ahead))
-        self._restore_channels(progress)
         if ahead:
             return [taken, io.SendToCoordinator(control.Prepared(self.process, restore.checkpoint))]
         return [taken, *self._start()]
@@ -170,12 +174,14 @@ class LinkMachine:
             raise event.problem
         return [io.SendToCoordinator(control.NotPrepared(self.process, event.restore.checkpoint, str(event.problem)))]
 
-    def _restore_channels(self, progress: TaskProgress | None) -> None:
+    def _restore_channels(self, progress: TaskProgress | None, loaded: io.Loaded) -> None:
+        """Raises CheckpointError if frames in flight are not those that belong there."""
         self._restart_point = progress
         for channel in self.inputs:
             channel.start_from(progress.inputs[channel.index].next_seq if progress else 0)
         for output in self.outputs:
-            output.restore(progress.outputs[output.index] if progress else 0)
+            next_seq = progress.outputs[output.index] if progress else 0
+            output.restore(next_seq, self._restored_frames.of(output, next_seq, loaded))
         self._catching_up.restore([channel.next_seq for channel in self.inputs])
 
     def _start(self) -> list[io.Instruction]:
@@ -217,7 +223,9 @@ class LinkMachine:
     def _on_connected(self, event: io.Connected) -> list[io.Instruction]:
         instructions = self._connections.connected(event)
         channel = self.inputs[event.input]
-        if channel.connection == event.connection and event.hello.covered < channel.covered:
+        if channel.connection == event.connection and (
+            event.hello.covered < channel.covered or channel.snapshot.checkpoint
+        ):
             instructions += self._acknowledge(channel, channel.acknowledged)
         return instructions
 
@@ -287,6 +295,9 @@ class LinkMachine:
             if output.connection == event.connection:
                 if output.acknowledged(given.next_seq, given.held, given.rows_wanted):
                     instructions.append(io.SendToTask(task.RowsWanted(output.index, given.rows_wanted)))
+                if given.snapshot != output.snapshot:
+                    output.snapshot = given.snapshot
+                    instructions += self._checkpointing.reported()
                 self._outflow.cover(output, given.covered)
                 instructions += self._outflow.pump(output)
         return instructions + self._outflow.weigh()
@@ -310,7 +321,8 @@ class LinkMachine:
         if channel.connection is None:
             return []
         held = self._held_logs.news(channel.index)
-        return [io.SendAck(channel.connection, io.Acknowledgement(taken, held, rows_wanted, channel.covered))]
+        given = io.Acknowledgement(taken, held, rows_wanted, channel.covered, channel.snapshot)
+        return [io.SendAck(channel.connection, given)]
 
     def _on_produced(self, event: task.Produced) -> list[io.Instruction]:
         if event.log is not None:
@@ -326,6 +338,8 @@ class LinkMachine:
         return self._causal_outputs.written(event) + self._outflow.weigh()
 
     def _on_frames_moved(self, event: FramesMoved) -> list[io.Instruction]:
+        if isinstance(event, io.FramesRead) and event.checkpoint:
+            return self._checkpointing.read(event)
         return self._outflow.moved(event)
 
     # ---- checkpoints
@@ -336,16 +350,29 @@ class LinkMachine:
 
     def _on_abort(self, message: control.AbortCheckpoint) -> list[io.Instruction]:
         self._status.note_checkpoint(message.checkpoint)
+        self._checkpointing.abort(message.checkpoint)
         return [io.SendToTask(task.AbortCall(message.checkpoint)), *self._outflow.aborted(message.checkpoint)]
 
     def _on_snapped(self, event: task.Snapped) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
         if not event.persist or self.attempt is None:
             return []
-        flushed = self._causal_outputs.flush()
-        return [*flushed, io.Persist(snapshot, self.attempt), *self._outflow.passed(snapshot.checkpoint)]
+        instructions = self._causal_outputs.flush()
+        instructions += self._checkpointing.snapped(snapshot, event.progress, self.attempt)
+        if self._checkpointing.reports_snapshots:
+            instructions += self._report_snapshot(snapshot.checkpoint, event.progress)
+        return instructions + self._outflow.passed(snapshot.checkpoint)
+
+    def _report_snapshot(self, checkpoint: int, progress: TaskProgress) -> list[io.Instruction]:
+        """Senders learn which of their frames it covers."""
+        instructions: list[io.Instruction] = []
+        for channel in self.inputs:
+            channel.snapshot = io.SnapshotPosition(checkpoint, progress.inputs[channel.index].next_seq)
+            instructions += self._acknowledge(channel, channel.acknowledged)
+        return instructions
 
     def _on_persisted(self, event: io.Persisted) -> list[io.Instruction]:
+        self._checkpointing.persisted(event.handle)
         return [io.SendToCoordinator(control.Snapshotted(self.process, event.handle, event.persist_ms))]
 
     def _on_persist_failed(self, event: io.PersistFailed) -> list[io.Instruction]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from clonos_py.channel.frames import FrameHeader
+from clonos_py.link.instructions import SnapshotPosition
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer
@@ -16,7 +17,7 @@ def frames_acknowledged(window: int) -> int:
 
 
 class InputChannel:
-    """One input: its sender, the connection to it, and checksums of what arrived since the restart point (D12)."""
+    """One input: its sender, the connection to it, and checksums of what its sender may have to make again (D12)."""
 
     def __init__(self, index: int, channel: ChannelId, sender: TaskId, window: int) -> None:
         self.index, self.channel, self.sender = index, channel, sender
@@ -35,16 +36,21 @@ class InputChannel:
         self.start_from(0)
 
     def start_from(self, next_seq: int) -> None:
-        """The restart point of the task is where ``next_seq`` is next."""
+        """The restart point of the task is where ``next_seq`` is next; -1: where the sender has restarted without its
+        log, and nothing had come since."""
         self.covered = next_seq
         """The restart point covers the frames below."""
+        self.snapshot = SnapshotPosition(0, 0)
+        """The last snapshot of the task, for a sender that stores channel state."""
+        self.renumbers = self.renumbers or next_seq < 0
         self._number_from(next_seq)
 
     def _number_from(self, next_seq: int) -> None:
         self.next_seq = next_seq
         self.acknowledged = next_seq
         """The task has taken the frames below, by the last acknowledgement to the sender."""
-        self._checksums: deque[tuple[int, int]] = deque()
+        self._checksums: deque[tuple[int, int, int]] = deque()
+        """(sequence number, checksum, epoch)"""
 
     def follow(self, peer: Peer) -> None:
         """From now on ``peer`` is the sender. One that has restarted may fail before it is reached: then its
@@ -76,7 +82,7 @@ class InputChannel:
         if header.seq != self.next_seq or not self.opened:
             raise ProtocolError(f"{self.sender} sent frame {header.seq} on {self.channel}, {self.next_seq} is next")
         self.next_seq += 1
-        self._checksums.append((header.seq, header.checksum))
+        self._checksums.append((header.seq, header.checksum, header.epoch))
 
     def acknowledge(self, taken: int) -> int | None:
         """The task has taken everything below ``taken``: what to acknowledge now, None to wait for more."""
@@ -88,14 +94,23 @@ class InputChannel:
     def cover(self, next_seq: int) -> None:
         """The task's restart point has moved: it covers the frames below ``next_seq``."""
         self.covered = next_seq
-        while self._checksums and self._checksums[0][0] < next_seq:
+
+    def drop_before(self, epoch: int) -> None:
+        """The sender restarts where ``epoch`` begins, or later. It does not make again what it cut before: that is part
+        of its restart point, if that of the receiver does not cover it (E7)."""
+        while self._checksums and self._checksums[0][2] < epoch:
             self._checksums.popleft()
 
     @property
     def has_received(self) -> bool:
-        """Whether frames have come that the restart point does not cover."""
+        """Whether frames have come that the sender may have to make again."""
         return bool(self._checksums)
 
     @property
     def expectation(self) -> Expectation:
-        return Expectation(self.channel, self.next_seq, list(self._checksums))
+        return Expectation(self.channel, self.next_seq, [(seq, checksum) for seq, checksum, _ in self._checksums])
+
+    @property
+    def uncovered(self) -> int:
+        """How many frames have come that the restart point does not cover."""
+        return max(0, self.next_seq - self.covered)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
 from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.channel.regenerated import RegeneratedLog
+from clonos_py.link.instructions import SnapshotPosition
 from clonos_py.link.receiving import frames_acknowledged
 from clonos_py.model.errors import DivergenceError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
 from clonos_py.model.plan import Edge
 from clonos_py.model.segments import Reach, StableMark
+from clonos_py.model.snapshots import StoredChunk
 from clonos_py.process.contract import ChannelLimits
 
 NO_ATTEMPT = Attempt(-1, -1)
@@ -57,16 +59,23 @@ class OutputChannel:
         self.attempt = NO_ATTEMPT
         self.restore(0)
 
-    def restore(self, next_seq: int) -> None:
+    def restore(self, next_seq: int, entries: Sequence[RetainedFrame] = ()) -> None:
+        """Goes on after a restart point: ``entries`` are what is retained of the frames below ``next_seq``."""
+        first = entries[0].frame.seq if entries else next_seq
         self.again = RegeneratedLog(next_seq) if self._regenerates else None
-        self.log = self.again or InFlightLog(next_seq)
+        self.log = self.again or InFlightLog(first)
         self.log.retain = self.retain
         self._position = self._marks_carried = 0
         self._held: dict[int, Reach] = {}
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
-        self._covered = next_seq
+        self._covered = first
         self._rows_wanted = self._frame_rows = 0
+        self.snapshot = SnapshotPosition(0, 0)
+        """The last snapshot of the receiver, where channel state is stored."""
+        for entry in entries:
+            self.log.append(entry)
+        self.log.sent_before = self.log.next_seq
 
     @property
     def window(self) -> int:
@@ -93,6 +102,12 @@ class OutputChannel:
         assert self.again is not None
         if frame.seq in self.again.missing:
             self.again.regenerated(self._entry(frame, codec, check))
+
+    def restored(self, frame: Frame, stored: StoredChunk | None, codec: FrameCodec, check: bool) -> RetainedFrame:
+        """A frame of the restart point, whose rows are ``stored``."""
+        entry = self._entry(frame, codec, check)
+        entry.stored = stored
+        return entry
 
     def _entry(self, frame: Frame, codec: FrameCodec, check: bool) -> RetainedFrame:
         body = codec.encode(frame.rows) if frame.rows is not None else None

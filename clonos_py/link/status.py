@@ -33,7 +33,7 @@ class TaskStatus:
         """Frames sent since the restart point; of a task that sends none, frames received."""
         if self._outputs:
             return sum(output.log.cursor - output.log.first for output in self._outputs)
-        return sum(len(channel.expectation.checksums) for channel in self._inputs)
+        return sum(channel.uncovered for channel in self._inputs)
 
     def report(
         self,

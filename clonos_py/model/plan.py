@@ -17,7 +17,7 @@ import pyarrow as pa
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
 
-ALIGNED = "aligned"
+ALIGNED, UNALIGNED = "aligned", "unaligned"
 """The protocol of coordinated checkpoints with aligned barriers."""
 
 

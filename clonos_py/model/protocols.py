@@ -1,4 +1,5 @@
-"""Checkpoint protocols by name. Each has a side in the tasks and one in the coordinator, which register here."""
+"""Checkpoint protocols by name. Each has a side in the tasks, one in the coordinator and, where that of all others is
+not enough, one in the links; they register here."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ T = TypeVar("T")
 class ProtocolSides(Generic[T]):
     """One side of all protocols: what makes an object of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, default: T | None = None) -> None:
+        """``default``: the side of protocols that have none of their own."""
         self._sides: dict[str, T] = {}
+        self._default = default
 
     def register(self, name: str, side: T) -> None:
         """``name`` without a dot, or the module that registers this side when it is imported."""
@@ -24,6 +27,8 @@ class ProtocolSides(Generic[T]):
         """Imports the module of that name, if it has not been. Raises SettingError for a protocol that is not there."""
         if name not in self._sides and "." in name:
             importlib.import_module(name)
+        if name not in self._sides and self._default is not None:
+            return self._default
         if name not in self._sides:
             known = ", ".join(sorted(self._sides))
             raise SettingError(f"there is no checkpoint protocol {name!r}: choose one of {known}")

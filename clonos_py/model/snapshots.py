@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from clonos_py.model.ids import TaskId
-from clonos_py.model.state import OperatorState
+from clonos_py.model.state import Chunk, OperatorState
+
+
+class StoredChunk(msgspec.Struct, frozen=True):
+    """A chunk in storage: its path below the job's folder, and what it must contain."""
+
+    location: str
+    rows: int
+    size_bytes: int
+    checksum: int
+
+
+class StoredFrame(msgspec.Struct, frozen=True):
+    """A frame of a channel that was under way when a snapshot was taken; the fields are those of ``Frame``. ``rows``:
+    None where it has none, or they are not stored yet."""
+
+    seq: int
+    kind: int
+    epoch: int
+    watermark: int
+    idle: bool
+    checkpoint: int
+    stamp: bytes = b""
+    rows: StoredChunk | None = None
 
 
 @dataclass(frozen=True)
@@ -23,15 +46,9 @@ class TaskSnapshot:
     operators: Mapping[str, OperatorState]
     progress: bytes
     committables: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
-
-
-class StoredChunk(msgspec.Struct, frozen=True):
-    """A chunk in storage: its path below the job's folder, and what it must contain."""
-
-    location: str
-    rows: int
-    size_bytes: int
-    checksum: int
+    frames: Mapping[int, Sequence[tuple[StoredFrame, Chunk | None]]] = field(default_factory=dict)
+    """By output channel: the frames before the snapshot that its receiver's snapshot does not cover (channel state, see
+    E3). With the rows of those that are not stored yet."""
 
 
 class OperatorHandle(msgspec.Struct, frozen=True):
@@ -51,6 +68,17 @@ class TaskHandle(msgspec.Struct, frozen=True):
     committables: dict[str, list[bytes]]
     written_bytes: int = 0
     """New bytes that this snapshot cost; chunks of earlier ones are referenced."""
+    frames: dict[int, list[StoredFrame]] = {}
+    """By output channel: see TaskSnapshot."""
+
+    @property
+    def chunks(self) -> Iterator[StoredChunk]:
+        """All that the snapshot consists of."""
+        for operator in self.operators.values():
+            for chunks in operator.tables.values():
+                yield from chunks
+        for frames in self.frames.values():
+            yield from (frame.rows for frame in frames if frame.rows is not None)
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
-from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
+from clonos_py.link.instructions import Loaded, LoadedFrames, LoadFailed, Persist, Persisted, PersistFailed
 from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.messages import Restore
-from clonos_py.model.snapshots import Manifest
+from clonos_py.model.snapshots import Manifest, StoredFrame
 from clonos_py.model.state import Chunk
 
 
@@ -27,12 +27,20 @@ class Snapshots:
                 name: [self._store.read(handle, self.known) for handle in handles]
                 for name, handles in restore.operators.items()
             }
+            frames = self._frames(restore.frames)
         except CheckpointError as problem:
             return LoadFailed(restore, problem)
         states = [state for parts in operators.values() for state in parts]
         chunks = [chunk for state in states for table in state.tables.values() for chunk in table]
         self.known = {chunk.location: chunk for chunk in chunks if chunk.location is not None}
-        return Loaded(restore, operators)
+        return Loaded(restore, operators, frames)
+
+    def _frames(self, stored: Mapping[int, Sequence[StoredFrame]]) -> LoadedFrames:
+        chunks = self._store.read_chunks(f.rows for frames in stored.values() for f in frames if f.rows is not None)
+        return {
+            output: [(frame, chunks[frame.rows.location].rows if frame.rows else None) for frame in frames]
+            for output, frames in stored.items()
+        }
 
     def persist(self, wish: Persist) -> Persisted | PersistFailed:
         """It has no clock: the caller fills the time in. A task that persists loads nothing any

@@ -31,9 +31,9 @@ class SpillExecutor:
         match work:
             case WriteFrames():
                 yield from self._write(work)
-            case ReadFrames(output, places):
+            case ReadFrames(output, places, checkpoint):
                 try:
-                    yield FramesRead(output, [(seq, self._shelf.read(place)) for seq, place in places])
+                    yield FramesRead(output, [(seq, self._shelf.read(place)) for seq, place in places], checkpoint)
                 except SpillError as problem:
                     yield FramesNotRead(problem)
             case FreeFrames(places):

@@ -26,6 +26,9 @@ class WireCodec:
     def encode(self, rows: pa.RecordBatch) -> pa.Buffer:
         return encode_batch(rows)
 
+    def decode(self, body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+        return decode_batch(body, schema)
+
     def size_bytes(self, body: pa.Buffer) -> int:
         return body.size
 

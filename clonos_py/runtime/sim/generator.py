@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from clonos_py.model.errors import SettingError
-from clonos_py.model.plan import Partitioning
+from clonos_py.model.plan import ALIGNED, UNALIGNED, Partitioning
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.origin import Volume
 from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 
+PROTOCOLS = (ALIGNED, UNALIGNED)
+MIXED = "mixed"
 TASKS_MAX = 30
 _PATHS_MAX = 6
 FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
@@ -45,15 +47,20 @@ _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE,
 
 @dataclass(frozen=True)
 class Range:
-    """What may be generated. ``sharing_depth`` None: any, drawn by the seed, full in every other run."""
+    """What may be generated. ``sharing_depth`` None: any, drawn by the seed, full in every other run. ``protocol``
+    MIXED: one of all, drawn by the seed."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
     tasks_max: int = TASKS_MAX
     faults_max: int = 6
+    protocol: str = ALIGNED
 
     def __post_init__(self) -> None:
-        """Raises SettingError for a fault that does not exist."""
+        """Raises SettingError for a fault or a protocol that does not exist."""
+        if self.protocol not in (MIXED, *PROTOCOLS):
+            known = ", ".join((*PROTOCOLS, MIXED))
+            raise SettingError(f"there is no checkpoint protocol {self.protocol!r} to simulate: choose of {known}")
         if unknown := [name for name in self.faults if name not in FAULTS]:
             raise SettingError(f"there is no fault {unknown[0]!r}: choose of {', '.join(FAULTS)}")
 
@@ -95,7 +102,13 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     )
     granularity_us = random_.choice([0, 0, 300, 3_000])
     regenerates = conditions.spill is Spill.REGENERATE
-    topology = replace(topology, regenerates=regenerates, time_granularity_us=granularity_us, adaptive=adaptive)
+    topology = replace(
+        topology,
+        regenerates=regenerates,
+        time_granularity_us=granularity_us,
+        adaptive=adaptive,
+        protocol=_protocol(seed, range_),
+    )
     if topology.sharing_depth < 0:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
@@ -219,6 +232,10 @@ def _conditions(random_: random.Random) -> Conditions:
 def _standbys_per_process(seed: int) -> int:
     """By dice of their own, so that nothing else that a seed stands for depends on it."""
     return random.Random(f"standbys of {seed}").choice([1, 1, 2, 4])
+
+
+def _protocol(seed: int, range_: Range) -> str:
+    return random.Random(f"protocol of {seed}").choice(PROTOCOLS) if range_.protocol == MIXED else range_.protocol
 
 
 def _adaptive(seed: int) -> tuple[bool, int]:

@@ -207,6 +207,7 @@ class InvariantChecker:
         if expected is None and self._owner.get(process.task) == process.number:
             progress = self._progress.get(process.task)
             expected = progress.inputs[index].next_seq if progress else 0
+            expected = expected if expected >= 0 else None
         check(
             seq == expected or expected is None or not self._causal,
             f"{process.task} is offered frames of input {index} from {seq}, {expected} is next",

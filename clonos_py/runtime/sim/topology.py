@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
-from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.model.plan import ALIGNED, Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalTrails, HistoryLedger, HistorySink, Path
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
@@ -53,6 +53,7 @@ class Topology:
     time_granularity_us: int = 0
     adaptive: bool = False
     """Whether the size of frames and reads follows what rows cost."""
+    protocol: str = ALIGNED
 
     @cached_property
     def fed(self) -> frozenset[int]:
@@ -99,7 +100,7 @@ class Topology:
         vertices = tuple(self._vertex(number, ledger) for number in range(len(self.nodes)))
         settings = {"time_granularity_us": self.time_granularity_us}
         edges = tuple(self._edges())
-        return PhysicalPlan("sim", vertices, edges, 16, self.sharing_depth, settings=settings)
+        return PhysicalPlan("sim", vertices, edges, 16, self.sharing_depth, protocol=self.protocol, settings=settings)
 
     def _vertex(self, number: int, ledger: HistoryLedger) -> Vertex:
         node, name = self.nodes[number], self.name(number)
@@ -119,7 +120,7 @@ class Topology:
             operators.append(OperatorPlan(f"{name}-out", "sink", sink, (), sink=True, causal=node.causal))
         first = -1 if source is not None else 0
         wires = tuple(Wire(i, 0, i + 1, 0) for i in range(first, len(operators) - 1))
-        regenerates = self.regenerates and source is not None and not operators
+        regenerates = self.regenerates and source is not None and not operators and self.protocol == ALIGNED
         return Vertex(name, node.parallelism, source, tuple(operators), wires, node.standbys, regenerates)
 
     def _edges(self) -> Iterator[Edge]:

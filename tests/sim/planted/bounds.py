@@ -44,10 +44,10 @@ def frames_are_acknowledged_before_they_are_taken(patch: pytest.MonkeyPatch) -> 
 
 @BUGS.planted()
 def checksums_of_inputs_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
-    def keeping(self: InputChannel, next_seq: int) -> None:
-        self.covered = next_seq
+    def keeping(self: InputChannel, epoch: int) -> None:
+        """Nothing is dropped."""
 
-    patch.setattr(InputChannel, "cover", keeping)
+    patch.setattr(InputChannel, "drop_before", keeping)
 
 
 @BUGS.planted()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from clonos_py.model.plan import ALIGNED
 from clonos_py.runtime.sim.generator import Range
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -20,18 +21,19 @@ class Bug:
     plant: Patch
     faults: tuple[str, ...] = KILLS
     depth: int | None = -1
+    protocol: str = ALIGNED
 
     @property
     def range(self) -> Range:
-        return Range(self.faults, self.depth, tasks_max=10)
+        return Range(self.faults, self.depth, tasks_max=10, protocol=self.protocol)
 
 
 class Bugs(dict[str, Bug]):
     """By name. A function that plants one is registered by decorating it."""
 
-    def planted(self, *faults: str, depth: int = -1) -> Callable[[Patch], Patch]:
+    def planted(self, *faults: str, depth: int = -1, protocol: str = ALIGNED) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
-            self[plant.__name__] = Bug(plant, faults or KILLS, depth)
+            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol)
             return plant
 
         return register

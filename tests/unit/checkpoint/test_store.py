@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.snapshots import StoredFrame, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, begin, chunk, complete, manifest, rows_of, snapshot
 
@@ -245,3 +246,26 @@ def test_an_answer_is_there_at_every_checkpoint_that_needs_it_and_goes_with_the_
             else:
                 with pytest.raises(CheckpointError, match="missing"):
                     store.kept_answer(name)
+
+
+def test_frames_under_way_are_stored_once_and_kept_as_long_as_a_checkpoint_needs_them(store: SnapshotStore) -> None:
+    begin(store)
+    frame, rows = StoredFrame(3, 0, 1, 7, False, 0, b"stamp"), chunk(0)
+    first = store.write(
+        replace(snapshot(1, []), frames={2: [(frame, rows), (StoredFrame(4, 1, 1, 7, True, 1), None)]}), FIRST
+    )
+    store.write_manifest(manifest(1, first))
+    data, barrier = first.frames[2]
+    assert (data.seq, data.stamp, barrier.seq, barrier.checkpoint, barrier.rows) == (3, b"stamp", 4, 1, None)
+    assert data.rows is not None
+    for checkpoint in (2, 3):
+        later = store.write(replace(snapshot(checkpoint, []), frames={2: [(data, None)]}), FIRST)
+        assert later.written_bytes == 0
+        store.write_manifest(manifest(checkpoint, later))
+    store.retire(keep=1)
+    read = store.read_chunks([data.rows])[data.rows.location]
+    assert read.rows.equals(rows.rows)
+    store.write_manifest(manifest(4, store.write(snapshot(4, []), FIRST)))
+    store.retire(keep=1)
+    with pytest.raises(CheckpointError):
+        store.read_chunks([data.rows])

@@ -74,7 +74,9 @@ def hello(sender: Attempt = FIRST, receiver: Attempt = FIRST, next_seq: int = 0,
 
 
 def acknowledged(next_seq: int, held: Sequence[Reach] = (), rows_wanted: int = 0, covered: int = 0) -> io.Acknowledged:
-    return io.Acknowledged(TO_DOWN, io.Acknowledgement(next_seq, list(held), rows_wanted, covered))
+    return io.Acknowledged(
+        TO_DOWN, io.Acknowledgement(next_seq, list(held), rows_wanted, covered, io.SnapshotPosition(0, 0))
+    )
 
 
 def subscribe(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.channel.frames import FrameHeader, FrameKind
-from clonos_py.link.instructions import Acknowledgement
+from clonos_py.link.instructions import Acknowledgement, SnapshotPosition
 from clonos_py.model.errors import CodecError
 from clonos_py.model.segments import Reach
 from clonos_py.runtime.ray.wire_codec import WireCodec, decode_ack, decode_frame, encode_ack, encode_header
@@ -73,11 +73,13 @@ def test_the_receiver_makes_the_checksum_that_the_sender_made(sampled: bool) -> 
 
 
 def test_an_acknowledgement_is_read_back() -> None:
-    acknowledgement = Acknowledgement(3, [Reach(1, 0, 2)], 4, 5)
+    acknowledgement = Acknowledgement(3, [Reach(1, 0, 2)], 4, 5, SnapshotPosition(6, 7))
     assert decode_ack(encode_ack(acknowledgement)) == acknowledgement
 
 
-@pytest.mark.parametrize("forged", [(1, [], 0), (1, [], 0, 0, 0), (1, "logs", 0, 0), "acknowledged", b"\xc1"])
+@pytest.mark.parametrize(
+    "forged", [(1, [], 0, 0), (1, [], 0, 0, (0, 0), 0), (1, "logs", 0, 0, (0, 0)), "acknowledged", b"\xc1"]
+)
 def test_what_is_no_acknowledgement_is_refused(forged: object) -> None:
     data = forged if isinstance(forged, bytes) else msgspec.msgpack.encode(forged)
     with pytest.raises(CodecError, match="an acknowledgement cannot be read"):

@@ -1,0 +1,45 @@
+"""A checkpoint protocol on the side of a link: what has to happen before the snapshot of a task can be made durable.
+
+The side of the task is in ``task/checkpointing/interface.py``, that of the coordinator in
+``job/protocols/interface.py``. This base class is enough for a protocol whose snapshots have no frames between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clonos_py.channel.frames import FrameCodec
+from clonos_py.link import instructions as io
+from clonos_py.link.sending import OutputChannel
+from clonos_py.model.ids import Attempt
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
+from clonos_py.process.contract import TaskProgress
+
+
+class LinkCheckpointing:
+    """One per link."""
+
+    reports_snapshots = False
+    """Whether receivers report to their senders where they took their last snapshot."""
+
+    def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
+        self._plan, self._outputs, self._codec = plan, outputs, codec
+
+    def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
+        """The task has taken a snapshot."""
+        return [io.Persist(snapshot, attempt)]
+
+    def reported(self) -> list[io.Instruction]:
+        """A receiver has reported its snapshot (``OutputChannel.snapshot``)."""
+        return []
+
+    def read(self, event: io.FramesRead) -> list[io.Instruction]:
+        """Frames are back that were to be read for a snapshot."""
+        return []
+
+    def persisted(self, handle: TaskHandle) -> None:
+        """A snapshot is durable."""
+
+    def abort(self, checkpoint: int) -> None:
+        """The checkpoint is void."""

@@ -1,0 +1,11 @@
+"""The links' sides of the checkpoint protocols, by name. Most need none of their own."""
+
+from __future__ import annotations
+
+from clonos_py.link.checkpointing.channel_state import ChannelState
+from clonos_py.link.checkpointing.interface import LinkCheckpointing
+from clonos_py.model.plan import UNALIGNED
+from clonos_py.model.protocols import ProtocolSides
+
+LINK_SIDES: ProtocolSides[type[LinkCheckpointing]] = ProtocolSides(LinkCheckpointing)
+LINK_SIDES.register(UNALIGNED, ChannelState)

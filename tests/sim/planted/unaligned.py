@@ -1,0 +1,83 @@
+"""What is wrong with unaligned checkpoints: where the cut is, which frames are stored, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.link import instructions as io
+from clonos_py.link.checkpointing.channel_state import ChannelState
+from clonos_py.link.checkpointing.interface import LinkCheckpointing
+from clonos_py.link.receiving import InputChannel
+from clonos_py.link.restored_frames import RestoredFrames
+from clonos_py.link.sending import OutputChannel
+from clonos_py.model.ids import Attempt
+from clonos_py.model.plan import UNALIGNED
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.process.contract import TaskProgress
+from clonos_py.task.checkpointing.unaligned import UnalignedBarriers
+from tests.sim.planted.bug import Bugs
+
+BUGS = Bugs()
+unaligned = partial(BUGS.planted, protocol=UNALIGNED)
+
+
+@unaligned()
+def a_barrier_does_not_close_the_cut(patch: pytest.MonkeyPatch) -> None:
+    """Frames from after the sender's snapshot are taken before the receiver's."""
+    patch.setattr(UnalignedBarriers, "barrier", lambda self, channel, checkpoint, epoch: False)
+
+
+@unaligned()
+def frames_are_stored_from_where_they_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    """The receiver may have gone on since its snapshot."""
+
+    def acknowledged(self: ChannelState, output: OutputChannel, end: int) -> list[RetainedFrame]:
+        return list(output.log.between(min(max(output.log.acked, output.snapshot.next_seq), end), end))
+
+    patch.setattr(ChannelState, "_under_way", acknowledged)
+
+
+@unaligned()
+def a_single_frame_under_way_is_not_stored(patch: pytest.MonkeyPatch) -> None:
+    under_way = ChannelState._under_way
+
+    def several(self: ChannelState, output: OutputChannel, end: int) -> list[RetainedFrame]:
+        found = under_way(self, output, end)
+        return found if sum(bool(entry.row_count) for entry in found) > 1 else []
+
+    patch.setattr(ChannelState, "_under_way", several)
+
+
+@unaligned()
+def snapshots_are_durable_without_the_frames_between_them(patch: pytest.MonkeyPatch) -> None:
+    def at_once(
+        self: ChannelState, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt
+    ) -> list[io.Instruction]:
+        return LinkCheckpointing.snapped(self, snapshot, progress, attempt)
+
+    patch.setattr(ChannelState, "snapped", at_once)
+
+
+@unaligned()
+def stored_frames_are_not_restored(patch: pytest.MonkeyPatch) -> None:
+    def nothing(self: RestoredFrames, output: OutputChannel, next_seq: int, loaded: io.Loaded) -> Sequence[object]:
+        return []
+
+    patch.setattr(RestoredFrames, "of", nothing)
+
+
+@unaligned(depth=-1)
+def frames_from_before_the_senders_restart_point_are_depended_on(patch: pytest.MonkeyPatch) -> None:
+    """What a task has received since its own restart point is taken for what its sender has to make again."""
+
+    def cover(self: InputChannel, next_seq: int) -> None:
+        self.covered = next_seq
+        while self._checksums and self._checksums[0][0] < next_seq:
+            self._checksums.popleft()
+
+    patch.setattr(InputChannel, "cover", cover)
+    patch.setattr(InputChannel, "drop_before", lambda self, epoch: None)

@@ -1,0 +1,206 @@
+"""Channel state: which frames a snapshot is stored with, and what becomes of them after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from clonos_py.channel.frames import FrameKind, PassThrough
+from clonos_py.link import instructions as io
+from clonos_py.link.machine import LinkMachine
+from clonos_py.model import messages as control
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.messages import Restore
+from clonos_py.model.plan import UNALIGNED
+from clonos_py.model.retention import Spill
+from clonos_py.model.snapshots import StoredChunk, StoredFrame, TaskHandle, TaskSnapshot
+from clonos_py.model.state import Chunk
+from clonos_py.process import contract as task
+from clonos_py.process.contract import ChannelLimits, TaskState
+from tests.unit.link.links import (
+    FROM_UP,
+    OUTPUT,
+    PLAN,
+    TO_DOWN,
+    arrived,
+    of,
+    opening,
+    produced,
+    promote,
+    subscribe,
+)
+from tests.unit.task.plans import MIDDLE, barrier, keys, rows
+
+STORED = StoredChunk("state/000000000001.middle-0.1.1.1.chunks#0+8:0123456789abcdef", 1, 8, 1)
+
+
+def unaligned(limits: ChannelLimits = ChannelLimits(), restore: Restore = Restore(0)) -> LinkMachine:  # noqa: B008 - frozen
+    """A running link with a receiver."""
+    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough(), limits)
+    (connect,) = of(link.handle(promote(restore=restore)), io.Connect)
+    link.handle(io.Connected(0, FROM_UP, connect.hello))
+    link.handle(opening())
+    link.handle(control.Replay(1, [], [], []))
+    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(subscribe())
+    return link
+
+
+def progress(taken: int, cut: int) -> task.TaskProgress:
+    return task.TaskProgress([task.InputProgress(taken)], [cut], [0], [0], False, 0, [], [], [], {})
+
+
+def snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) -> list[io.Instruction]:
+    """The task takes a snapshot, whose barrier is the last of the frames below ``cut``."""
+    link.handle(task.Produced(None, [(0, barrier(cut - 1, checkpoint))]))
+    snapshot = TaskSnapshot(MIDDLE, checkpoint, {}, b"")
+    return link.handle(task.Snapped(snapshot, progress(taken, cut), persist=True))
+
+
+def reported(next_seq: int, checkpoint: int = 1, taken: int = 0) -> io.Acknowledged:
+    """The receiver has taken its snapshot there."""
+    return io.Acknowledged(TO_DOWN, io.Acknowledgement(taken, [], 0, 0, io.SnapshotPosition(checkpoint, next_seq)))
+
+
+def frames_of(persist: io.Persist) -> list[tuple[int, list[int] | None]]:
+    """Numbers and keys of the frames that are stored with a snapshot."""
+    return [(f.seq, keys(rows.rows) if rows else None) for f, rows in persist.snapshot.frames.get(0, ())]
+
+
+def test_a_snapshot_waits_until_the_receiver_has_taken_its_own() -> None:
+    link = unaligned()
+    link.handle(produced(0, 1))
+    assert of(snapped(link, taken=0, cut=3), io.Persist) == []
+    (persist,) = of(link.handle(reported(1)), io.Persist)
+    assert frames_of(persist) == [(1, [1]), (2, None)], "and the barrier"
+
+
+def test_a_receiver_may_be_first() -> None:
+    link = unaligned()
+    link.handle(produced(0, 1))
+    link.handle(reported(2))
+    (persist,) = of(snapped(link, taken=0, cut=3), io.Persist)
+    assert frames_of(persist) == [(2, None)]
+
+
+def test_what_the_receiver_takes_after_its_snapshot_is_stored_all_the_same() -> None:
+    link = unaligned()
+    link.handle(produced(0, 1))
+    link.handle(reported(0, taken=2))
+    (persist,) = of(snapped(link, taken=0, cut=3), io.Persist)
+    assert frames_of(persist) == [(0, [0]), (1, [1]), (2, None)]
+
+
+def test_the_report_of_another_checkpoint_does_not_count() -> None:
+    link = unaligned()
+    link.handle(produced(0))
+    link.handle(reported(1, checkpoint=1))
+    assert of(snapped(link, taken=0, cut=2, checkpoint=2), io.Persist) == []
+
+
+def test_an_aborted_checkpoint_is_not_stored() -> None:
+    link = unaligned()
+    link.handle(produced(0))
+    snapped(link, taken=0, cut=2)
+    link.handle(control.AbortCheckpoint(1))
+    assert of(link.handle(reported(0)), io.Persist) == []
+
+
+def test_a_frame_is_stored_once() -> None:
+    link = unaligned()
+    link.handle(produced(0))
+    link.handle(reported(0))
+    (persist,) = of(snapped(link, taken=0, cut=2), io.Persist)
+    stored = [msgspec.structs.replace(f, rows=STORED if chunk else None) for f, chunk in persist.snapshot.frames[0]]
+    link.handle(io.Persisted(TaskHandle(MIDDLE, 1, {}, b"", {}, frames={0: stored}), 1.0))
+    link.handle(reported(0, checkpoint=2))
+    (later,) = of(snapped(link, taken=0, cut=3, checkpoint=2), io.Persist)
+    assert [(f.seq, f.rows, rows) for f, rows in later.snapshot.frames[0]] == [
+        (0, STORED, None),
+        (1, None, None),
+        (2, None, None),
+    ]
+
+
+def test_frames_on_disk_are_read_first() -> None:
+    link = unaligned(ChannelLimits(policy=Spill.BUFFER, window=1))
+    link.handle(produced(0, 1))
+    link.handle(io.FramesWritten(0, [(0, 100), (1, 101)]))
+    link.handle(reported(0))
+    instructions = snapped(link, taken=0, cut=3)
+    assert of(instructions, io.Persist) == []
+    (wanted,) = [read for read in of(instructions, io.ReadFrames) if read.checkpoint == 1]
+    bodies = [(seq, rows(seq)) for seq, _ in wanted.places]
+    (persist,) = of(link.handle(io.FramesRead(0, bodies, 1)), io.Persist)
+    assert frames_of(persist) == [(0, [0]), (1, [1]), (2, None)]
+
+
+def test_at_most_once_nothing_is_stored() -> None:
+    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough(), retain=False)
+    link.handle(promote())
+    link.handle(control.Replay(1, [], [], []))
+    link.handle(task.Entered(TaskState.RUNNING))
+    link.handle(produced(0, 1))
+    (persist,) = of(snapped(link, taken=0, cut=3), io.Persist)
+    assert persist.snapshot.frames == {}
+
+
+def test_a_snapshot_is_reported_to_senders_now_and_when_a_connection_stands_again() -> None:
+    link = unaligned()
+    link.handle(arrived(0))
+    (ack,) = of(snapped(link, taken=1, cut=1), io.SendAck)
+    assert ack.acknowledgement.snapshot == io.SnapshotPosition(1, 1)
+    (connect,) = of(link.handle(io.Lost(FROM_UP)), io.Connect)
+    (again,) = of(link.handle(io.Connected(0, FROM_UP, connect.hello)), io.SendAck)
+    assert again.acknowledgement.snapshot == io.SnapshotPosition(1, 1)
+
+
+# ---- after a restart
+
+
+def restarted(*frames: tuple[StoredFrame, Chunk | None], cut: int = 3) -> LinkMachine:
+    """From checkpoint 1, before which frames below ``cut`` had been cut."""
+    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
+    restore = Restore(1, progress=msgspec.msgpack.encode(progress(0, cut)))
+    link.handle(promote(restore=restore))
+    loaded = {0: [(frame, chunk.rows if chunk else None) for frame, chunk in frames]}
+    link.handle(io.Loaded(restore, {}, loaded))
+    return link
+
+
+def stored(seq: int, key: int | None = None) -> tuple[StoredFrame, Chunk | None]:
+    kind = FrameKind.BARRIER if key is None else FrameKind.DATA
+    frame = StoredFrame(seq, kind, 0, 0, False, 1 if key is None else 0, rows=None if key is None else STORED)
+    return frame, None if key is None else Chunk(rows(key))
+
+
+def test_frames_under_way_are_sent_again_from_where_the_receiver_is() -> None:
+    link = restarted(stored(1, 7), stored(2))
+    sent = of(link.handle(subscribe(next_seq=1)), io.SendFrame)
+    assert [(frame.header.seq, frame.header.kind, keys(frame.body)) for frame in sent] == [
+        (1, FrameKind.LOG_ONLY, []),
+        (1, FrameKind.DATA, [7]),
+        (2, FrameKind.BARRIER, []),
+    ]
+
+
+@pytest.mark.parametrize("frames", [[stored(1, 7)], [stored(0, 7), stored(2)], [stored(2), stored(3)]])
+def test_a_frame_that_is_missing_is_an_error(frames: list[tuple[StoredFrame, Chunk | None]]) -> None:
+    with pytest.raises(CheckpointError, match=f"are stored, those before 3 belong there.*{OUTPUT.edge}|--fresh"):
+        restarted(*frames)
+
+
+def test_frames_of_other_columns_are_an_error() -> None:
+    frame, chunk = stored(2, 7)
+    assert chunk is not None
+    renamed = Chunk(chunk.rows.rename_columns(["other"]))
+    with pytest.raises(CheckpointError, match="was under way with other columns than the job has now"):
+        restarted((frame, renamed))
+
+
+def test_a_frame_of_an_unknown_kind_is_an_error() -> None:
+    frame, _ = stored(2)
+    with pytest.raises(CheckpointError, match="of an unknown kind, 9"):
+        restarted((msgspec.structs.replace(frame, kind=9), None))
