@@ -29,7 +29,9 @@ command = JobCommand(
     params=[
         click.Argument(["file"]),
         click.Option(["--format"], type=click.Choice(FORMATS), default="text", show_default=True, help="How to draw."),
-        *setting_options("parallelism", "guarantee", "sharing_depth", "standbys", "key_groups", "frame_rows"),
+        *setting_options(
+            "parallelism", "guarantee", "sharing_depth", "protocol", "chaining", "standbys", "key_groups", "frame_rows"
+        ),
     ],
     help=f"""Shows what will run: tasks, the operators chained in each, how rows travel between them.
 

@@ -15,9 +15,9 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from clonos_py.model.plan import ALIGNED
+from clonos_py.model.protocols import ALIGNED, PROTOCOLS
 from clonos_py.runtime.sim.campaign import Tally, explain, run_seeds
-from clonos_py.runtime.sim.generator import FAULTS, MIXED, PROTOCOLS, TASKS_MAX, Range
+from clonos_py.runtime.sim.generator import FAULTS, MIXED, TASKS_MAX, Range
 
 _CHUNK = 25
 """Seeds that a process takes at once."""

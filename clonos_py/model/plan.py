@@ -16,9 +16,7 @@ import pyarrow as pa
 
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.operators import EventTime, Operator, Source
-
-ALIGNED, UNALIGNED = "aligned", "unaligned"
-"""The protocol of coordinated checkpoints with aligned barriers."""
+from clonos_py.model.protocols import ALIGNED
 
 
 class Partitioning(Enum):
@@ -134,6 +132,8 @@ class PhysicalPlan:
     """At-most-once: nothing is replayed, and of determinants only what sources have read is kept, to be skipped."""
     protocol: str = ALIGNED
     """The checkpoint protocol, by the name under which it is registered."""
+    rollback: bool = False
+    """Exactly-once without determinants: when a task fails, those whose state does not fit go back with it (E2)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the planner did, for people: columns pruned, filters pushed, operators chained."""

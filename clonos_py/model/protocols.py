@@ -10,6 +10,13 @@ from clonos_py.model.errors import SettingError
 
 T = TypeVar("T")
 
+ALIGNED = "aligned"
+"""Coordinated checkpoints with aligned barriers."""
+UNALIGNED = "unaligned"
+"""Coordinated checkpoints of which no task waits for barriers; frames under way are stored (E4)."""
+PROTOCOLS = (ALIGNED, UNALIGNED)
+"""The names that a setting may choose; both sides of each are registered under it."""
+
 
 class ProtocolSides(Generic[T]):
     """One side of all protocols: what makes an object of it."""

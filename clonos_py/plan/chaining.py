@@ -85,9 +85,10 @@ class _Place:
 class DraftVertices:
     """All chains of a graph, and the links between them."""
 
-    def __init__(self, graph: LogicalGraph, parallelism: int) -> None:
-        self._graph = graph
-        self._parallelism = parallelism
+    def __init__(self, graph: LogicalGraph, parallelism: int, chaining: bool = True) -> None:
+        """Without ``chaining`` each node begins a vertex. Only what the planner puts in before an edge, to combine rows
+        or leave out columns, stays with its producer: it is there so that less travels."""
+        self._graph, self._parallelism, self._chaining = graph, parallelism, chaining
         self._places: dict[int, _Place] = {}
         self._colocated: dict[int, Keys] = {}
         self.chains: list[DraftVertex] = []
@@ -123,6 +124,8 @@ class DraftVertices:
 
     def _shared_chain(self, node: Node, sides: list[list[RequiredColumns]]) -> DraftVertex | None:
         """The vertex that the operator can run in: that of all its producers."""
+        if not self._chaining:
+            return None
         every = [feed for found in sides for feed in found]
         places = [self._places[feed.port.node] for feed in every]
         chain = places[0].chain

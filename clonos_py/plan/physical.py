@@ -45,7 +45,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
     graph = rewritten(job.graph())
     _check_causal_sinks(graph, chosen)
     _check_parallelism(graph, chosen)
-    chains = DraftVertices(graph, chosen.parallelism)
+    chains = DraftVertices(graph, chosen.parallelism, chosen.chaining)
     names = {chain.number: most_telling(chain) for chain in chains.chains}
     adaptive = Adaptive(chains.links)
     vertices = tuple(_vertex(chain, names[chain.number], chosen, adaptive) for chain in chains.chains)
@@ -66,6 +66,8 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
         key_groups=chosen.key_groups,
         sharing_depth=chosen.sharing_depth,
         gaps=chosen.guarantee is Guarantee.AT_MOST_ONCE,
+        protocol=chosen.protocol,
+        rollback=chosen.rollback,
         settings={found.name: getattr(chosen, found.name) for found in fields(Settings) if found.metadata},
         notes=(
             *graph.notes,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
+from clonos_py.model.protocols import ALIGNED, PROTOCOLS
 from clonos_py.model.retention import Spill
 from clonos_py.settings.kinds import (
     DEPTH,
@@ -21,12 +22,14 @@ from clonos_py.settings.kinds import (
     NAMES,
     RENAMES,
     SIZE,
+    SWITCH,
     TEXT,
     Kill,
     Rename,
     SettingKind,
     choice,
     count,
+    name_of,
 )
 
 T = TypeVar("T")
@@ -89,6 +92,10 @@ class Settings:
         choice(Guarantee), "exactly-once", "How often a record takes effect when tasks fail."
     )
     sharing_depth: int = _setting(DEPTH, "full", "How many hops downstream determinants are kept; 0 turns logging off.")
+    protocol: str = _setting(name_of(PROTOCOLS), ALIGNED, "The checkpoint protocol: how tasks agree on a checkpoint.")
+    chaining: bool = _setting(
+        SWITCH, "on", "Operators that need no shuffle between them run in one task; off gives each tasks of its own."
+    )
     beyond_sharing_depth: Preference = _setting(
         choice(Preference),
         "consistency",
@@ -147,6 +154,11 @@ class Settings:
     seed: int = _setting(count(), 0, "Seed of the simulator and of everything else that is drawn on purpose.")
     kills: tuple[Kill, ...] = _setting(KILLS, (), "Kill an instance of an operator at a time, as in 'join[0]@3s'.")
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rollback(self) -> bool:
+        """Exactly-once without determinants (E2): what depends on a failed task goes back with it."""
+        return self.guarantee is Guarantee.EXACTLY_ONCE and self.sharing_depth == 0
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, DEFAULT)

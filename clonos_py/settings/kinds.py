@@ -7,7 +7,7 @@ text. It raises SettingError with what would have been right; ``Settings`` adds 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -85,6 +85,23 @@ def choice(options: type[E]) -> SettingKind[E]:
         return options(wanted)
 
     return SettingKind("|".join(names), parse, lambda option: str(option.value), choices=names)
+
+
+def name_of(names: Sequence[str]) -> SettingKind[str]:
+    """One of some names."""
+
+    def parse(value: object) -> str:
+        if value not in names:
+            raise SettingError(f"{value!r} is none of {', '.join(names)}")
+        return str(value)
+
+    return SettingKind("|".join(names), parse, choices=tuple(names))
+
+
+def _parse_switch(value: object) -> bool:
+    if value not in ("on", "off") and not isinstance(value, bool):
+        raise SettingError(f"{value!r} is neither on nor off")
+    return value in (True, "on")
 
 
 def _parse_duration(value: object) -> int:
@@ -189,6 +206,9 @@ DEPTH: SettingKind[int] = SettingKind(
     "full|HOPS", _parse_depth, lambda depth: "full" if depth == FULL_DEPTH else str(depth)
 )
 FLAG: SettingKind[bool] = SettingKind("", _parse_flag, lambda flag: str(flag).lower(), flag=True)
+SWITCH: SettingKind[bool] = SettingKind(
+    "on|off", _parse_switch, lambda switch: "on" if switch else "off", choices=("on", "off")
+)
 TEXT: SettingKind[str | None] = SettingKind("TEXT", _parse_text, _show_optional)
 FOLDER: SettingKind[str | None] = SettingKind("FOLDER", _parse_text, _show_optional)
 FILE: SettingKind[str | None] = SettingKind("FILE", _parse_text, _show_optional)

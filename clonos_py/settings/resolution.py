@@ -17,7 +17,7 @@ from typing import Any
 
 from clonos_py.model.errors import SettingError
 from clonos_py.model.retention import Spill
-from clonos_py.settings.definitions import DEFINITIONS, ENVIRONMENT_PREFIX, Guarantee, Runtime, Settings
+from clonos_py.settings.definitions import DEFINITIONS, ENVIRONMENT_PREFIX, Guarantee, Preference, Runtime, Settings
 
 FILE_NAME = "clonos.toml"
 OTHER_VARIABLES = frozenset({"CLONOS_DEBUG"})
@@ -86,6 +86,10 @@ def _consistent(settings: Settings) -> Settings:
     given = settings.origins
     if "beyond_sharing_depth" in given and settings.guarantee is not Guarantee.EXACTLY_ONCE:
         _refuse(settings, "beyond_sharing_depth", "guarantee", "below exactly-once nothing is ever rolled back")
+    if settings.rollback and settings.beyond_sharing_depth is Preference.AVAILABILITY:
+        _refuse(settings, "beyond_sharing_depth", "sharing_depth", "without determinants exactly-once has to roll back")
+    if settings.rollback and settings.spill is Spill.REGENERATE:
+        _refuse(settings, "spill", "sharing_depth", "frames are made again from the log, and depth 0 keeps none")
     if settings.key_groups < settings.parallelism:
         _refuse(settings, "parallelism", "key_groups", "every task needs a key group of its own")
     if settings.address is not None and settings.runtime is not Runtime.RAY:
@@ -119,13 +123,12 @@ def _consistent(settings: Settings) -> Settings:
 
 
 def _with_logging_that_fits(settings: Settings) -> Settings:
-    """Guarantee and sharing depth: whichever was not said follows from the other."""
+    """Guarantee and sharing depth: whichever was not said follows from the other. Exactly-once and no depth, both said,
+    is rollback recovery (E2)."""
     stated_guarantee, stated_depth = "guarantee" in settings.origins, "sharing_depth" in settings.origins
     logging = settings.sharing_depth != 0
     match settings.guarantee:
-        case Guarantee.EXACTLY_ONCE if not logging and stated_guarantee:
-            _refuse(settings, "guarantee", "sharing_depth", "exactly-once needs determinants, so a depth of at least 1")
-        case Guarantee.EXACTLY_ONCE if not logging:
+        case Guarantee.EXACTLY_ONCE if not logging and not stated_guarantee:
             return _following(settings, "guarantee", Guarantee.AT_LEAST_ONCE, "sharing_depth")
         case Guarantee.AT_MOST_ONCE if logging and stated_depth:
             _refuse(settings, "guarantee", "sharing_depth", "at-most-once replays nothing, so its depth is 0")

@@ -8,8 +8,7 @@ from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.protocols.unaligned import UnalignedCheckpoints
-from clonos_py.model.plan import ALIGNED, UNALIGNED
-from clonos_py.model.protocols import ProtocolSides
+from clonos_py.model.protocols import ALIGNED, UNALIGNED, ProtocolSides
 
 JOB_SIDES: ProtocolSides[Callable[[CoordinatorContext], JobCheckpointing]] = ProtocolSides()
 JOB_SIDES.register(ALIGNED, CoordinatedCheckpoints)

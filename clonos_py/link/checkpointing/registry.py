@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from clonos_py.link.checkpointing.channel_state import ChannelState
 from clonos_py.link.checkpointing.interface import LinkCheckpointing
-from clonos_py.model.plan import UNALIGNED
-from clonos_py.model.protocols import ProtocolSides
+from clonos_py.model.protocols import UNALIGNED, ProtocolSides
 
 LINK_SIDES: ProtocolSides[type[LinkCheckpointing]] = ProtocolSides(LinkCheckpointing)
 LINK_SIDES.register(UNALIGNED, ChannelState)

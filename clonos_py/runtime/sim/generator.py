@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from clonos_py.model.errors import SettingError
-from clonos_py.model.plan import ALIGNED, UNALIGNED, Partitioning
+from clonos_py.model.plan import Partitioning
+from clonos_py.model.protocols import ALIGNED, PROTOCOLS
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.origin import Volume
 from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 
-PROTOCOLS = (ALIGNED, UNALIGNED)
 MIXED = "mixed"
 TASKS_MAX = 30
 _PATHS_MAX = 6

@@ -8,7 +8,8 @@ from functools import cached_property, partial
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
-from clonos_py.model.plan import ALIGNED, Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.model.protocols import ALIGNED
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalTrails, HistoryLedger, HistorySink, Path
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind

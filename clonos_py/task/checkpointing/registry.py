@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clonos_py.model.plan import ALIGNED, UNALIGNED
-from clonos_py.model.protocols import ProtocolSides
+from clonos_py.model.protocols import ALIGNED, UNALIGNED, ProtocolSides
 from clonos_py.task.checkpointing.aligned import AlignedBarriers
 from clonos_py.task.checkpointing.interface import TaskCheckpointing
 from clonos_py.task.checkpointing.unaligned import UnalignedBarriers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from clonos_py.model.plan import ALIGNED
+from clonos_py.model.protocols import ALIGNED
 from clonos_py.runtime.sim.generator import Range
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -15,7 +15,7 @@ from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restored_frames import RestoredFrames
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
-from clonos_py.model.plan import UNALIGNED
+from clonos_py.model.protocols import UNALIGNED
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process.contract import TaskProgress
 from clonos_py.task.checkpointing.unaligned import UnalignedBarriers

@@ -14,7 +14,9 @@ from clonos_py.model.coordinator_events import CheckpointAborted, RolledBack
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport, Promote, Sever, TriggerCheckpoint
+from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.model.snapshots import TaskHandle
+from clonos_py.task.checkpointing.registry import TASK_SIDES
 from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, receivers, reported, sent
 
 
@@ -51,6 +53,12 @@ def test_snapshots_that_do_not_fit_give_the_checkpoint_up() -> None:
     instructions = stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1)
     assert CheckpointAborted(1, "the snapshots do not fit together") in reported(instructions)
     assert RolledBack not in happened(instructions)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_that_a_setting_may_choose_has_both_sides(name: str) -> None:
+    assert JOB_SIDES.of(name)
+    assert TASK_SIDES.of(name)
 
 
 def test_a_protocol_that_is_not_registered_is_named() -> None:

@@ -13,7 +13,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.messages import Restore
-from clonos_py.model.plan import UNALIGNED
+from clonos_py.model.protocols import UNALIGNED
 from clonos_py.model.retention import Spill
 from clonos_py.model.snapshots import StoredChunk, StoredFrame, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk

@@ -10,6 +10,7 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
+from clonos_py.settings.resolution import resolve
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 
 
@@ -27,8 +28,8 @@ def shape(planned: PhysicalPlan) -> list[str]:
     return lines
 
 
-def nexmark(query: str, parallelism: int = 2) -> PhysicalPlan:
-    return plan(build(query, NexmarkSource(1_000), Nowhere("out")), parallelism=parallelism)
+def nexmark(query: str, parallelism: int = 2, **settings: object) -> PhysicalPlan:
+    return plan(build(query, NexmarkSource(1_000), Nowhere("out")), resolve({"parallelism": parallelism, **settings}))
 
 
 class Label(Record):

@@ -97,6 +97,40 @@ def test_nexmark(query: str) -> None:
     assert shape(nexmark(query)) == NEXMARK[query]
 
 
+def test_without_chaining_each_operator_has_tasks_of_its_own() -> None:
+    """Only what is there so that less travels stays with the operator before it."""
+    assert shape(nexmark("q8", chaining="off")) == [
+        "source-nexmark x2: source-nexmark, sellers.combine",
+        "sellers x2: sellers, with_columns.columns",
+        "with_columns x2: with_columns",
+        "join x2: join",
+        "sink-out x2: sink-out",
+        "source-nexmark -> sellers hash(seller): seller, _pane, _rows",
+        "sellers -> with_columns forward: seller, window_end",
+        "source-nexmark -> join hash(id): id, name, date_time",
+        "with_columns -> join side 1 hash(seller): seller, ~event_time",
+        "join -> sink-out forward: id, name, window_start",
+    ]
+
+
+def test_what_lies_together_already_is_shuffled_again_without_chaining() -> None:
+    job = Job("apart")
+    joined_by_auction(job).key_by("auction").aggregate(n=count()).at_end().sink(Nowhere())
+    shown = shape(plan(job, resolve({"parallelism": 2, "chaining": "off"})))
+    assert "join -> aggregate hash(auction): auction" in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "rollback"),
+    [({}, False), ({"sharing_depth": 0}, False), ({"guarantee": "exactly-once", "sharing_depth": 0}, True)],
+)
+def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback: bool) -> None:
+    job = Job("named")
+    bids(job).sink(Nowhere())
+    planned = plan(job, resolve({"protocol": "aligned", **settings}))
+    assert (planned.protocol, planned.rollback) == ("aligned", rollback)
+
+
 def joined_by_auction(job: Job) -> Stream[Any]:
     offers = bids(job).select("auction", "price", "at")
     return bids(job).named("others").select("bidder", number=col("auction")).join(

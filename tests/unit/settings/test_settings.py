@@ -82,6 +82,8 @@ def test_the_switch_for_tracebacks_is_no_setting() -> None:
         ("parallelism", "two", "'two' is not a whole number"),
         ("parallelism", True, "True is not a whole number"),
         ("guarantee", "exactly_once", "'exactly_once' is none of exactly-once, at-least-once, at-most-once"),
+        ("protocol", "chandy-lamport", "'chandy-lamport' is none of aligned"),
+        ("chaining", "no", "'no' is neither on nor off"),
         ("beyond_sharing_depth", "both", "'both' is none of consistency, availability"),
         ("sharing_depth", "deep", "'deep' is neither 'full' nor a number of hops"),
         ("checkpoint_interval", 5, "5 is no duration: write it with its unit"),
@@ -119,10 +121,28 @@ def test_guarantee_and_sharing_depth_follow_from_each_other() -> None:
     assert resolve({"guarantee": "at-least-once", "sharing_depth": "full"}).sharing_depth == -1
 
 
+def test_exactly_once_without_determinants_is_rollback_recovery_if_both_are_stated() -> None:
+    both = resolve({"guarantee": "exactly-once"}, command_line={"sharing_depth": "0"})
+    assert both.guarantee is Guarantee.EXACTLY_ONCE
+    assert both.rollback
+    assert not resolve({"sharing_depth": 0}).rollback
+    assert not resolve({"guarantee": "exactly-once"}).rollback
+
+
+def test_chaining_is_on_or_off_wherever_it_is_written() -> None:
+    assert resolve().chaining
+    assert not resolve(environment={"CLONOS_CHAINING": "off"}).chaining
+    assert not resolve(file={"chaining": False}).chaining
+
+
 @pytest.mark.parametrize(
     ("given_values", "message"),
     [
-        ({"guarantee": "exactly-once", "sharing_depth": 0}, r"guarantee = exactly-once \(Job\(\.\.\.\)\) contradicts"),
+        (
+            {"guarantee": "exactly-once", "sharing_depth": 0, "beyond_sharing_depth": "availability"},
+            "without determinants exactly-once has to roll back",
+        ),
+        ({"guarantee": "exactly-once", "sharing_depth": 0, "spill": "regenerate"}, "depth 0 keeps none"),
         ({"guarantee": "at-most-once", "sharing_depth": 1}, "at-most-once replays nothing"),
         ({"guarantee": "at-least-once", "beyond_sharing_depth": "availability"}, "below exactly-once nothing is ever"),
         ({"sharing_depth": 0, "beyond_sharing_depth": "consistency"}, "below exactly-once nothing is ever"),
