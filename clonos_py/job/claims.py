@@ -52,7 +52,21 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims) -> Ma
     unclaimed = [name for name in _kept(manifest) if name not in operators_of(plan)]
     if unclaimed:
         raise UnclaimedStateError(_complaint(manifest, plan, unclaimed))
+    if not same_shape(manifest, plan):
+        _check_nothing_under_way(manifest)
     return manifest
+
+
+def _check_nothing_under_way(manifest: Manifest) -> None:
+    """Frames of a channel fit its receiver only (E3)."""
+    under_way = sum(f.rows.rows for task in manifest.tasks for frames in task.frames.values() for f in frames if f.rows)
+    if under_way:
+        tasks = ", ".join(f"{vertex} x {parallelism}" for vertex, parallelism in manifest.parallelism.items())
+        raise SettingError(
+            f"checkpoint {manifest.checkpoint} holds {under_way} rows that were under way between tasks ({tasks}), and "
+            "this job has others: resume with the operators and the parallelism that it was written with, once with "
+            "--protocol aligned if they are to change after its next checkpoint, or start over with --fresh"
+        )
 
 
 def operators_of(plan: PhysicalPlan) -> dict[str, str]:

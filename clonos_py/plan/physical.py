@@ -103,7 +103,8 @@ def _vertex(chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptiv
         if origin is not None:
             check_portable(operator.factory, operator.name, origin.where)
             _check_constructible(operator, origin.where)
-    regenerates = settings.spill is Spill.REGENERATE and source is not None and not any(obstacles(chain))
+    kept = source is None or any(obstacles(chain, settings.protocol))
+    regenerates = settings.spill is Spill.REGENERATE and not kept
     sampled = all(origin is None or isinstance(origin.work, _OWN) for origin in chain.origins)
     operators, wires = tuple(chain.operators), tuple(chain.wires)
     return Vertex(name, chain.parallelism, source, operators, wires, settings.standbys, regenerates, sampled)
@@ -143,7 +144,7 @@ def _regeneration_notes(chains: DraftVertices, names: dict[int, str], settings: 
     notes = []
     for chain in chains.chains:
         if chain.source is not None:
-            why = "; ".join(obstacles(chain))
+            why = "; ".join(obstacles(chain, settings.protocol))
             what = f"keeps its frames: {why}" if why else "makes its frames again"
             notes.append(f"{names[chain.number]!r} {what}")
     return notes

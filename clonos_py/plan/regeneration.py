@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clonos_py.expressions.tree import ExpressionNode as Expression
+from clonos_py.model.protocols import ALIGNED
 from clonos_py.model.user_functions import is_deterministic
 from clonos_py.plan.chaining import DraftVertex
 from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, ProjectColumns
@@ -17,8 +18,10 @@ from clonos_py.plan.logical import CallPerBatch, CallPerRow, FilterRows, Node, P
 _UNDECLARED = "calls a function that is not declared deterministic"
 
 
-def obstacles(chain: DraftVertex) -> Iterator[str]:
+def obstacles(chain: DraftVertex, protocol: str) -> Iterator[str]:
     """Why the frames of a chain that begins with a source have to be kept; nothing if they need not be."""
+    if protocol != ALIGNED:
+        yield f"{protocol} checkpoints store frames that are under way"
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None and (why := _obstacle(origin)):
             yield f"{operator.name!r} {why}"

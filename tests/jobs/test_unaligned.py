@@ -1,0 +1,127 @@
+"""Unaligned checkpoints of a job that was stopped with rows under way: which job may go on, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clonos_py.checkpoint.storage import CheckpointStore
+from clonos_py.connectors.files import read_results
+
+FILES, ROWS, KEYS = 4, 2_000, 5
+KEPT = ("checkpoints", "out")
+
+JOB = """
+from __future__ import annotations
+import time
+from clonos_py import *
+from clonos_py.connectors import *
+
+class Row(Record):
+    id: int
+    key: int
+
+class Total(Record):
+    id: int
+    total: int
+
+class Sum(Process[Row, Total]):
+    total: int = state(0)
+    def on_row(self, row: Row, ctx: Context) -> Total:
+        time.sleep(0.0005)
+        self.total += 1
+        return Total(row.id, self.total)
+
+job = Job("under_way", checkpoint_interval="50ms", runtime="local", protocol="unaligned", parallelism=2)
+rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").rebalance()
+rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
+"""
+
+GoOn = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def command(*more: str) -> list[str]:
+    return [sys.executable, "-m", "clonos_py.cli.main", "run", "under_way.py", "--checkpoints", "checkpoints", *more]
+
+
+def rows_under_way(folder: Path) -> int:
+    latest = CheckpointStore(str(folder / "checkpoints"), "under_way").latest()
+    frames = [f for task in latest.tasks for stored in task.frames.values() for f in stored] if latest else []
+    return sum(frame.rows.rows for frame in frames if frame.rows)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its newest checkpoint holds rows that were under way."""
+    folder = tmp_path_factory.mktemp("stopped")
+    (folder / "under_way.py").write_text(JOB)
+    (folder / "in").mkdir()
+    for file in range(FILES):
+        rows = [{"id": number, "key": number % KEYS} for number in range(file, ROWS, FILES)]
+        (folder / "in" / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with subprocess.Popen(command(), cwd=folder, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(list(folder.glob("out/*.jsonl"))) < 2:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    assert rows_under_way(folder) > 0
+    for kept in KEPT:
+        shutil.copytree(folder / kept, folder / "saved" / kept)
+    return folder
+
+
+@pytest.fixture
+def go_on(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
+    monkeypatch.chdir(stopped)
+    for kept in KEPT:
+        shutil.rmtree(kept)
+        shutil.copytree(f"saved/{kept}", kept)
+    return lambda *more: subprocess.run(command(*more), capture_output=True, text=True, check=False)
+
+
+def test_the_same_job_goes_on(go_on: GoOn) -> None:
+    complete(go_on())
+
+
+def test_a_job_with_aligned_barriers_goes_on_too(go_on: GoOn) -> None:
+    complete(go_on("--protocol", "aligned"))
+
+
+def complete(done: subprocess.CompletedProcess[str]) -> None:
+    """Every row is there once, and no key has forgotten any."""
+    assert done.returncode == 0, done.stderr
+    written = read_results("out")
+    assert sorted(row["id"] for row in written) == list(range(ROWS))
+    assert sorted(row["total"] for row in written) == sorted(KEYS * list(range(1, ROWS // KEYS + 1)))
+    assert rows_under_way(Path()) == 0, "the last checkpoint has nothing under way"
+
+
+def test_another_parallelism_is_refused_and_everything_stays(go_on: GoOn) -> None:
+    done = go_on("--parallelism", "1")
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert "rows that were under way between tasks (rows x 2" in line
+    assert "resume with the operators and the parallelism that it was written with" in line
+    complete(go_on())
+
+
+def test_a_missing_frame_is_an_error_that_names_the_file(go_on: GoOn, stopped: Path) -> None:
+    latest = CheckpointStore("checkpoints", "under_way").latest()
+    assert latest is not None
+    stored = next(f.rows for task in latest.tasks for frames in task.frames.values() for f in frames if f.rows)
+    file = Path("checkpoints", "under_way", "line", stored.location.split("#")[0])
+    content = bytearray(file.read_bytes())
+    content[int(stored.location.split("#")[1].split("+")[0]) + stored.size_bytes // 2] ^= 1
+    file.write_bytes(content)
+    done = go_on()
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert file.name in line
