@@ -1,0 +1,95 @@
+"""Unaligned checkpoints on real actors: exactly once whatever dies, and short however long the queues are."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from clonos_py import Job, Record, col
+from clonos_py.bench import witnesses
+from clonos_py.bench.fault_injector import InjectedFault
+from clonos_py.connectors import MemorySource
+from clonos_py.model.connectors import SinkDefinition
+from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorReplaced, RolledBack, StandbyActivated
+from clonos_py.model.operators import Sink
+from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.resolution import resolve
+from tests.ray.killing import Killer
+
+pytestmark = pytest.mark.ray
+
+FAULTS = (
+    (InjectedFault.TASK, "numbers[1]", ""),
+    (InjectedFault.NEIGHBOURS, "enrich[0]", "rank[0]"),
+    (InjectedFault.COORDINATOR, "", ""),
+    (InjectedFault.DURING, "rank[1]", "enrich[1]"),
+)
+
+
+def test_both_witnesses_agree_with_unaligned_checkpoints(cluster: Cluster, tmp_path: Path) -> None:
+    total, rate = 6_000, 150
+    killer = Killer(FAULTS)
+    settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": "unaligned"})
+    with witnesses.oracle() as server:
+        run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
+    events = killer.events
+    assert sum(killer.harm.done.faults.values()) == len(FAULTS)
+    assert [event for event in events if isinstance(event, RolledBack)] == []
+    assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
+    failed = sorted(event.task for event in events if isinstance(event, TaskFailed))
+    activated = sorted(event.task for event in events if isinstance(event, StandbyActivated))
+    assert activated == failed, "attempts changed of others than the killed"
+    assert witnesses.wrong(str(tmp_path), total) is None
+
+
+# ---- long queues
+
+FRAME_ROWS, SINKS, SECONDS, FRAME_S = 64, 2, 10, 0.02
+
+
+class Number(Record):
+    n: int
+
+
+class SlowSink(SinkDefinition):
+    """Takes 20 ms for each frame."""
+
+    def create(self, schema: pa.Schema) -> Sink:
+        return _Slow()
+
+
+class _Slow(Sink):
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        time.sleep(FRAME_S * rows.num_rows / FRAME_ROWS)
+
+
+def saturated() -> Job:
+    """Three shuffles into the slow sink."""
+    rows = round(SECONDS / FRAME_S) * FRAME_ROWS * SINKS
+    job = Job("saturated")
+    stream = job.source(MemorySource(pa.table({"n": range(rows)}), schema=Number, partitions=2)).named("numbers")
+    for name in ("one", "two"):
+        stream = stream.rebalance().filter(col("n") >= 0).named(name)
+    stream.rebalance().sink(SlowSink()).named("slow")
+    return job
+
+
+def checkpointing_s(protocol: str) -> list[float]:
+    """Of each checkpoint but the last, which waits for nothing."""
+    events: list[Event] = []
+    chosen = {"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol, "frame_rows": FRAME_ROWS}
+    run_job(saturated(), resolve(command_line=chosen), lambda at_us, event: events.append(event))
+    return [event.duration_ms / 1_000 for event in events if isinstance(event, CheckpointCompleted)][:-1]
+
+
+def test_a_checkpoint_does_not_wait_for_queues(cluster: Cluster) -> None:
+    unaligned, aligned = checkpointing_s("unaligned"), checkpointing_s("aligned")
+    assert len(unaligned) >= SECONDS // 2
+    assert statistics.median(unaligned) <= 0.5
+    assert statistics.median(unaligned) <= statistics.median(aligned) / 5, f"{unaligned} {aligned}"
