@@ -15,6 +15,7 @@ from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
 from clonos_py.plan.logical import FilterRows, LogicalGraph, ProjectColumns, ReadSource, Spread, Unite, WriteSink
 from clonos_py.plan.pickling import check_portable
+from clonos_py.plan.recovery_notes import recovery_notes
 from clonos_py.plan.regeneration import obstacles
 from clonos_py.plan.rewrite import rewritten
 from clonos_py.settings.definitions import Guarantee, Preference, Settings
@@ -73,6 +74,7 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
             *graph.notes,
             *_chain_notes(vertices),
             _shuffle_note(edges),
+            *recovery_notes(graph, chosen),
             *_regeneration_notes(chains, names, chosen),
         ),
     )

@@ -131,6 +131,53 @@ def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback
     assert (planned.protocol, planned.rollback) == ("aligned", rollback)
 
 
+@pytest.mark.parametrize(
+    ("settings", "delivery", "notes"),
+    [
+        (
+            {},
+            "causal",
+            [
+                "a failure restarts the failed task only, which replays its log from the last completed checkpoint",
+                "causal sinks show rows at once, and never take them back",
+            ],
+        ),
+        (
+            {"guarantee": "exactly-once", "sharing_depth": 0},
+            "transactional",
+            [
+                "a failure restarts all tasks, from the last completed checkpoint",
+                "transactional sinks commit when a checkpoint is complete",
+            ],
+        ),
+        (
+            {"sharing_depth": 0},
+            "idempotent",
+            [
+                "a failure restarts the failed task only, from the last completed checkpoint: what it sent since then "
+                "counts twice",
+                "idempotent sinks show rows at once, and write them again after a failure",
+            ],
+        ),
+        (
+            {"guarantee": "at-most-once"},
+            "transactional",
+            [
+                "a failure restarts the failed task only, which goes on at the present: what it had not passed on is "
+                "lost",
+                "transactional sinks commit when a checkpoint is complete",
+            ],
+        ),
+    ],
+)
+def test_the_plan_says_what_a_failure_restarts_and_when_sinks_commit(
+    settings: dict[str, Any], delivery: str, notes: list[str]
+) -> None:
+    job = Job("told")
+    bids(job).sink(Nowhere(delivery=delivery))
+    assert list(plan(job, resolve(settings)).notes[-len(notes) :]) == notes
+
+
 def joined_by_auction(job: Job) -> Stream[Any]:
     offers = bids(job).select("auction", "price", "at")
     return bids(job).named("others").select("bidder", number=col("auction")).join(

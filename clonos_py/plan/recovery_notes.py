@@ -1,0 +1,34 @@
+"""What a failure restarts and when sinks commit: a line each, for ``clonos plan`` (E2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clonos_py.model.connectors import Delivery
+from clonos_py.plan.logical import LogicalGraph, WriteSink
+from clonos_py.settings.definitions import Guarantee, Settings
+
+_SINKS = {
+    Delivery.TRANSACTIONAL: "transactional sinks commit when a checkpoint is complete",
+    Delivery.CAUSAL: "causal sinks show rows at once, and never take them back",
+    Delivery.IDEMPOTENT: "idempotent sinks show rows at once, and write them again after a failure",
+}
+
+
+def recovery_notes(graph: LogicalGraph, settings: Settings) -> Iterator[str]:
+    yield f"a failure restarts {_restarted(settings)}"
+    found = {node.work.definition.delivery for node in graph.nodes if isinstance(node.work, WriteSink)}
+    if told := [line for delivery, line in _SINKS.items() if delivery in found]:
+        yield "; ".join(told)
+
+
+def _restarted(settings: Settings) -> str:
+    match settings.guarantee:
+        case Guarantee.EXACTLY_ONCE if settings.rollback:
+            return "all tasks, from the last completed checkpoint"
+        case Guarantee.EXACTLY_ONCE:
+            return "the failed task only, which replays its log from the last completed checkpoint"
+        case Guarantee.AT_LEAST_ONCE:
+            return "the failed task only, from the last completed checkpoint: what it sent since then counts twice"
+        case Guarantee.AT_MOST_ONCE:
+            return "the failed task only, which goes on at the present: what it had not passed on is lost"
