@@ -63,9 +63,10 @@ class CoordinatorContext:
     def report(self, event: CoordinatorEvent) -> None:
         self.out.append(ReportEvent(event))
 
-    def start_process(self, task: TaskId) -> None:
-        process = self.fleet.add(task, self.now_us)
-        self.out.append(StartProcess(process.number, task, process.shares))
+    def start_process(self, task: TaskId, reuse: int | None = None) -> None:
+        """``reuse``: the process in whose place it begins."""
+        process = self.fleet.add(task, self.now_us, reuse is not None)
+        self.out.append(StartProcess(process.number, task, process.shares, reuse))
 
     def dismiss(self, process: TaskProcess) -> None:
         """Has a standby leave that is well."""

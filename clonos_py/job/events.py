@@ -97,11 +97,13 @@ JobEvent = EndedByFunction | ProcessDied | AtWork | ManifestWritten | ManifestFa
 @dataclass(frozen=True, slots=True)
 class StartProcess:
     """A process that stands by for ``task``. It answers with Started. ``shares``: no failed task waits for it,
-    so that it may share a process of the operating system with standbys of other tasks."""
+    so that it may share a process of the operating system with standbys of other tasks. ``reuse``: it begins where that
+    process is, which ends; its host process stays (E9). If that cannot be, it has died."""
 
     process: int
     task: TaskId
     shares: bool = False
+    reuse: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,7 @@ class DismissProcess:
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """It is hung, or fenced by a rollback; its messages are ignored from now on. It takes along all that share its
-    host process."""
+    """It is hung; its messages are ignored from now on. It takes along all that share its host process."""
 
     process: int
 

@@ -30,6 +30,8 @@ class TaskProcess:
     last_seen_us: int = 0
     shares: bool = False
     """It was started beside another process of its task, and may share a host process."""
+    reuses: bool = False
+    """It begins in the host process in which its task was before a rollback."""
     host_process: int = 0
     """The same for processes that are one for the operating system; 0: it is alone."""
 
@@ -41,10 +43,10 @@ class Fleet:
         self._next = 0
         self.processes: dict[int, TaskProcess] = {}
 
-    def add(self, task: TaskId, now_us: int) -> TaskProcess:
+    def add(self, task: TaskId, now_us: int, reuses: bool = False) -> TaskProcess:
         self._next += 1
-        shares = any(process.task == task for process in self.processes.values())
-        process = TaskProcess(self._next, task, last_seen_us=now_us, shares=shares)
+        shares = not reuses and any(process.task == task for process in self.processes.values())
+        process = TaskProcess(self._next, task, last_seen_us=now_us, shares=shares, reuses=reuses)
         self.processes[process.number] = process
         return process
 
@@ -68,13 +70,15 @@ class Fleet:
         return [p for p in self.processes.values() if p.task == task and p.role is Role.STANDBY]
 
     def best(self, task: TaskId, at_leisure: bool, crowded: Collection[int]) -> TaskProcess | None:
-        """The standby to be promoted: one that can be reached, with the newest state, its host process not ``crowded``.
-        If nothing waits for it (``at_leisure``), one that shares no host process, even if it has to start first."""
+        """The standby to be promoted: one that begins where the task was, else one that can be reached, with the newest
+        state, its host process not ``crowded``. If nothing waits for it (``at_leisure``), one that shares no host
+        process, even if it has to start first."""
 
-        def cost(process: TaskProcess) -> tuple[bool, bool, int, bool, int]:
+        def cost(process: TaskProcess) -> tuple[bool, bool, bool, int, bool, int]:
             in_crowd = process.host_process != 0 and process.host_process in crowded
             shares = at_leisure and process.host_process != 0 and process.shares
-            return shares, process.address is None, -process.prepared, in_crowd, process.number
+            unreached = process.address is None
+            return not process.reuses, shares, unreached, -process.prepared, in_crowd, process.number
 
         return min(self.standbys(task), key=cost, default=None)
 

@@ -228,9 +228,9 @@ class JobMachine:
 
     # ---- deployment and rounds
 
-    def _deploy(self) -> None:
+    def _deploy(self, reuse: Mapping[TaskId, int] | None = None) -> None:
         self._heartbeat.start()
-        self._rounds.deploy()
+        self._rounds.deploy(reuse)
 
     def _on_started(self, message: messages.Started) -> None:
         process = self._fleet.processes[message.process]
@@ -242,9 +242,11 @@ class JobMachine:
         self._rounds.make_room()
 
     def _time_starts(self) -> None:
-        """A job that waits for a process in vain ends; one that only lacks a standby asks for another."""
+        """A job that waits for a process in vain ends; one that only lacks a standby asks for another, and so does one
+        whose task could not begin where it was."""
         overdue = self._starts.overdue() if self.state is not JobState.ENDED else []
-        waited_for = sorted({process.task for process in overdue}.intersection(self._rounds.missing))
+        in_vain = {process.task for process in overdue if not process.reuses}
+        waited_for = sorted(in_vain.intersection(self._rounds.missing))
         if waited_for:
             self._end("ClusterError", self._starts.complaint(waited_for))
             return
@@ -269,6 +271,7 @@ class JobMachine:
         if process.role is Role.STANDBY:
             self._context.report(StandbyLost(process.task, event.reason))
             self._rounds.replace_standby(process.task)
+            self._advance(self._rounds.advance)
             return
         self._drained.discard(process.task)
         self._committed.discard(process.task)
@@ -287,7 +290,7 @@ class JobMachine:
         try:
             ended = course()
         except ProtocolError as problem:
-            self._roll_back(str(problem))
+            self._roll_back(str(problem), in_vain=not self._protocol.all_go_back)
             return
         if ended:
             self._go_on()
@@ -305,25 +308,32 @@ class JobMachine:
     def _on_new_effect(self, message: messages.NewEffect) -> None:
         self._rounds.new_effect(self._fleet.processes[message.process].task)
 
-    def _roll_back(self, reason: str) -> None:
-        """The explicit last resort (D10): everything restarts from the last completed checkpoint."""
+    def _roll_back(self, reason: str, in_vain: bool = True) -> None:
+        """Everything restarts from the last completed checkpoint, in the host processes that there are (E9): the
+        explicit last resort (D10), or what the job does whenever a task has failed (E2). ``in_vain``: it counts, as
+        long as no checkpoint is completed."""
         if self._protocol.settling:
             self._rollback_reason = reason
             return
-        self._rollbacks_in_vain += 1
+        self._rollbacks_in_vain += in_vain
         self._context.report(RolledBack(self._completed.number, reason))
         if self._rollbacks_in_vain > self._policy.rollbacks_max:
             self._end("ProtocolError", f"given up after {self._policy.rollbacks_max} rollbacks in vain: {reason}")
             return
         self._protocol.abort("a rollback")
-        for number in list(self._fleet.processes):
-            self._fleet.remove(number)
-            self._context.kill_process(number)
+        reuse = self._owners_removed()
         self._drained, self._committed, self._final = set(), set(), None
         self._context.generation += 1
         self._context.out.append(OpenGeneration(self._context.generation))
         self._enter(JobCause.ROLLED_BACK)
-        self._deploy()
+        self._deploy(reuse)
+
+    def _owners_removed(self) -> dict[TaskId, int]:
+        """The processes that were the tasks count no more: what they say from now on is ignored."""
+        owners = self.owners
+        for number in owners.values():
+            self._fleet.remove(number)
+        return owners
 
     # ---- checkpoints
 

@@ -44,25 +44,34 @@ class Rounds:
         self._round = Round(0, set())
         self.deploying = True
         """Whether no task has run yet in this generation."""
+        self._at_leisure = True
+        """Whether no task has run yet at all."""
         self._counters: dict[TaskId, int] = {}
         self._ever_failed: set[TaskId] = set()
         """Tasks that have failed since this generation was deployed."""
+        self._failed_before: set[TaskId] = set()
+        """Tasks that failed, so that the job rolled back; until it is deployed again."""
         self._restarts_without_log = RestartsWithoutLog(context, protocol)
         self._replaying: set[TaskId] = set()
         """Tasks that have been given a log, and have not said that it is used up."""
 
-    def deploy(self) -> None:
-        """Starts processes and standbys of all tasks, which are the first attempts of the generation."""
+    def deploy(self, reuse: Mapping[TaskId, int] | None = None) -> None:
+        """Starts processes and standbys of all tasks, which are the first attempts of the generation. After a rollback
+        tasks begin in the place of these processes (``reuse``), if they had any, and standbys stay."""
         context = self._context
-        self.deploying = True
+        self.deploying, self._at_leisure = True, reuse is None
         self._counters, self._ever_failed = dict.fromkeys(context.plan.tasks, 0), set()
+        self._failed_before = set() if reuse is None else set(context.plan.tasks).difference(reuse)
         self._round = Round(self._round.number + 1, set(context.plan.tasks))
         self._restarts_without_log.forget()
         self._replaying = set()
         for task in context.plan.tasks:
-            context.start_process(task)
+            if reuse and task in reuse:
+                context.start_process(task, reuse[task])
+            elif not context.fleet.standbys(task):
+                context.start_process(task)
         for task in context.plan.tasks:
-            for _ in range(self._wanted(task)):
+            for _ in range(1 + self._wanted(task) - len(context.fleet.standbys(task))):
                 context.start_process(task)
 
     def resume(
@@ -80,6 +89,7 @@ class Rounds:
         self._replaying = set(replaying)
         context, fleet = self._context, self._context.fleet
         self.deploying = not fleet.with_role(Role.ACTIVE)
+        self._at_leisure = self.deploying
         self._counters = {task: attempts[task].counter if task in attempts else 1 for task in context.plan.tasks}
         if not attempts:
             self._counters = dict.fromkeys(context.plan.tasks, 0)
@@ -107,6 +117,8 @@ class Rounds:
         context, round_ = self._context, self._round
         if not round_.failed or round_.started or self._protocol.pending:
             return False
+        if self._protocol.all_go_back and not self.deploying:
+            raise OrphanError(f"{', '.join(map(str, sorted(round_.failed)))} failed, and nothing is logged")
         chosen = self._candidates(round_)
         if any(process is None or process.address is None for process in chosen.values()):
             return False
@@ -160,7 +172,7 @@ class Rounds:
     def _candidate(self, task: TaskId, host_processes: Collection[int]) -> TaskProcess | None:
         """The process to be a failed task: the one promoted already, else the best standby, else a new one."""
         fleet = self._context.fleet
-        found = fleet.owner(task) or fleet.best(task, self.deploying, host_processes)
+        found = fleet.owner(task) or fleet.best(task, self._at_leisure, host_processes)
         if found is None:
             self._context.start_process(task)
         return found
@@ -240,7 +252,8 @@ class Rounds:
         if self.deploying:
             standbys = sum(vertex.parallelism * vertex.standbys for vertex in context.plan.vertices)
             context.report(Deployed(len(context.plan.tasks), standbys))
-        self.deploying = False
+        self.deploying = self._at_leisure = False
+        self._failed_before = set()
         return True
 
     def _check_condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> None:
@@ -287,6 +300,6 @@ class Rounds:
         self._report(FirstNewEffect(task))
 
     def _report(self, event: StandbyPromoted | StandbyActivated | Replayed | FirstNewEffect) -> None:
-        """Of tasks that have failed only."""
-        if event.task in self._ever_failed:
+        """Of tasks that have failed only. After a rollback it is not known which effects are new."""
+        if event.task in self._ever_failed | self._failed_before:
             self._context.report(event)

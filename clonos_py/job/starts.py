@@ -13,6 +13,9 @@ from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.ids import TaskId
 
 _NAMED_MAX = 3
+_REUSE_TIMEOUTS = 4
+"""Where a process begins in the place of another, its host process has failed if it is silent for so many heartbeat
+timeouts."""
 
 
 class Starts:
@@ -27,10 +30,16 @@ class Starts:
         self._came_up_us = self._context.now_us
 
     def overdue(self) -> list[TaskProcess]:
-        """Those that have not started within the start timeout."""
-        context, asked = self._context, [p for p in self._context.fleet.processes.values() if p.address is None]
-        limit_us = context.now_us - context.policy.start_timeout_us
-        return [process for process in asked if max(process.last_seen_us, self._came_up_us) <= limit_us]
+        """Those that have not started in time."""
+        asked = [p for p in self._context.fleet.processes.values() if p.address is None]
+        return [process for process in asked if self._waited_us(process) >= self._limit_us(process)]
+
+    def _waited_us(self, process: TaskProcess) -> int:
+        return self._context.now_us - max(process.last_seen_us, self._came_up_us)
+
+    def _limit_us(self, process: TaskProcess) -> int:
+        policy = self._context.policy
+        return _REUSE_TIMEOUTS * policy.heartbeat_timeout_us if process.reuses else policy.start_timeout_us
 
     def complaint(self, tasks: Sequence[TaskId]) -> str:
         """What to tell the user if these tasks have no process."""

@@ -76,6 +76,10 @@ class Placement:
         if number in self._placed:
             self._closed.add(self._placed[number].seat.host_process)
 
+    def seat(self, number: int) -> Seat | None:
+        """Where a process is; None if it is not known."""
+        return self._placed[number].seat if number in self._placed else None
+
     def host_process_of(self, number: int) -> int:
         """Of a process that was not placed: a host process of no task."""
         return self._placed[number].seat.host_process if number in self._placed else -1

@@ -18,7 +18,7 @@ import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.digests import read_digest
-from clonos_py.job.events import EndJob, JobPolicy, ProcessDied
+from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, StartProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import (
     CheckpointCompleted,
@@ -69,8 +69,14 @@ class Threads:
         assert self._loop is not None
         self._loop.put(event)
 
-    def start(self, number: int, task: TaskId, shares: bool) -> None:
-        seat = self._placement.place(number, task, ["node 0", "node 1"], shares)
+    def start(self, wish: StartProcess) -> None:
+        number, task = wish.process, wish.task
+        if wish.reuse is not None:
+            before = self._forget(wish.reuse)
+            assert before is not None
+            assert before.end(patience_s=5.0)
+            before.wait()
+        seat = self._placement.place(number, task, ["node 0", "node 1"], wish.shares)
         process = ProcessRuntime(self._deployment, number, task, seat.node, "127.0.0.1", self.put, seat.host_process)
         self._processes[number], self.roster[number] = process, task
         process.start()
@@ -208,6 +214,19 @@ def test_every_task_dies_in_turn_and_nothing_is_lost_or_doubled(tmp_path: Path) 
     assert RolledBack not in happened
     assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
     assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+
+
+def test_all_tasks_go_back_where_they_are_whenever_one_dies(tmp_path: Path) -> None:
+    plan = replace(counting(str(tmp_path), total=6_000, rate=2_000), sharing_depth=0, rollback=True)
+    kills = [(700_000, TaskId("count", 0)), (1_400_000, TaskId("numbers", 1)), (2_100_000, TaskId("audit", 0))]
+    end, events = run(plan, tmp_path, kills)
+    happened = [type(event) for event in events]
+    assert end == EndJob()
+    assert happened.count(RolledBack) == 3
+    assert StandbyLost not in happened
+    assert read_digest(str(tmp_path / "rows")) == expected_digest(6_000)
+    assert read_digest(str(tmp_path / "near")) == read_digest(str(tmp_path / "far"))
+    assert threading.active_count() < 20
 
 
 def test_standbys_that_share_a_home_become_tasks_and_leave_in_turn(tmp_path: Path) -> None:

@@ -164,6 +164,11 @@ class CoordinatedCheckpoints(JobCheckpointing):
         return [StableMark(ALL_TASKS, self.completed.number)] if self.completed.number else []
 
     @property
+    def all_go_back(self) -> bool:
+        """Without determinants the newest checkpoint is the only one that fits together."""
+        return self._context.plan.rollback
+
+    @property
     def void(self) -> Sequence[int]:
         return self._aborted
 

@@ -127,6 +127,11 @@ class JobCheckpointing(ABC):
     def void(self) -> Sequence[int]:
         """Epochs after the restart point that a replacement may find in its log, and that count no more."""
 
+    @property
+    def all_go_back(self) -> bool:
+        """Whether any failure sends the whole job back, whatever survivors hold: then they are not asked (E2)."""
+        return False
+
     def condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
         """Survivors whose state does not fit the restart points of the failed tasks: if there are any, the whole job
         rolls back."""

@@ -16,12 +16,13 @@ from clonos_py.runtime.ray.process_actor import ProcessActor, concurrency
 
 class ProcessRequest(NamedTuple):
     """A process that the coordinator requests for a task: in an existing host process, else in a new one on this node.
-    If the node is lost, the process counts as dead."""
+    If the node is lost, the process counts as dead. ``reuse``: the process there in whose place it begins."""
 
     number: int
     task: TaskId
     node: str
     host_process: int
+    reuse: int | None = None
 
 
 class RegisteredProcess(NamedTuple):
@@ -57,7 +58,7 @@ class ActorRegistry:
         """The actor of a new process, which begins to run."""
         host_process = self._host_processes.get(wish.host_process) or self._open(wish, coordinator, term)
         self._members[wish.number] = wish.task, wish.host_process
-        host_process.actor.start_process.remote(self._packed[wish.task.vertex], wish.number, wish.task)
+        host_process.actor.start_process.remote(self._packed[wish.task.vertex], wish.number, wish.task, wish.reuse)
         return host_process.actor
 
     def _open(self, wish: ProcessRequest, coordinator: Any, term: int) -> _Host:

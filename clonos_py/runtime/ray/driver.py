@@ -146,9 +146,9 @@ class Driver:
 
     def _take(self, bulletin: CoordinatorUpdate, coordinator: Any) -> None:
         self._gives_way = bulletin.gives_way
-        self._actors.dismiss(bulletin.dismissed)
         for wish in bulletin.wishes:
             coordinator.join.remote(wish.number, self._actors.make(wish, coordinator, self._term))
+        self._actors.dismiss(bulletin.dismissed)  # last: a process may begin in the place of one of them
         for lines in bulletin.news.printed:
             terminal().write(lines)
         for at_us, event in bulletin.news.events:

@@ -10,7 +10,6 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import EndJob, JobEvent, StartProcess
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, ToProcess
 from clonos_py.model.snapshots import Manifest
 from clonos_py.runtime.clock import SteadyClock
@@ -26,8 +25,8 @@ _STORAGE_S_MAX = 60.0
 class Platform(Protocol):
     """Starts and ends processes and carries messages to them, in order. Deaths are put into the loop as events."""
 
-    def start(self, number: int, task: TaskId, shares: bool) -> None:
-        """``shares``: it may be one with standbys of other tasks, for the operating system."""
+    def start(self, wish: StartProcess) -> None:
+        """One that cannot begin where it was to has died."""
         ...
 
     def send(self, number: int, message: ToProcess) -> None:
@@ -83,6 +82,8 @@ class PlatformPorts:
 
     def start(self, wish: StartProcess) -> None:
         self._known.tasks[wish.process] = wish.task
+        if wish.reuse is not None:
+            self._known.forget(wish.reuse)
         self._start(self._restarts.on_start(wish, self.now_us()))
 
     def send(self, number: int, message: ToProcess) -> None:
@@ -110,7 +111,7 @@ class PlatformPorts:
     def _start(self, wishes: Sequence[StartProcess]) -> None:
         for wish in wishes:
             if wish.process in self._known.tasks:
-                self._platform.start(wish.process, wish.task, wish.shares)
+                self._platform.start(wish)
 
     # ---- checkpoint storage
 

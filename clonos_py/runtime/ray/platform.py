@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from clonos_py.job.events import EndedByFunction, ProcessDied
+from clonos_py.job.events import EndedByFunction, ProcessDied, StartProcess
 from clonos_py.model import messages
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.ids import TaskId
@@ -67,12 +67,31 @@ class RayPlatform:
 
     # ---- processes come
 
-    def start(self, number: int, task: TaskId, shares: bool) -> None:
+    def start(self, wish: StartProcess) -> None:
+        if wish.reuse is not None:
+            self._begin_in_place(wish.process, wish.task, wish.reuse)
+            return
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]
         with self._lock:
-            seat = self._placement.place(number, task, nodes, shares)
-            self._tasks[number], self._host_processes[number], self._waiting[number] = task, seat.host_process, []
-            self._wish(ProcessRequest(number, task, seat.node, seat.host_process))
+            seat = self._placement.place(wish.process, wish.task, nodes, wish.shares)
+            self._await(wish.process, wish.task, seat)
+
+    def _begin_in_place(self, number: int, task: TaskId, reuse: int) -> None:
+        """The wish comes before the dismissal, so that the host process never seems uninhabited."""
+        with self._lock:
+            seat = self._placement.seat(reuse)
+            if seat is None or reuse not in self._host_processes:
+                self._notify(ProcessDied(number, "its host process had died"))
+                return
+            self._placement.put(number, task, seat)
+            self._await(number, task, seat, reuse)
+            self._placement.leave(reuse)
+            self._tasks.pop(reuse, None)
+            self._release(reuse)
+
+    def _await(self, number: int, task: TaskId, seat: Seat, reuse: int | None = None) -> None:
+        self._tasks[number], self._host_processes[number], self._waiting[number] = task, seat.host_process, []
+        self._wish(ProcessRequest(number, task, seat.node, seat.host_process, reuse))
 
     def join(self, number: int, actor: Any) -> None:
         """The driver has made the process."""

@@ -200,6 +200,13 @@ class ProcessRuntime:
         shutil.rmtree(self._spilled, ignore_errors=True)
         self._scratch.release()
 
+    def end(self, patience_s: float) -> bool:
+        """Stops it, as a message of the coordinator would. Whether its operators have stopped within ``patience_s``."""
+        self._shut_down("another process takes its place")
+        task_thread = self._threads[1]
+        task_thread.join(patience_s)
+        return not task_thread.is_alive()
+
     def abandon(self) -> None:
         """Ends the threads and closes the connections without a message, as a death would. On return nothing
         more is done."""

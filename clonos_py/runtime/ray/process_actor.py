@@ -34,6 +34,8 @@ _PROCESS_THREADS = 8
 """One is watched, two of a former coordinator may not have noticed yet; the others deliver."""
 _GUEST_THREADS = 2
 """Messages that may wait for one more process to come up."""
+_END_S_MAX = 5.0
+"""A step of a process in whose place another begins may last so long."""
 _RECOVERY_S = 5.0
 """By then a task has recovered, and what standbys have left behind may be cleared away."""
 
@@ -77,16 +79,21 @@ class ProcessActor:
 
     # ---- the driver
 
-    def start_process(self, packed: bytes, number: int, task: TaskId) -> None:
-        """Begins a process, which runs until it is told to stop."""
+    def start_process(self, packed: bytes, number: int, task: TaskId, reuse: int | None = None) -> None:
+        """Begins a process, which runs until it is told to stop. ``reuse``: the process in whose place it begins."""
         with self._changed:
             hosted = self._hosted.setdefault(number, HostedProcess(number))
+            before = self._hosted[reuse].process if reuse in self._hosted else None
             first = len(self._hosted) == 1
-        run = partial(self._run, hosted, packed, TaskId(*task), first)
+        run = partial(self._run, hosted, packed, TaskId(*task), first, before)
         threading.Thread(target=run, name=f"process {number}", daemon=True).start()
 
-    def _run(self, hosted: HostedProcess, packed: bytes, task: TaskId, first: bool) -> None:
+    def _run(
+        self, hosted: HostedProcess, packed: bytes, task: TaskId, first: bool, before: ProcessRuntime | None
+    ) -> None:
         self._introduce(hosted)
+        if before is not None and not before.end(_END_S_MAX):
+            self.die()  # a function cannot be interrupted, and must not run beside itself
         try:
             deployment: Deployment = unpack(packed)
             if first:

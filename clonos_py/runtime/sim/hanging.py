@@ -73,6 +73,12 @@ class HangingDispatcher:
         else:
             self._inner.step(process, token)
 
+    def host(self, number: int, action: Callable[[], None]) -> None:
+        if number in self._hung:
+            self._hung[number].append(partial(self.host, number, action))
+        else:
+            self._inner.host(number, action)
+
     # ---- the coordinator
 
     def stand_still(self, duration_us: int, actions: Actions) -> None:

@@ -8,6 +8,8 @@ Promises, each a ``Violation`` where it is broken:
 - what a completed checkpoint covers is dropped;
 - rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks restart
   when D10 calls for that, and until a checkpoint covers what was sent again;
+- in a rollback job every failure is followed by one (E2), in which all tasks begin; machines in whose place others have
+  begun do nothing more (E9);
 - something happens: a job in which for a long time no frame is taken and nothing is decided is stuck.
 
 Dependence is tracked as happened-before: every frame carries, unseen by the machines, how far into which logs it was
@@ -81,6 +83,7 @@ class InvariantChecker:
         self._restarted_at = -1
         """The last completed checkpoint when tasks last had to restart."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
+        self._once = self._causal or plan.rollback
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._known: dict[int, Knowledge] = {}
@@ -89,6 +92,12 @@ class InvariantChecker:
         self._owner: dict[TaskId, int] = {}
         self._started: dict[int, TaskId] = {}
         """By process that the coordinator has ever asked for: its task."""
+        self._to_begin: set[int] = set()
+        """Processes that are to begin, as the coordinator has decided."""
+        self._has_begun: set[int] = set()
+        """Those that know it."""
+        self._reused_by: dict[int, int] = {}
+        """By process: the one that begins in its place."""
         self._history: dict[TaskId, list[tuple[int, Extent]]] = {task: [] for task in plan.tasks}
         """By task: what its log depended on when it had grown to an offset."""
         self._cut: dict[TaskId, dict[tuple[int, int], Extent]] = {task: {} for task in plan.tasks}
@@ -192,7 +201,7 @@ class InvariantChecker:
             return
         expected = known.next_seq[channel.index]
         forgotten = expected is None and self._owner.get(task) != process.number
-        if header.seq != expected and not forgotten and self._causal:
+        if header.seq != expected and not forgotten and self._once:
             raise Violation(f"{task} received frame {header.seq} on {channel.channel}, {expected} is next")
         known.next_seq[channel.index] = header.seq + 1
         _, extent = self._on_the_way.pop((event.connection, header.seq), (task, {}))
@@ -209,7 +218,7 @@ class InvariantChecker:
             expected = progress.inputs[index].next_seq if progress else 0
             expected = expected if expected >= 0 else None
         check(
-            seq == expected or expected is None or not self._causal,
+            seq == expected or expected is None or not self._once,
             f"{process.task} is offered frames of input {index} from {seq}, {expected} is next",
         )
         known.next_seq[index] = seq
@@ -236,6 +245,7 @@ class InvariantChecker:
 
     def _begins(self, process: LocalProcess, message: messages.Replay) -> None:
         """Who replays a log depends on everything that the log depends on."""
+        self._has_begun.add(process.number)
         if message.log and self._owner.get(process.task) == process.number:
             known = self._of(process)
             known.received = joined(known.received, self._implied(process.task, message.log[-1].stop))
@@ -250,9 +260,10 @@ class InvariantChecker:
         replays: dict[TaskId, messages.Replay] = {}
         for instruction in instructions:
             match instruction:
-                case StartProcess(number, task):
-                    self._started[number] = task
+                case StartProcess(number, task, reuse=reuse):
+                    self._asked_for(number, task, reuse)
                 case Send(number, messages.Replay() as message):
+                    self._check_begins(number)
                     replays[self._started[number]] = message
                 case ReportEvent(event):
                     self._moved_us = self._now_us
@@ -264,14 +275,44 @@ class InvariantChecker:
                 self._forget(self._number[task])
         if replays and self._causal:
             self._check_logs(replays, processes)
+        if replays and self._plan.rollback:
+            self._check_all_went_back(replays)
         self._failed -= replays.keys()
+
+    def _asked_for(self, number: int, task: TaskId, reuse: int | None) -> None:
+        """Another coordinator, or another run, may give the number of a process that is gone again."""
+        self._started[number] = task
+        self._to_begin.discard(number)
+        self._has_begun.discard(number)
+        self._reused_by.pop(number, None)
+        if reuse is not None:
+            self._reused_by[reuse] = number
+
+    def _check_begins(self, number: int) -> None:
+        check(
+            number not in self._to_begin, f"process {number} is {self._started[number]} already, and is to begin again"
+        )
+        self._to_begin.add(number)
+
+    def _check_all_went_back(self, replays: Collection[TaskId]) -> None:
+        check(not self._failed, f"{self._dead} failed, and no rollback followed")
+        spared = sorted(set(self._plan.tasks).difference(replays))
+        check(not spared, f"the job rolled back without {', '.join(map(str, spared))}")
+
+    def works(self, process: LocalProcess, processes: Mapping[int, LocalProcess]) -> None:
+        """A machine of ``process`` has done something."""
+        after = self._reused_by.get(process.number)
+        check(after not in processes, f"process {process.number}, {process.task}, works on beside {after} in its place")
 
     def _reported(self, event: CoordinatorEvent, processes: Mapping[int, LocalProcess]) -> None:
         match event:
             case TaskLost(task):
                 self._failed.add(task)
-            case CheckpointCompleted() | CoordinatorReplaced():
+            case CheckpointCompleted():
                 self._completed()
+            case CoordinatorReplaced():
+                self._completed()
+                self._to_begin &= self._has_begun  # what the lost one still had to say has not arrived
             case RolledBack(reason=reason):
                 self._rolled_back(reason, processes)
             case RestartedWithoutLog(reason=reason):
@@ -313,8 +354,15 @@ class InvariantChecker:
         """A process that has died since it answered counts for the coordinator; what it had said is not known here."""
         self.rollbacks += 1
         check(not self._availability, f"rolled back, though the job prefers availability: {reason}")
-        check(self._called_for(processes), f"rolled back without need, {self._dead} being dead: {reason}")
+        needed = self._unsettled if self._plan.rollback else self._called_for(processes)
+        check(needed, f"rolled back without need, {self._dead} being dead: {reason}")
         self.restarted()
+
+    @property
+    def _unsettled(self) -> bool:
+        """Whether a task has failed, or has not begun: the coordinator that decided so was lost on the way."""
+        begun = [task for task, number in self._owner.items() if number in self._has_begun]
+        return bool(self._failed) or len(begun) < len(self._plan.tasks)
 
     def _called_for(self, processes: Mapping[int, LocalProcess]) -> bool:
         """Below full depth, a task that still replays cannot know whether it has all that its log depends on."""

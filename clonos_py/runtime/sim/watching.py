@@ -30,6 +30,7 @@ class WatchedDispatcher:
         process = self._processes.get(number)
         if process is None:
             return
+        self._watch.works(process, self._processes)
         if isinstance(event, Produced):
             self._watch.produced(process, event)
         self._inner.link(number, event)
@@ -45,6 +46,11 @@ class WatchedDispatcher:
     def step(self, process: LocalProcess, token: int) -> None:
         self._inner.step(process, token)
         self._bounds.stepped(process)
+        if process.alive:
+            self._watch.works(process, self._processes)
+
+    def host(self, number: int, action: Callable[[], None]) -> None:
+        self._inner.host(number, action)
 
     def coordinator(self, action: Callable[[], None]) -> None:
         self._inner.coordinator(action)

@@ -41,7 +41,7 @@ class Coordination:
         dispatcher: Dispatcher,
         layers: Layers,
         processes: Container[int],
-        start_process: Callable[[int, TaskId], None],
+        start_process: Callable[[StartProcess], None],
         end_process: Callable[[int], object],
         end: Callable[[EndJob], None],
     ) -> None:
@@ -155,13 +155,27 @@ class Coordination:
         number, task = wish.process, wish.task
         self._roster[number] = task
         self._starting.add(number)
-        self._host_processes[number] = self._placement.place(number, task, ("",), wish.shares).host_process
-        self._actions.after("start", ("start", number), partial(self._start_wanted, number, task))
+        start = partial(self._start_wanted, wish)
+        if wish.reuse is None:
+            self._host_processes[number] = self._placement.place(number, task, ("",), wish.shares).host_process
+            self._actions.after("start", ("start", number), start)
+        else:
+            self._takes_place(number, task, wish.reuse)
+            begin = partial(self._dispatcher.host, wish.reuse, start)
+            self._actions.after("control", (wish.reuse, "from coordinator"), begin)
 
-    def _start_wanted(self, number: int, task: TaskId) -> None:
+    def _takes_place(self, number: int, task: TaskId, reuse: int) -> None:
+        """The host process has another process, and the one before is none of the job's any more."""
+        host_process = self._host_processes[number] = self._host_processes[reuse]
+        self._placement.put(number, task, Seat("", host_process))
+        self._placement.leave(reuse)
+        self.forget(reuse)
+
+    def _start_wanted(self, wish: StartProcess) -> None:
         """Comes up, unless it was killed before, or where it was to be all have died."""
+        number = wish.process
         if number in self._roster and self._host_processes[number] not in self._gone_host_processes:
-            self._start_process(number, task)
+            self._start_process(wish)
         elif number in self._starting:
             self._starting.discard(number)
             self.notice_death(number, "its process died")

@@ -32,6 +32,10 @@ class Dispatcher(Protocol):
         """The task of a process takes the step planned as number ``token``, unless another was planned since."""
         ...
 
+    def host(self, number: int, action: Callable[[], None]) -> None:
+        """Something that the host process of a process does, besides what its machines do."""
+        ...
+
     def coordinator(self, action: Callable[[], None]) -> None:
         """Something that the coordinator does."""
         ...
@@ -76,6 +80,9 @@ class DirectDispatcher:
     def _planned(self, process: LocalProcess) -> Callable[[], None]:
         process.step_token += 1
         return partial(self.outer.step, process, process.step_token)
+
+    def host(self, number: int, action: Callable[[], None]) -> None:
+        action()
 
     def coordinator(self, action: Callable[[], None]) -> None:
         action()

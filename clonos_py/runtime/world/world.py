@@ -12,7 +12,7 @@ from functools import partial
 
 from clonos_py.channel.frames import PassThrough
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.job.events import EndJob, JobPolicy, StartProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.calls import Answered, ServiceCall
@@ -128,9 +128,12 @@ class World:
 
     # ---- processes
 
-    def _start(self, number: int, task: TaskId) -> None:
+    def _start(self, wish: StartProcess) -> None:
+        number = wish.process
+        if wish.reuse is not None:
+            self.end_process(wish.reuse)
         try:
-            process = self._assembled(number, task)
+            process = self._assembled(number, wish.task)
         except ClonosError as problem:
             self.end(EndJob(type(problem).__name__, str(problem), problem.traceback))
             return

@@ -36,7 +36,7 @@ def test_anything_else_is_no_number_of_events(written: str) -> None:
         (["q0", "--out", "results"], "a blackhole leaves nothing"),
         (["q0", "--report", "/no/such/folder/report.json"], "must be a file in a folder that exists"),
         (["q0", "--kill", "join"], "write OPERATOR[INDEX]@TIME"),
-        (["q0", "--guarantee", "exactly-once", "--sharing-depth", "0"], "exactly-once needs determinants"),
+        (["q0", "--guarantee", "at-most-once", "--sharing-depth", "1"], "at-most-once replays nothing"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

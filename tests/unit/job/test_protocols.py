@@ -57,8 +57,8 @@ def test_snapshots_that_do_not_fit_give_the_checkpoint_up() -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_protocol_that_a_setting_may_choose_has_both_sides(name: str) -> None:
-    assert JOB_SIDES.of(name)
-    assert TASK_SIDES.of(name)
+    assert callable(JOB_SIDES.of(name))
+    assert callable(TASK_SIDES.of(name))
 
 
 def test_a_protocol_that_is_not_registered_is_named() -> None:

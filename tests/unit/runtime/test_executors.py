@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import JobInstruction, JobPolicy
+from clonos_py.job.events import JobInstruction, JobPolicy, StartProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.link.instructions import Instruction
 from clonos_py.model.ids import TaskId
@@ -153,7 +153,7 @@ def test_the_simulator_overrides_no_private_method() -> None:
 
 def test_an_override_would_be_found() -> None:
     class Bent(World):
-        def _start(self, number: int, task: TaskId) -> None:
+        def _start(self, wish: StartProcess) -> None:
             pass
 
     assert overridden(Bent) == {"_start"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clonos_py.checkpoint.memory import MemoryStore
-from clonos_py.job.events import EndJob, JobPolicy, ProcessDied
+from clonos_py.job.events import EndJob, JobPolicy, ProcessDied, StartProcess
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent, StandbyActivated, TaskLost
 from clonos_py.model.ids import Attempt, TaskId
@@ -41,9 +41,9 @@ class Cast:
         self.dead: list[int] = []
         self._tasks: dict[int, TaskId] = {}
 
-    def start(self, number: int, task: TaskId, shares: bool) -> None:
-        self._tasks[number] = task
-        self.loop.put(Started(number, f"host:{number}"))
+    def start(self, wish: StartProcess) -> None:
+        self._tasks[wish.process] = wish.task
+        self.loop.put(Started(wish.process, f"host:{wish.process}"))
 
     def send(self, number: int, message: ToProcess) -> None:
         if number in self.dead:

@@ -1,0 +1,157 @@
+"""Rollback recovery: nothing is logged, a failure sends all tasks back, and they begin where they are (E2, E9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clonos_py.job.events import (
+    EndJob,
+    JobInstruction,
+    JobPolicy,
+    KillProcess,
+    ManifestWritten,
+    OpenGeneration,
+    ProcessDied,
+    StartProcess,
+    WriteManifest,
+)
+from clonos_py.model.coordinator_events import (
+    Deployed,
+    RolledBack,
+    StandbyActivated,
+    StandbyLost,
+    StandbyPromoted,
+    TaskLost,
+)
+from clonos_py.model.ids import Attempt
+from clonos_py.model.messages import Drained, Failed, Promote, Replay, Sever, Started, TriggerCheckpoint
+from clonos_py.model.plan import PhysicalPlan
+from tests.unit.job.stage import (
+    MIDDLE,
+    SECOND_US,
+    SINK,
+    SOURCE,
+    Stage,
+    chain,
+    deployed,
+    happened,
+    of,
+    receivers,
+    reported,
+    sent,
+)
+from tests.unit.job.test_takeover import ROSTER, all_well, answer
+
+
+def plan() -> PhysicalPlan:
+    return replace(chain(sharing_depth=0), rollback=True)
+
+
+def asked_for(instructions: list[JobInstruction]) -> dict[int | None, StartProcess]:
+    """By the process in whose place it begins."""
+    return {wish.reuse: wish for wish in of(instructions, StartProcess)}
+
+
+def test_all_tasks_go_back_when_one_has_failed_and_no_survivor_is_asked() -> None:
+    stage = deployed(plan())
+    source, middle, sink = (stage.process(task) for task in (SOURCE, MIDDLE, SINK))
+    standby = stage.standby(MIDDLE)
+    instructions = stage.say(ProcessDied(middle, "killed"))
+    assert happened(instructions) == [TaskLost, RolledBack]
+    assert reported(instructions)[1] == RolledBack(0, "middle[0] failed, and nothing is logged")
+    assert sent(instructions, Sever) == []
+    assert of(instructions, OpenGeneration) == [OpenGeneration(2)]
+    wishes = asked_for(instructions)
+    assert (wishes[source].task, wishes[sink].task) == (SOURCE, SINK)
+    assert of(instructions, KillProcess) == [], "survivors and standbys stay"
+    up = stage.start_up()
+    assert happened(up) == [StandbyPromoted, StandbyActivated, Deployed], "of the task that failed"
+    assert receivers(up, Promote) == {wishes[source].process, wishes[sink].process, standby}
+    assert {promote.attempt for _, promote in sent(up, Promote)} == {Attempt(2, 1)}
+    assert all(not replay.log for _, replay in sent(up, Replay))
+
+
+def test_what_was_a_task_before_says_nothing_any_more() -> None:
+    stage = deployed(plan())
+    source = stage.process(SOURCE)
+    stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert stage.say(Drained(source)) == []
+    assert stage.say(Failed(source, "ProtocolError", "too late")) == []
+    assert stage.say(ProcessDied(source, "it has stopped")) == []
+
+
+def test_a_task_that_cannot_begin_where_it_is_is_replaced_by_its_standby() -> None:
+    stage = deployed(plan())
+    standby = stage.standby(SINK)
+    wishes = asked_for(stage.say(ProcessDied(stage.process(MIDDLE), "killed")))
+    begins = wishes[stage.process(SINK)].process
+    for wish in wishes.values():
+        if wish.process != begins:
+            stage.say(Started(wish.process, "somewhere"))
+    instructions = stage.say(ProcessDied(begins, "its host process had died"))
+    assert happened(instructions)[0] is StandbyLost
+    assert standby in receivers(instructions, Promote)
+    assert Deployed in happened(instructions)
+
+
+def test_a_host_process_that_is_silent_is_not_waited_for_as_long_as_one_that_starts() -> None:
+    policy = JobPolicy(checkpoint_interval_us=0, heartbeat_timeout_us=2 * SECOND_US, heartbeat_us=0)
+    stage = deployed(plan(), policy)
+    standby = stage.standby(SINK)
+    wishes = asked_for(stage.say(ProcessDied(stage.process(MIDDLE), "killed")))
+    silent = wishes[stage.process(SINK)].process
+    for wish in wishes.values():
+        if wish.process != silent:
+            stage.say(Started(wish.process, "somewhere"))
+    assert of(stage.stand_still(8 * SECOND_US - 1), KillProcess) == []
+    instructions = stage.stand_still(1)
+    assert of(instructions, KillProcess) == [KillProcess(silent)]
+    assert of(instructions, EndJob) == []
+    assert standby in receivers(instructions, Promote)
+
+
+def test_failures_are_no_rollbacks_in_vain() -> None:
+    stage = deployed(plan(), JobPolicy(rollbacks_max=2))
+    for _ in range(5):
+        assert of(stage.say(ProcessDied(stage.process(MIDDLE), "killed")), EndJob) == []
+        stage.start_up()
+
+
+def test_broken_rules_of_the_protocol_are() -> None:
+    stage = deployed(plan(), JobPolicy(rollbacks_max=2))
+    for _ in range(2):
+        assert of(stage.say(Failed(stage.process(SINK), "ProtocolError", "a gap")), EndJob) == []
+        stage.start_up()
+    (end,) = of(stage.say(Failed(stage.process(SINK), "ProtocolError", "a gap")), EndJob)
+    assert end.message == "given up after 2 rollbacks in vain: a gap"
+
+
+def test_a_rollback_waits_for_the_manifest_that_is_being_written() -> None:
+    stage = deployed(plan(), JobPolicy(checkpoint_interval_us=SECOND_US))
+    assert sent(stage.wait(2 * SECOND_US), TriggerCheckpoint)
+    (write,) = of(stage.snapshot(SOURCE, MIDDLE, SINK, checkpoint=1), WriteManifest)
+    assert RolledBack not in happened(stage.say(ProcessDied(stage.process(MIDDLE), "killed")))
+    instructions = stage.say(ManifestWritten(write.manifest.checkpoint))
+    assert RolledBack in happened(instructions)
+    assert {promote.restore.checkpoint for _, promote in sent(stage.start_up(), Promote)} == {1}
+
+
+def test_a_new_coordinator_rolls_back_for_a_task_that_died_without_one() -> None:
+    stage = Stage(plan(), generation=2, roster=ROSTER)
+    stage.say(ProcessDied(2, "killed"))
+    instructions = answer(stage, *[present for present in all_well() if present.process != 2])
+    assert RolledBack in happened(instructions)
+    assert sent(instructions, Sever) == []
+    assert {wish.task for reuse, wish in asked_for(instructions).items() if reuse in (1, 3)} == {SOURCE, SINK}
+
+
+def test_a_standby_that_shares_a_host_process_is_not_passed_over_for_one_that_has_to_start() -> None:
+    stage = Stage(plan())
+    for wish in of(stage.told, StartProcess):
+        stage.say(Started(wish.process, "somewhere", host_process=9 if wish.shares else 0))
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    survivors = [wish for reuse, wish in asked_for(instructions).items() if reuse is not None]
+    since = len(stage.told)
+    for wish in survivors:
+        stage.say(Started(wish.process, "somewhere"))
+    assert Deployed in happened(stage.told[since:])
