@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.takeover import Takeover
 from clonos_py.link.status import TaskStatus
-from clonos_py.model.coordinator_events import CoordinatorReplaced, StandbyPromoted, TaskLost
+from clonos_py.model.coordinator_events import CoordinatorReplaced, RolledBack, StandbyPromoted, TaskLost
 from clonos_py.model.ids import Attempt
 from clonos_py.runtime.sim.witness import WitnessJob
 from clonos_py.runtime.world.processes import LocalProcess
@@ -128,6 +128,18 @@ def test_any_number_of_standbys(standbys: int) -> None:
     job = WitnessJob(standbys=standbys)
     runs = harmed(*harm_first_then_again(points.beside_recovering), range(SEEDS), times=4, job=job)
     assert sum(found.harmed for found in runs) > SEEDS
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point is not points.replaying])
+@pytest.mark.parametrize(
+    "harm", [points.kill, points.forsake, points.lose_coordinator, points.kill_and_lose_coordinator]
+)
+def test_a_job_that_rolls_back_goes_on_whatever_befalls_it_at_this_point(point: Point, harm: Harm) -> None:
+    """Nothing is logged, so that nothing replays."""
+    job = WitnessJob(sharing_depth=0, rollback=True)
+    runs = harmed(*harm_first_then_again(point, harm), range(SEEDS), times=4, job=job)
+    assert all(RolledBack in found.happened for found in runs)
+    assert sum(found.harmed - 1 for found in runs) > 0
 
 
 def test_zombies_and_lost_coordinators_together() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from clonos_py.job.events import EndJob
 from clonos_py.model.coordinator_events import CoordinatorEvent, RestartedWithoutLog, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.runtime.orders import policy
@@ -64,6 +65,18 @@ def test_at_least_once_no_record_is_lost_and_some_come_twice(given: dict[str, ob
             assert set(seen(made, name)) == set(range(200)), (seed, name)
             twice += len(made.ids(name)) - 200
     assert (twice > 0) == (victims not in ([L], [R])), "what sinks had not committed counts once"
+
+
+@pytest.mark.parametrize("victims", VICTIMS)
+def test_with_rollback_recovery_every_record_takes_effect_once_and_nothing_is_logged(victims: list[TaskId]) -> None:
+    chosen = settings(guarantee="exactly-once", sharing_depth=0)
+    for seed in range(6):
+        job = WitnessJob(sharing_depth=chosen.sharing_depth, rollback=chosen.rollback)
+        made = run(seed, job, KillTogether(victims, times=2), policy(chosen))
+        assert made.kills == 2 * len(victims)
+        assert made.ended == EndJob()
+        assert len(made.of(RolledBack)) >= 2
+        assert not disagreements(made.ledger, 200), seed
 
 
 def test_beyond_the_sharing_depth_availability_loses_nothing_and_is_told() -> None:

@@ -276,9 +276,11 @@ def _active(world: HarshWorld) -> list[LocalProcess]:
 
 
 def _recovering(world: HarshWorld) -> list[LocalProcess]:
-    """In a deployment there is none: nothing recovers."""
-    return [
-        p
-        for p in _processes(world)
-        if p.link.state in _RECOVERING and p.link.attempt is not None and p.link.attempt.counter > 1
-    ]
+    """In the first deployment there is none: nothing recovers."""
+    return [p for p in _processes(world) if p.link.state in _RECOVERING and _replaces(world, p)]
+
+
+def _replaces(world: HarshWorld, process: LocalProcess) -> bool:
+    """Whether its task has failed or gone back before. A rollback begins another generation."""
+    attempt = process.link.attempt
+    return attempt is not None and (attempt.counter > 1 or (world.plan.rollback and attempt.generation > 1))

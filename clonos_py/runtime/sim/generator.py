@@ -18,6 +18,8 @@ from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 MIXED = "mixed"
 TASKS_MAX = 30
 _PATHS_MAX = 6
+_ROLLBACKS = 0.5
+"""Of the jobs that log nothing, so many roll back; the others are at-least-once."""
 FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
     "kill": (
         FaultKind.KILL,
@@ -109,6 +111,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         adaptive=adaptive,
         protocol=_protocol(seed, range_),
     )
+    if topology.sharing_depth == 0:
+        topology = replace(topology, rollback=random.Random(f"rollback of {seed}").random() < _ROLLBACKS)
     if topology.sharing_depth < 0:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()

@@ -83,8 +83,8 @@ def simulate_plan(
     linger_us: int = 2_000,
 ) -> SimulatedRun:
     """Runs a plan once; everything is decided by ``seed``, checkpoint intervals and windows too unless ``policy`` is
-    given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems: with full sharing
-    depth none is ever needed."""
+    given. ``actions_expected`` fits the moments of kills to a short run. Rollbacks count as problems, unless the job
+    recovers so: with full sharing depth none is ever needed."""
     random_ = random.Random(seed)
     outcome = SimulatedRun(seed)
     time = VirtualTime(random_)
@@ -111,7 +111,7 @@ def simulate_plan(
     outcome.kills, outcome.worthy_kills, outcome.actions = faults.done, faults.worthy, world.actions_done
     if outcome.ended is not None and outcome.ended.error:
         outcome.problems.append(f"ended with {outcome.ended.error}: {outcome.ended.message}")
-    if outcome.rollbacks:
+    if outcome.rollbacks and not plan.rollback:
         outcome.problems.append(f"{outcome.rollbacks} rollbacks")
     return outcome
 

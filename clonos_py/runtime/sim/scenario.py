@@ -92,7 +92,7 @@ class _Run:
             place = traceback.extract_tb(problem.__traceback__)[-1]
             verdict.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
         if not verdict.problems:
-            once = self._causal and not self._watch.restarts_without_log
+            once = self._exactly_once and not self._watch.restarts_without_log
             verdict.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, once)
             if once:
                 verdict.problems += disagreements(self._ledger, topology.numbered)
@@ -100,8 +100,8 @@ class _Run:
         return verdict
 
     @property
-    def _causal(self) -> bool:
-        return self._plan.sharing_depth != 0
+    def _exactly_once(self) -> bool:
+        return self._plan.sharing_depth != 0 or self._plan.rollback
 
     def _run_to_the_end(self) -> None:
         """A crash, or a disk that failed, ends a run; the next one resumes from the last checkpoint."""
@@ -148,7 +148,7 @@ class _Run:
             manifest_timeout_us=400_000,
             connection_timeout_us=_CONNECTION_TIMEOUT_US,
             rollbacks_max=100,
-            deduplicate=self._causal,
+            deduplicate=self._exactly_once,
             availability=conditions.availability,
             lineage=f"seed-{self._scenario.seed}",
         )

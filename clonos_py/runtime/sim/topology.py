@@ -49,6 +49,8 @@ class Topology:
 
     nodes: tuple[SimulatedVertex, ...]
     sharing_depth: int = -1
+    rollback: bool = False
+    """Exactly-once although nothing is logged: a failure sends all tasks back."""
     regenerates: bool = False
     """Whether sources that ask nothing keep no frames and make them again."""
     time_granularity_us: int = 0
@@ -101,7 +103,16 @@ class Topology:
         vertices = tuple(self._vertex(number, ledger) for number in range(len(self.nodes)))
         settings = {"time_granularity_us": self.time_granularity_us}
         edges = tuple(self._edges())
-        return PhysicalPlan("sim", vertices, edges, 16, self.sharing_depth, protocol=self.protocol, settings=settings)
+        return PhysicalPlan(
+            "sim",
+            vertices,
+            edges,
+            16,
+            self.sharing_depth,
+            protocol=self.protocol,
+            rollback=self.rollback,
+            settings=settings,
+        )
 
     def _vertex(self, number: int, ledger: HistoryLedger) -> Vertex:
         node, name = self.nodes[number], self.name(number)

@@ -227,6 +227,7 @@ class WitnessJob:
     """How late a timer may fire: not at all in virtual time."""
     frame_rows: int = 8
     sharing_depth: int = -1
+    rollback: bool = False
     standbys: int = 1
     regenerates: bool = False
     """Whether the source makes its frames again instead of keeping them."""
@@ -279,6 +280,7 @@ class WitnessJob:
             edges,
             key_groups=16,
             sharing_depth=self.sharing_depth,
+            rollback=self.rollback,
             settings=settings,
             gaps=self.gaps,
         )

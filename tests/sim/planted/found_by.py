@@ -8,12 +8,13 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from clonos_py.runtime.sim.scenario import run_seed
-from tests.sim.planted import bounds, checkpoints, logs, outputs, recovery, unaligned
+from tests.sim.planted import bounds, checkpoints, logs, outputs, recovery, rollback, unaligned
 from tests.sim.planted.bug import Bug
 
 BUGS: dict[str, Bug] = {
     **logs.BUGS,
     **recovery.BUGS,
+    **rollback.BUGS,
     **checkpoints.BUGS,
     **unaligned.BUGS,
     **outputs.BUGS,
@@ -54,6 +55,12 @@ FOUND_BY = {
     "lives_are_forgotten_with_the_coordinator": 77,
     "a_receiver_forgets_that_its_sender_has_started_anew": 398,
     "a_replay_goes_on_when_a_task_before_it_starts_anew": 132,
+    "one_survivor_goes_on": 4,
+    "tasks_that_go_back_start_from_the_beginning": 20,
+    "timers_of_before_are_kept": 6,
+    "frames_that_wait_are_kept": 35,
+    "operators_keep_their_state": 1,
+    "what_sinks_had_prepared_is_committed_all_the_same": 22,
     "a_checkpoint_completes_without_its_last_task": 1,
     "the_acknowledgement_of_a_dead_task_counts": 1,
     "the_acknowledgement_of_an_earlier_checkpoint_counts": 346,
