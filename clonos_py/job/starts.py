@@ -13,7 +13,7 @@ from clonos_py.job.fleet import TaskProcess
 from clonos_py.model.ids import TaskId
 
 _NAMED_MAX = 3
-_REUSE_TIMEOUTS = 4
+_REUSE_TIMEOUTS = 3
 """Where a process begins in the place of another, its host process has failed if it is silent for so many heartbeat
 timeouts."""
 

@@ -76,9 +76,13 @@ class Placement:
         if number in self._placed:
             self._closed.add(self._placed[number].seat.host_process)
 
-    def seat(self, number: int) -> Seat | None:
-        """Where a process is; None if it is not known."""
-        return self._placed[number].seat if number in self._placed else None
+    def take_place(self, number: int, task: TaskId, before: int) -> Seat | None:
+        """A process begins where another is, which leaves. None if that is not known to be anywhere."""
+        if (placed := self._placed.get(before)) is None:
+            return None
+        self.put(number, task, placed.seat)
+        self.leave(before)
+        return placed.seat
 
     def host_process_of(self, number: int) -> int:
         """Of a process that was not placed: a host process of no task."""

@@ -66,6 +66,7 @@ class LinkLoop:
     def stop(self) -> None:
         """Ends the thread as it is."""
         self._running = False
+        self._room.release()
         self._channels.wake()
 
     def run(self) -> None:

@@ -79,14 +79,13 @@ class RayPlatform:
     def _begin_in_place(self, number: int, task: TaskId, reuse: int) -> None:
         """The wish comes before the dismissal, so that the host process never seems uninhabited."""
         with self._lock:
-            seat = self._placement.seat(reuse)
-            if seat is None or reuse not in self._host_processes:
-                self._notify(ProcessDied(number, "its host process had died"))
+            seat = self._placement.take_place(number, task, reuse)
+            if seat is None:  # it has died, or has not said yet where it is
+                self.kill(reuse)
+                self._notify(ProcessDied(number, "there was no host process to begin in"))
                 return
-            self._placement.put(number, task, seat)
             self._await(number, task, seat, reuse)
-            self._placement.leave(reuse)
-            self._tasks.pop(reuse, None)
+            del self._tasks[reuse]
             self._release(reuse)
 
     def _await(self, number: int, task: TaskId, seat: Seat, reuse: int | None = None) -> None:

@@ -10,6 +10,7 @@ import secrets
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -201,11 +202,15 @@ class ProcessRuntime:
         self._scratch.release()
 
     def end(self, patience_s: float) -> bool:
-        """Stops it, as a message of the coordinator would. Whether its operators have stopped within ``patience_s``."""
+        """Stops it, as a message of the coordinator would, but for what has still to be written. Whether its operators
+        have stopped, and nothing is written any more, within ``patience_s``."""
+        self._storage.abandon()
+        self._spill.abandon()
         self._shut_down("another process takes its place")
-        task_thread = self._threads[1]
-        task_thread.join(patience_s)
-        return not task_thread.is_alive()
+        until_s = time.monotonic() + patience_s
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def abandon(self) -> None:
         """Ends the threads and closes the connections without a message, as a death would. On return nothing

@@ -35,7 +35,7 @@ _PROCESS_THREADS = 8
 _GUEST_THREADS = 2
 """Messages that may wait for one more process to come up."""
 _END_S_MAX = 5.0
-"""A step of a process in whose place another begins may last so long."""
+"""A step, or a write, of a process in whose place another begins may last so long."""
 _RECOVERY_S = 5.0
 """By then a task has recovered, and what standbys have left behind may be cleared away."""
 
@@ -93,7 +93,7 @@ class ProcessActor:
     ) -> None:
         self._introduce(hosted)
         if before is not None and not before.end(_END_S_MAX):
-            self.die()  # a function cannot be interrupted, and must not run beside itself
+            self.die()  # functions and writes cannot be interrupted, and must not run beside themselves
         try:
             deployment: Deployment = unpack(packed)
             if first:

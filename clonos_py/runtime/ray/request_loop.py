@@ -16,7 +16,7 @@ def _nothing() -> None:
 
 
 class RequestLoop(Generic[R]):
-    """``run`` is the thread; ``put`` and ``stop`` may be called by any thread."""
+    """``run`` is the thread; the other methods may be called by any thread."""
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class RequestLoop(Generic[R]):
         thread; ``close`` is called by the thread when there will be no more requests."""
         self._carry_out, self._answer, self._fail, self._close = carry_out, answer, fail, close
         self._inbox: SimpleQueue[R | None] = SimpleQueue()
+        self._abandoned = False
 
     def put(self, request: R) -> None:
         self._inbox.put(request)
@@ -36,10 +37,15 @@ class RequestLoop(Generic[R]):
     def stop(self) -> None:
         self._inbox.put(None)
 
+    def abandon(self) -> None:
+        """Stops after the request that is being carried out."""
+        self._abandoned = True
+        self._inbox.put(None)
+
     def run(self) -> None:
         """Until stopped, or until a request fails that nothing but the process's end can answer."""
         try:
-            while (request := self._inbox.get()) is not None:
+            while (request := self._inbox.get()) is not None and not self._abandoned:
                 for event in self._carry_out(request):
                     self._answer(event)
             self._close()

@@ -166,9 +166,8 @@ class Coordination:
 
     def _takes_place(self, number: int, task: TaskId, reuse: int) -> None:
         """The host process has another process, and the one before is none of the job's any more."""
-        host_process = self._host_processes[number] = self._host_processes[reuse]
-        self._placement.put(number, task, Seat("", host_process))
-        self._placement.leave(reuse)
+        self._host_processes[number] = self._host_processes[reuse]
+        self._placement.take_place(number, task, reuse)
         self.forget(reuse)
 
     def _start_wanted(self, wish: StartProcess) -> None:

@@ -103,7 +103,7 @@ def test_a_host_process_that_is_silent_is_not_waited_for_as_long_as_one_that_sta
     for wish in wishes.values():
         if wish.process != silent:
             stage.say(Started(wish.process, "somewhere"))
-    assert of(stage.stand_still(8 * SECOND_US - 1), KillProcess) == []
+    assert of(stage.stand_still(6 * SECOND_US - 1), KillProcess) == []
     instructions = stage.stand_still(1)
     assert of(instructions, KillProcess) == [KillProcess(silent)]
     assert of(instructions, EndJob) == []

@@ -23,6 +23,8 @@ def test_a_causal_sink_needs_the_full_depth() -> None:
         SettingError, match="sink 'sink-hot' has delivery='causal', which needs sharing_depth = full; it is 0"
     ):
         plan(job, resolve({"sharing_depth": 0}))
+    with pytest.raises(SettingError, match="which needs sharing_depth = full; it is 0"):
+        plan(job, resolve({"guarantee": "exactly-once", "sharing_depth": 0}))
 
 
 def test_more_tasks_than_key_groups_are_refused() -> None:

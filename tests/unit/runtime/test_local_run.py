@@ -33,6 +33,16 @@ def test_a_job_that_never_waits_takes_its_checkpoints_and_its_kills_in_time() ->
     assert not status.rollbacks
 
 
+def test_a_job_that_logs_nothing_rolls_back() -> None:
+    calm = busy_run(checkpoint_interval="50ms")
+    killed = busy_run(checkpoint_interval="50ms", kills=["join[0]@60ms"], guarantee="exactly-once", sharing_depth=0)
+    (rollback,), (recovery,) = killed.rollbacks, killed.recoveries
+    assert rollback.reason == "join[0] failed, and nothing is logged"
+    assert recovery.activated_ms is not None
+    assert killed.finished is not None
+    assert calm.finished is not None
+
+
 def test_two_kills_of_one_task_at_once_hit_it_and_then_its_replacement() -> None:
     status = busy_run(checkpoint_interval="50ms", kills=["join[0]@60ms", "join[0]@60ms"])
     assert [str(recovery.task) for recovery in status.recoveries] == ["join[0]", "join[0]"]

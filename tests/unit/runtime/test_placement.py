@@ -141,3 +141,20 @@ def test_a_home_of_which_anybody_died_takes_nobody_in_though_others_there_are_no
     placement.remove(1, 0.0)
     assert placement.place(3, TaskId("v", 3), ["a"], shares=True) == Seat("a", 3)
     assert placement.sharing(2) == []
+
+
+def test_a_process_that_takes_the_place_of_another_is_where_that_was() -> None:
+    placement = Placement(standbys_per_host=2)
+    seat = placement.place(1, JOIN, ["a"], shares=True)
+    placement.place(2, MAP, ["a"], shares=True)
+    placement.promoted(1)
+    assert placement.take_place(3, JOIN, before=1) == seat
+    assert placement.sharing(3) == [2, 3]
+    assert placement.place(4, SINK, ["a"], shares=True).host_process == 4, "it is a task's"
+
+
+def test_there_is_no_place_where_a_process_has_died() -> None:
+    placement = Placement()
+    placement.place(1, JOIN, ["a"])
+    placement.remove(1, now_s=0.0)
+    assert placement.take_place(2, JOIN, before=1) is None
