@@ -57,6 +57,8 @@ def test_every_kind_of_job_is_generated() -> None:
     assert any(len(paths) > 1 for topology in topologies for paths in topology.paths.values())
     assert max(topology.tasks for topology in topologies) > 15
     assert {topology.sharing_depth for topology in topologies} == {-1, 0, 1, 2, 3}
+    assert {topology.rollback for topology in topologies if topology.sharing_depth == 0} == {True, False}
+    assert not any(topology.rollback for topology in topologies if topology.sharing_depth != 0)
     assert len({topology.time_granularity_us for topology in topologies}) > 2
     assert any(node.steps.count(StepKind.TIMERS) > 1 for node in nodes), "timers of two operators for the same time"
     assert {node.causal for node in nodes} == {False, True}
