@@ -32,7 +32,7 @@ class InjectedFault(Enum):
 
     TASK = "task killed"
     STANDBY = "standby killed"
-    NEIGHBOURS = "two tasks killed at once"
+    NEIGHBOURS = "tasks killed at once"
     AGAIN = "task killed, then its replacement"
     DURING = "task killed while another recovers"
     SLEEP = "task stopped, woken as a zombie"
@@ -94,8 +94,8 @@ class FaultInjector:
     standstills: list[Standstill] = field(default_factory=list)
 
     def do(self, fault: InjectedFault, victims: Sequence[str]) -> None:
-        """``victims``: tasks, the first of which is meant; who is to die besides comes next."""
-        first, second = victims[0], victims[1]
+        """``victims``: tasks, the first of which is meant; those that are to die besides come next."""
+        first = victims[0]
         if fault in _TO_TASKS:
             self.harmed += [Moment(time.monotonic(), task) for task in victims]
         with suppress(import_ray().exceptions.RayActorError, TimeoutError, ValueError, LookupError, ProcessLookupError):
@@ -105,21 +105,22 @@ class FaultInjector:
                 case InjectedFault.STANDBY:
                     self._kill_pids(self._awaited(first, active=False))
                 case InjectedFault.NEIGHBOURS:
-                    self._kill(first, second)
+                    self._kill(*victims)
                 case InjectedFault.AGAIN:
-                    gone = self._pids((first,))
+                    gone = self.pids((first,))
                     self._kill_pids(gone)
                     self._kill_pids(self._awaited(first, active=True, gone=gone))
                 case InjectedFault.DURING:
-                    self._kill(first)
+                    pid, *more = self.pids(victims)
+                    self._kill_pids([pid])
                     time.sleep(_MOMENT_S)
-                    self._kill(second)
+                    self._kill_pids(more)
                 case InjectedFault.SLEEP:
                     self._stop(first)
                 case InjectedFault.COORDINATOR:
                     self._kill_coordinator()
                 case InjectedFault.COORDINATOR_AND_TASK:
-                    pids = self._pids((first,))
+                    pids = self.pids((first,))
                     self._kill_coordinator()
                     self._kill_pids(pids)
                 case InjectedFault.STANDSTILL:
@@ -127,7 +128,7 @@ class FaultInjector:
                 case InjectedFault.CLOCK:
                     if self.clocks is None:
                         return
-                    (pid,) = self._pids((first,))
+                    (pid,) = self.pids((first,))
                     self.clocks.step(pid, self.random.uniform(-_CLOCK_STEP_S, _CLOCK_STEP_S))
                 case InjectedFault.NODE:
                     self.harmed.append(Moment(time.monotonic(), ""))
@@ -142,14 +143,14 @@ class FaultInjector:
         places: list[ProcessPlace] = import_ray().get(self._coordinator().processes.remote(), timeout=_ANSWER_S)
         return places
 
-    def _pids(self, tasks: Sequence[str]) -> list[int]:
+    def pids(self, tasks: Sequence[str]) -> list[int]:
         """The process of each. Raises LookupError."""
         places = self._places()
         found = [[p.pid for p in places if str(p.task) == task and p.active] for task in tasks]
         return [pids[0] for pids in found]
 
     def _kill(self, *tasks: str) -> None:
-        self._kill_pids(self._pids(tasks))
+        self._kill_pids(self.pids(tasks))
 
     def _kill_pids(self, pids: Sequence[int]) -> None:
         for pid in dict.fromkeys(pids):
@@ -183,7 +184,7 @@ class FaultInjector:
         raise LookupError(task)
 
     def _stop(self, task: str) -> None:
-        (pid,) = self._pids((task,))
+        (pid,) = self.pids((task,))
         os.kill(pid, signal.SIGSTOP)
         waker = threading.Timer(SLEEP_S, _wake, [pid])
         waker.daemon = True

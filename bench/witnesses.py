@@ -1,6 +1,6 @@
 """The two-witness job in the public DSL: every record gets a random number, a time and an HTTP answer that the server
-never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks, a causal one
-and a transactional one. Had a recovery changed anything that was visible already, they would disagree."""
+never gives twice, and flows over two different paths, one through a keyed shuffle, into two file sinks, mostly a causal
+one and a transactional one. Had a recovery changed anything that was visible already, they would disagree."""
 
 from __future__ import annotations
 
@@ -66,14 +66,17 @@ class Rank(Process[Enriched, RankedNumber]):
         yield RankedNumber.extend(row, rank=self.seen)
 
 
-def witnesses(server: str, folder: str, total: int, rate: float) -> Job:
+def witnesses(server: str, folder: str, total: int, rate: float, causal: bool = True) -> Job:
+    """``causal``: whether one of the two sinks is; else both are transactional."""
+
     def enrich(number: Number, ctx: Context) -> Enriched:
         answer = int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text)
         return Enriched.extend(number, random=ctx.random.random(), time=ctx.time.now(), answer=answer)
 
     job = Job("witnesses")
     enriched = job.source(PacedNumbers(total, rate)).named("numbers").rebalance().map(enrich).named("enrich")
-    enriched.rebalance().sink(FileSink(f"{folder}/left", format="jsonl", delivery="causal")).named("left")
+    left = FileSink(f"{folder}/left", format="jsonl", delivery="causal" if causal else "transactional")
+    enriched.rebalance().sink(left).named("left")
     ranked = enriched.key_by("key").process(Rank).named("rank")
     ranked.sink(FileSink(f"{folder}/right", format="jsonl")).named("right")
     return job
