@@ -1,0 +1,259 @@
+"""The stamp that a communication-induced protocol puts on frames (E10), kept with the frame and small on the wire.
+
+A frame is given its stamp when it is cut, and keeps it: sent again, it carries what it carried at first. In the
+in-flight log a stamp lies in its whole form. On a connection it travels as what differs from the stamp before it there,
+so a connection begins with a whole one, on its LOG_ONLY frame: best the stamp of the first frame to follow.
+
+The whole form is the number of tasks, the clock, two vectors of truth values with eight to a byte, and a count for each
+task; numbers are in base 128, lowest first, without needless zeros. A difference is empty if nothing differs. Else it
+is a byte that says what follows: a greater clock, the tasks whose truth values change, the counts that have grown.
+What has become less does not happen in one channel; where it does, the whole form follows instead.
+
+Reading gives the stamp that was written, or raises CodecError, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from clonos_py.model.errors import CodecError
+
+_WHOLE, _CLOCK, _GREATER, _GREATER_LISTED, _TAKEN, _TAKEN_LISTED, _COUNTS = (1 << bit for bit in range(7))
+_NUMBER_MAX = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class HmnrStamp:
+    """The state of a frame's sender when it was cut (``task/checkpointing/hmnr.py``). Of ``greater`` and ``taken`` bit
+    k is of task k."""
+
+    clock: int
+    greater: int
+    taken: int
+    checkpoints: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        """The whole form."""
+        tasks = len(self.checkpoints)
+        out = bytearray()
+        _put(out, tasks)
+        _put(out, self.clock)
+        out += packed(self.greater, tasks) + packed(self.taken, tasks)
+        for count in self.checkpoints:
+            _put(out, count)
+        return bytes(out)
+
+    @staticmethod
+    def decode(data: bytes, tasks: int) -> HmnrStamp:
+        """The stamp of so many tasks in its whole form. Raises CodecError."""
+        try:
+            return _whole(_Reader(data), tasks)
+        except ValueError as problem:
+            raise CodecError(f"{len(data)} bytes are no stamp: {problem}") from problem
+
+
+class StampWriter:
+    """For one connection, in the order of its frames."""
+
+    def __init__(self) -> None:
+        self._before: HmnrStamp | None = None
+
+    def write(self, stamp: HmnrStamp) -> bytes:
+        """What travels of it."""
+        before, self._before = self._before, stamp
+        if stamp == before:
+            return b""
+        if before is None or not _follows(stamp, before):
+            return bytes([_WHOLE]) + stamp.encode()
+        return _difference(stamp, before)
+
+
+class StampReader:
+    """The other end of the connection. ``tasks``: how many the job has."""
+
+    def __init__(self, tasks: int) -> None:
+        self._tasks = tasks
+        self._before: HmnrStamp | None = None
+
+    def read(self, data: bytes) -> HmnrStamp:
+        """The stamp that was written. Raises CodecError, and then nothing has changed."""
+        try:
+            self._before = self._read(data)
+        except ValueError as problem:
+            raise CodecError(f"{len(data)} bytes are no stamp: {problem}") from problem
+        return self._before
+
+    def _read(self, data: bytes) -> HmnrStamp:
+        if data[:1] == bytes([_WHOLE]):
+            return _whole(_Reader(data, 1), self._tasks)
+        if self._before is None:
+            raise ValueError("a difference to nothing")
+        if not data:
+            return self._before
+        return _after(self._before, _Reader(data))
+
+
+def _follows(stamp: HmnrStamp, before: HmnrStamp) -> bool:
+    """Whether a difference can say it: nothing has become less."""
+    return (
+        stamp.clock >= before.clock
+        and len(stamp.checkpoints) == len(before.checkpoints)
+        and all(map(int.__ge__, stamp.checkpoints, before.checkpoints))
+    )
+
+
+def _difference(stamp: HmnrStamp, before: HmnrStamp) -> bytes:
+    tasks = len(stamp.checkpoints)
+    out = bytearray(1)
+    if stamp.clock > before.clock:
+        out[0] |= _CLOCK
+        _put(out, stamp.clock - before.clock)
+    for changed, flag, listed in (
+        (stamp.greater ^ before.greater, _GREATER, _GREATER_LISTED),
+        (stamp.taken ^ before.taken, _TAKEN, _TAKEN_LISTED),
+    ):
+        if changed.bit_count() >= (tasks + 7) // 8:
+            out[0] |= flag
+            out += packed(changed, tasks)
+        elif changed:
+            out[0] |= listed
+            _put_places(out, changed)
+    if stamp.checkpoints != before.checkpoints:
+        out[0] |= _COUNTS
+        _put_grown(out, stamp.checkpoints, before.checkpoints)
+    return bytes(out)
+
+
+def _after(before: HmnrStamp, reader: _Reader) -> HmnrStamp:
+    """The stamp that differs so from the one before."""
+    tasks, flags = len(before.checkpoints), reader.byte()
+    if not flags or flags & _WHOLE or flags >> 7:
+        raise ValueError(f"{flags} says nothing")
+    clock, greater, taken, checkpoints = before.clock, before.greater, before.taken, before.checkpoints
+    if flags & _CLOCK:
+        clock += reader.number(least=1)
+    if flags & _GREATER:
+        greater ^= reader.bits(tasks)
+    if flags & _GREATER_LISTED:
+        greater ^= reader.places(tasks)
+    if flags & _TAKEN:
+        taken ^= reader.bits(tasks)
+    if flags & _TAKEN_LISTED:
+        taken ^= reader.places(tasks)
+    if flags & _COUNTS:
+        checkpoints = reader.grown(checkpoints)
+    reader.end()
+    return HmnrStamp(clock, greater, taken, checkpoints)
+
+
+def _whole(reader: _Reader, tasks: int) -> HmnrStamp:
+    if (found := reader.number()) != tasks:
+        raise ValueError(f"it is of {found} tasks where there are {tasks}")
+    clock, greater, taken = reader.number(), reader.bits(tasks), reader.bits(tasks)
+    stamp = HmnrStamp(clock, greater, taken, tuple(reader.number() for _ in range(tasks)))
+    reader.end()
+    return stamp
+
+
+def _put(out: bytearray, number: int) -> None:
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def _put_places(out: bytearray, bits: int) -> None:
+    """Which bits are set: how many, then how many are not set before each."""
+    _put(out, bits.bit_count())
+    for gap in _gaps(bits):
+        _put(out, gap)
+
+
+def _gaps(bits: int) -> Iterator[int]:
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        yield gap
+        bits >>= gap + 1
+
+
+def _put_grown(out: bytearray, counts: tuple[int, ...], before: tuple[int, ...]) -> None:
+    """How many have grown, then for each how many have not before it, twice, and whether by more than one; if so, by
+    how much more than two."""
+    grown = [(task, new - old) for task, (new, old) in enumerate(zip(counts, before, strict=True)) if new != old]
+    _put(out, len(grown))
+    place = 0
+    for task, growth in grown:
+        _put(out, (task - place) << 1 | (growth > 1))
+        if growth > 1:
+            _put(out, growth - 2)
+        place = task + 1
+
+
+class _Reader:
+    """Of one stamp's bytes. All raise ValueError."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self._data, self._position = data, position
+
+    def byte(self) -> int:
+        if self._position >= len(self._data):
+            raise ValueError("they end too early")
+        self._position += 1
+        return self._data[self._position - 1]
+
+    def number(self, least: int = 0) -> int:
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if value >= _NUMBER_MAX or shift > 63:
+                raise ValueError("a number is too large")
+        if value < least or value >= _NUMBER_MAX or (not byte and shift > 7):
+            raise ValueError(f"{value} where another number is expected, or written otherwise")
+        return value
+
+    def bits(self, tasks: int) -> int:
+        size = (tasks + 7) // 8
+        data = self._data[self._position : self._position + size]
+        self._position += size
+        return unpacked(data, tasks)
+
+    def places(self, tasks: int) -> int:
+        bits, place = 0, -1
+        for _ in range(self.number(least=1)):
+            place += self.number() + 1
+            if place >= tasks:
+                raise ValueError(f"task {place} of {tasks}")
+            bits |= 1 << place
+        return bits
+
+    def grown(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+        after, task = list(counts), -1
+        for _ in range(self.number(least=1)):
+            gap, more = divmod(self.number(), 2)
+            task += gap + 1
+            if task >= len(after):
+                raise ValueError(f"task {task} of {len(after)}")
+            after[task] += self.number() + 2 if more else 1
+        return tuple(after)
+
+    def end(self) -> None:
+        if self._position != len(self._data):
+            raise ValueError("more follows")
+
+
+def packed(bits: int, tasks: int) -> bytes:
+    """A vector of truth values, eight to a byte."""
+    return bits.to_bytes((tasks + 7) // 8, "little")
+
+
+def unpacked(data: bytes, tasks: int) -> int:
+    """The vector that was packed. Raises ValueError if the bytes are no vector of so many tasks."""
+    bits = int.from_bytes(data, "little")
+    if len(data) != (tasks + 7) // 8 or bits >> tasks:
+        raise ValueError(f"{len(data)} bytes are no vector of {tasks} tasks")
+    return bits

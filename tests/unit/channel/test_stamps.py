@@ -1,0 +1,201 @@
+"""Stamps of the communication-induced protocol: whole, as differences, damaged, and how small they are."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.channel.stamps import HmnrStamp, StampReader, StampWriter, packed
+from clonos_py.model.errors import CodecError
+from clonos_py.task.checkpointing.hmnr import Hmnr
+from tests.checkpoint_histories import drawn_history
+
+TASKS = 20
+counts = st.integers(0, 300)
+masks = st.integers(0, 2**TASKS - 1)
+stamps = st.builds(HmnrStamp, counts, masks, masks, st.lists(counts, min_size=TASKS, max_size=TASKS).map(tuple))
+
+
+@given(stamps)
+def test_a_whole_stamp_is_read_back(stamp: HmnrStamp) -> None:
+    assert HmnrStamp.decode(stamp.encode(), TASKS) == stamp
+
+
+@given(st.lists(stamps, max_size=5))
+def test_stamps_of_any_order_are_read_back_on_one_connection(some: list[HmnrStamp]) -> None:
+    writer, reader = StampWriter(), StampReader(TASKS)
+    assert [reader.read(writer.write(stamp)) for stamp in some] == some
+
+
+def test_the_stamps_of_real_histories_are_read_back_and_are_never_whole_but_at_first() -> None:
+    for seed in range(100):
+        history = drawn_history(seed)
+        for wire in history.wires:
+            writer, reader = StampWriter(), StampReader(len(history.tasks))
+            travelled = [writer.write(stamp) for stamp in wire.stamps]
+            assert [reader.read(data) for data in travelled] == wire.stamps
+            assert [data[:1] == b"\x01" for data in travelled] == [not place for place in range(len(travelled))]
+
+
+def test_a_connection_that_begins_later_reads_the_same_stamps() -> None:
+    """A frame is sent again on another connection with the stamp that it was given when it was cut."""
+    history = drawn_history(5, steps=300)
+    wire = max(history.wires, key=lambda wire: len(wire.stamps))
+    assert len(set(wire.stamps)) > 3
+    for begin in range(len(wire.stamps)):
+        writer, reader = StampWriter(), StampReader(len(history.tasks))
+        assert [reader.read(writer.write(stamp)) for stamp in wire.stamps[begin:]] == wire.stamps[begin:]
+
+
+def test_a_stamp_like_the_one_before_takes_no_bytes() -> None:
+    writer, reader = StampWriter(), StampReader(3)
+    stamp = HmnrStamp(4, 0b101, 0b001, (1, 2, 3))
+    assert writer.write(stamp) == b"\x01\x03\x04\x05\x01\x01\x02\x03"
+    assert writer.write(stamp) == b""
+    assert reader.read(b"\x01\x03\x04\x05\x01\x01\x02\x03") == reader.read(b"") == stamp
+
+
+BEFORE = HmnrStamp(4, 0b1, 0, (1,) * TASKS)
+
+
+@given(st.binary(max_size=40), st.booleans())
+def test_any_bytes_are_a_stamp_or_a_codec_error(data: bytes, after_another: bool) -> None:
+    reader = StampReader(TASKS)
+    if after_another:
+        reader.read(StampWriter().write(BEFORE))
+    try:
+        stamp = reader.read(data)
+    except CodecError:
+        return
+    assert HmnrStamp.decode(stamp.encode(), TASKS) == stamp
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x00", "0 says nothing"),
+        (b"\x80", "128 says nothing"),
+        (b"\x03\x01", "3 says nothing"),
+        (b"\x02", "end too early"),
+        (b"\x02\x00", "0 where another number"),
+        (b"\x02\x01\x01", "more follows"),
+        (b"\x02\x81\x00", "written otherwise"),
+        (b"\x02" + b"\xff" * 12, "too large"),
+        (b"\x04\xff", "no vector of 20 tasks"),
+        (b"\x04\x00\x00\x10", "no vector of 20 tasks"),
+        (b"\x08\x01\x14", "task 20 of 20"),
+        (b"\x40\x01\x28", "task 20 of 20"),
+        (b"\x01\x13", "19 tasks where there are 20"),
+        (b"\x01" + BEFORE.encode() + b"\x00", "more follows"),
+        (b"\x01" + BEFORE.encode()[:-1], "end too early"),
+    ],
+)
+def test_a_damaged_stamp_is_refused_with_a_reason(data: bytes, said: str) -> None:
+    reader = StampReader(TASKS)
+    reader.read(StampWriter().write(BEFORE))
+    with pytest.raises(CodecError, match=said):
+        reader.read(data)
+
+
+def test_a_difference_needs_a_stamp_before_it() -> None:
+    with pytest.raises(CodecError, match="a difference to nothing"):
+        StampReader(TASKS).read(b"")
+
+
+def test_a_refused_stamp_changes_nothing() -> None:
+    reader = StampReader(TASKS)
+    reader.read(StampWriter().write(BEFORE))
+    with pytest.raises(CodecError):
+        reader.read(b"\x02\x01\x01")
+    assert reader.read(b"") == BEFORE
+
+
+def test_a_vector_takes_a_bit_for_each_task() -> None:
+    assert len(packed(0, 250)) == 32
+
+
+# ---- how small they are
+
+
+class Traffic(NamedTuple):
+    """Checkpoints of all tasks. Bytes of the stamps of the frames that were measured: as they travel, as msgpack of the
+    vectors, and whole."""
+
+    local: int
+    forced: int
+    frames: int
+    travelled: int
+    plain: int
+    whole: int
+
+
+def traffic(workers: int, frames_per_s: float, seconds: float, cyclic: bool = False, seed: int = 1) -> Traffic:
+    """Three tasks of each of so many workers, all-to-all between them twice, and, if ``cyclic``, from the last to the
+    first. Each channel has its own phase, each task takes a checkpoint every 5 s +-20%. Measured are the channels to
+    one task in eight, after the first interval."""
+    draw = random.Random(seed)
+    tasks = 3 * workers
+    machines = [Hmnr(task, tasks) for task in range(tasks)]
+    levels = [range(level * workers, (level + 1) * workers) for level in (0, 1, 2)]
+    joined = [(0, 1), (1, 2), (2, 0)][: 3 if cyclic else 2]
+    channels = [(a, b) for above, below in joined for a in levels[above] for b in levels[below]]
+    events: list[tuple[float, int, int]] = []
+    for a, b in channels:
+        phase = draw.random() / frames_per_s
+        events += [(phase + number / frames_per_s, a, b) for number in range(round(seconds * frames_per_s))]
+    for task in range(tasks):
+        at = 5 * draw.random()
+        while at < seconds:
+            events.append((at, task, -1))
+            at += 5 * draw.uniform(0.8, 1.2)
+    writers = {(a, b): StampWriter() for a, b in channels if not b % 8}
+    local = forced = frames = travelled = plain = whole = 0
+    for at, a, b in sorted(events):
+        if b < 0:
+            machines[a].snapshot()
+            local += 1
+            continue
+        machines[a].sent(b)
+        stamp = machines[a].stamp()
+        if machines[b].must_force([stamp]):
+            machines[b].snapshot()
+            forced += 1
+        machines[b].took(stamp)
+        if writer := writers.get((a, b)):
+            data = writer.write(stamp)
+            if at >= 5:
+                frames += 1
+                travelled += len(data)
+                plain += len(as_msgpack(stamp))
+                whole += len(stamp.encode())
+    return Traffic(local, forced, frames, travelled, plain, whole)
+
+
+def as_msgpack(stamp: HmnrStamp) -> bytes:
+    """Lists of truth values and of numbers, as the reference implementation sends them."""
+    tasks = range(len(stamp.checkpoints))
+    greater, taken = ([bool(bits >> task & 1) for task in tasks] for bits in (stamp.greater, stamp.taken))
+    return msgspec.msgpack.encode([stamp.clock, greater, taken, list(stamp.checkpoints)])
+
+
+WORKERS = [10, pytest.param(50, marks=pytest.mark.thorough)]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_at_20_frames_a_second_a_stamp_takes_a_tenth_of_plain_vectors_at_most(workers: int) -> None:
+    measured = traffic(workers, 20, 7)
+    assert measured.frames >= 800
+    assert measured.travelled <= measured.plain / 10
+
+
+@pytest.mark.parametrize("cyclic", [False, True])
+@pytest.mark.parametrize("workers", WORKERS)
+def test_at_2_frames_a_second_a_stamp_still_takes_less_than_plain_vectors(workers: int, cyclic: bool) -> None:
+    measured = traffic(workers, 2, 15, cyclic)
+    assert measured.frames >= 400
+    assert measured.travelled < 0.7 * measured.plain
