@@ -1,31 +1,37 @@
-"""The recovery line, against all combinations of snapshots and against the checkpoint graph (CheckMate, III-B)."""
+"""The recovery line: against all sets of checkpoints, against rollback propagation on the checkpoint graph (CheckMate,
+III-B), and with the bugs of the reference implementation planted in that graph."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from itertools import product
-from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from clonos_py.checkpoint.line import LineChannel, Positions, drained, recovery_line
 from clonos_py.model.errors import ProtocolError
+from tests.checkpoint_histories import History, Wire
+from tests.unit.checkpoint.graph import (
+    BUGS,
+    CheckpointGraph,
+    EdgesToTheNewestReceiverCheckpointOnly,
+    Example,
+    NoEdgesFromInitialCheckpoints,
+    NoEdgesWithinATask,
+)
 
-HISTORIES = 4_000
+HISTORIES = 10_000
+TASKS_MAX = CHECKPOINTS_MAX = 6
 
 
-class Example(NamedTuple):
-    histories: dict[int, list[Positions]]
-    channels: list[LineChannel[int]]
-
-
-def history(seed: int) -> Example:
-    """Tasks that send, take and snapshot at random; some graphs have cycles."""
+def drawn(seed: int) -> Example:
+    """Tasks that send, take and checkpoint at random; half of the graphs may have cycles, and channels of a task to
+    itself."""
     draw = random.Random(seed)
-    tasks = range(draw.randint(2, 4))
-    pairs = [(a, b) for a in tasks for b in tasks if a != b and (a < b or draw.random() < 0.2)]
-    pairs = [pair for pair in pairs if draw.random() < 0.8]
+    tasks = range(draw.randint(2, TASKS_MAX))
+    backwards = draw.choice((0, 0.3))
+    pairs = [(a, b) for a in tasks for b in tasks if a < b or draw.random() < backwards]
+    pairs = [pair for pair in pairs for _ in range(draw.choice((0, 1, 1, 1, 2)))]
     outputs, inputs = dict.fromkeys(tasks, 0), dict.fromkeys(tasks, 0)
     channels = []
     for sender, receiver in pairs:
@@ -35,80 +41,72 @@ def history(seed: int) -> Example:
     sent = {task: [0] * outputs[task] for task in tasks}
     taken = {task: [0] * inputs[task] for task in tasks}
     histories = {task: [Positions(tuple(taken[task]), tuple(sent[task]))] for task in tasks}
-    for _ in range(draw.randint(0, 40)):
-        match draw.choice(("send", "take", "take", "snapshot")):
-            case "send" if channels:
-                channel = draw.choice(channels)
-                sent[channel.sender][channel.output] += 1
-            case "take" if channels:
-                channel = draw.choice(channels)
-                if taken[channel.receiver][channel.input] < sent[channel.sender][channel.output]:
-                    taken[channel.receiver][channel.input] += 1
-            case "snapshot":
-                task = draw.choice(tasks)
-                if len(histories[task]) < 5:
-                    histories[task].append(Positions(tuple(taken[task]), tuple(sent[task])))
+    for _ in range(draw.randint(0, 20 * len(tasks))):
+        action = draw.random()
+        if action < 0.3 and channels:
+            channel = draw.choice(channels)
+            sent[channel.sender][channel.output] += 1
+        elif action < 0.75 and channels:
+            channel = draw.choice(channels)
+            if taken[channel.receiver][channel.input] < sent[channel.sender][channel.output]:
+                taken[channel.receiver][channel.input] += 1
+        elif action >= 0.75:
+            task = draw.choice(tasks)
+            if len(histories[task]) < CHECKPOINTS_MAX:
+                histories[task].append(Positions(tuple(taken[task]), tuple(sent[task])))
     return Example(histories, channels)
 
 
-def consistent(example: Example, line: dict[int, int]) -> bool:
-    at = {task: example.histories[task][index] for task, index in line.items()}
-    return all(at[c.receiver].inputs[c.input] <= at[c.sender].outputs[c.output] for c in example.channels)
+def newest_of_all_consistent(example: Example) -> dict[int, int]:
+    """Tries all sets of checkpoints, one of each task: a table with a dimension for each, true where a set is
+    consistent. Of each task the newest that is in any; together they are consistent, too."""
+    sizes = [len(checkpoints) for checkpoints in example.histories.values()]
+    consistent = np.ones(sizes, bool)
+    for channel in example.channels:
+        sent = [checkpoint.outputs[channel.output] for checkpoint in example.histories[channel.sender]]
+        taken = [checkpoint.inputs[channel.input] for checkpoint in example.histories[channel.receiver]]
+        fits = np.subtract.outer(sent, taken) >= 0
+        if channel.sender > channel.receiver:
+            fits = fits.T
+        if channel.sender == channel.receiver:
+            fits = fits.diagonal()
+        places = (channel.sender, channel.receiver)
+        consistent &= fits.reshape([size if task in places else 1 for task, size in enumerate(sizes)])
+    line = {task: int(found.max()) for task, found in enumerate(np.nonzero(consistent))}
+    assert consistent[tuple(line.values())]
+    return line
 
 
-def consistent_lines(example: Example) -> Iterator[dict[int, int]]:
-    for indexes in product(*(range(len(snapshots)) for snapshots in example.histories.values())):
-        line = dict(zip(example.histories, indexes, strict=True))
-        if consistent(example, line):
-            yield line
-
-
-def by_graph(example: Example) -> dict[int, int]:
-    """Rollback propagation. The nodes are the snapshots. An edge leads from x to y if a message that was sent after x
-    was taken before y, and from each snapshot of a task to its next. What is reached from behind a task's newest
-    snapshot, where all that it did is lost, cannot be used."""
-    histories = example.histories
-    edges: dict[tuple[int, int], set[tuple[int, int]]] = {}
-    for task, snapshots in histories.items():
-        for x in range(len(snapshots)):
-            edges[task, x] = {(task, x + 1)} if x + 1 < len(snapshots) else set()
-    for c in example.channels:
-        for x, before in enumerate(histories[c.sender]):
-            for y, after in enumerate(histories[c.receiver]):
-                if after.inputs[c.input] > before.outputs[c.output]:
-                    edges[c.sender, x].add((c.receiver, y))
-    line = {task: len(snapshots) - 1 for task, snapshots in histories.items()}
-    while True:
-        reached = set()
-        unseen = [node for task, index in line.items() for node in edges[task, index]]
-        while unseen:
-            node = unseen.pop()
-            if node not in reached:
-                reached.add(node)
-                unseen += edges[node]
-        marked = [task for task, index in line.items() if (task, index) in reached]
-        if not marked:
-            return line
-        for task in marked:
-            line[task] -= 1
-
-
-def test_the_line_is_the_newest_of_all_that_are_consistent() -> None:
-    behind = 0
+def test_fixpoint_checkpoint_graph_and_brute_force_give_one_line() -> None:
+    behind = initial = 0
     for seed in range(HISTORIES):
-        example = history(seed)
-        line = recovery_line(example.histories, example.channels)
-        lines = list(consistent_lines(example))
-        assert line in lines, seed
-        assert all(other[task] <= index for other in lines for task, index in line.items()), seed
+        example = drawn(seed)
+        line = recovery_line(*example)
+        assert line == newest_of_all_consistent(example), seed
+        assert line == CheckpointGraph(example).recovery_line(), seed
         behind += any(index < len(example.histories[task]) - 1 for task, index in line.items())
-    assert behind > HISTORIES // 10, "there are examples in which newest snapshots do not fit"
+        initial += not any(line.values())
+    assert behind > HISTORIES // 4, "there are examples in which newest checkpoints do not fit"
+    assert initial > HISTORIES // 50, "and some that fall to the initial checkpoints"
 
 
-def test_the_line_is_that_of_the_checkpoint_graph() -> None:
-    for seed in range(HISTORIES):
-        example = history(seed)
-        assert recovery_line(example.histories, example.channels) == by_graph(example), seed
+@pytest.mark.parametrize("bug", BUGS)
+def test_each_bug_planted_in_the_graph_gives_another_line(bug: type[CheckpointGraph]) -> None:
+    assert any(line_or_none(bug, example) != newest_of_all_consistent(example) for example in map(drawn, range(200)))
+
+
+def test_edges_within_a_task_change_no_line() -> None:
+    """What a task did after a checkpoint that was given up stays reachable: what marked it is still marked, or in the
+    root set. So a graph without these edges cannot be told from a right one by its lines."""
+    for example in map(drawn, range(2_000)):
+        assert NoEdgesWithinATask(example).recovery_line() == recovery_line(*example)
+
+
+def line_or_none(graph: type[CheckpointGraph], example: Example) -> dict[int, int] | None:
+    try:
+        return graph(example).recovery_line()
+    except LookupError:
+        return None
 
 
 PIPE = [LineChannel("up", 0, "down", 0)]
@@ -144,3 +142,86 @@ def test_one_step_back_forces_the_next() -> None:
 def test_oldest_snapshots_that_do_not_fit_are_an_error() -> None:
     with pytest.raises(ProtocolError, match="no snapshots fit together: down is ahead"):
         recovery_line(snapshots([1], [2]), PIPE)
+
+
+def test_of_receiver_checkpoints_beyond_the_sender_none_is_taken() -> None:
+    """The sender had sent 10. Edges to the newest checkpoint of the receiver alone would take the one at 12."""
+    example = Example({0: [Positions((), (0,)), Positions((), (10,))], 1: at_inputs(0, 5, 12, 15)}, ONE)
+    assert recovery_line(*example) == CheckpointGraph(example).recovery_line() == {0: 1, 1: 1}
+    assert EdgesToTheNewestReceiverCheckpointOnly(example).recovery_line() == {0: 1, 1: 2}
+
+
+def test_a_sender_at_its_initial_checkpoint_leaves_no_orphans() -> None:
+    example = Example({0: [Positions((), (0,))], 1: at_inputs(0, 3)}, ONE)
+    assert recovery_line(*example) == CheckpointGraph(example).recovery_line() == {0: 0, 1: 0}
+    assert NoEdgesFromInitialCheckpoints(example).recovery_line() == {0: 0, 1: 1}
+
+
+def test_equal_positions_fit() -> None:
+    example = Example({0: [Positions((), (0,)), Positions((), (4,))], 1: at_inputs(0, 4)}, ONE)
+    assert recovery_line(*example) == {0: 1, 1: 1}
+
+
+ONE = [LineChannel(0, 0, 1, 0)]
+
+
+def at_inputs(*positions: int) -> list[Positions]:
+    return [Positions((position,), ()) for position in positions]
+
+
+def test_a_position_says_nothing_of_a_channel_that_is_not_fifo() -> None:
+    """A receiver that took messages 0 and 2, and calls that position 3, seems to fit a sender that sent three: message
+    1 would be lost. Positions are those of FIFO channels: a link refuses a frame that is not the next one
+    (``test_a_gap_in_the_frames_is_an_error`` in ``tests/unit/link/test_machine.py``)."""
+    taken = {0, 2}
+    line = recovery_line({0: [Positions((), (0,)), Positions((), (3,))], 1: at_inputs(0, max(taken) + 1)}, ONE)
+    assert line == {0: 1, 1: 1}
+    assert set(range(3)) - taken == {1}
+    contiguous = next(position for position in range(4) if position not in taken)
+    assert contiguous == 1
+
+
+# ---- the domino effect
+
+
+def figure_5(forces: bool) -> History:
+    """The cyclic history of CheckMate's figure 5, message by message as its text tells. Checkpoint <i, x> there is
+    x - 1 of task i - 1 here."""
+    history = History(3, [(0, 1), (1, 2), (2, 0)], forces)
+    to_second, to_third, to_first = history.wires
+
+    def message(wire: Wire) -> None:
+        history.send(wire)
+        history.take([wire])
+
+    message(to_third)  # m1
+    message(to_second)  # m2
+    history.checkpoint(1)
+    message(to_first)  # m3
+    history.checkpoint(0)
+    message(to_second)  # m4
+    message(to_third)  # m5
+    history.checkpoint(1)
+    history.checkpoint(2)
+    message(to_first)  # m6
+    history.checkpoint(0)
+    return history
+
+
+def saved_line(history: History) -> dict[int, int]:
+    saved = {task: [positions for positions, _ in saved] for task, saved in enumerate(history.saved)}
+    return recovery_line(saved, history.channels())
+
+
+def test_uncoordinated_checkpoints_fall_to_the_initial_ones_in_figure_5() -> None:
+    history = figure_5(forces=False)
+    assert [len(saved) for saved in history.saved] == [3, 3, 2]
+    assert saved_line(history) == {0: 0, 1: 0, 2: 0}
+    assert history.useless() == {(0, 1), (1, 1), (2, 1)}
+
+
+def test_they_do_not_when_hmnr_forces_checkpoints_in_figure_5() -> None:
+    history = figure_5(forces=True)
+    assert history.forced
+    assert not history.useless()
+    assert all(index >= 1 for index in saved_line(history).values())
