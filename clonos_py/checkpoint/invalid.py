@@ -1,0 +1,64 @@
+"""How many uncoordinated checkpoints are invalid at a failure, from the times alone at which tasks take them (E13).
+
+A checkpoint is *invalid* if it is ahead of the recovery line when all tasks go back to it (CheckMate, table III). Where
+every channel is always busy and frames take no time, the position of a checkpoint in each channel is its time: then a
+receiver's checkpoint fits the checkpoints of its senders that are not earlier. So one level of tasks trails the one
+before it by the time back to its newest checkpoint that is not later than any on the line there.
+
+A measured share has to agree with this one. Frames that are seldom or slow leave fewer orphans, and a lower share.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clonos_py.checkpoint.line import LineChannel, Positions, recovery_line
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Levels of ``parallelism`` tasks each, numbered level by level. ``shuffles``: for each level but the first whether
+    its tasks take from all tasks of the level before, or from one each."""
+
+    parallelism: int
+    shuffles: Sequence[bool]
+
+    @property
+    def tasks(self) -> range:
+        return range(self.parallelism * (1 + len(self.shuffles)))
+
+    def channels(self) -> list[LineChannel[int]]:
+        width = self.parallelism
+        return [
+            LineChannel(level * width + a, b if shuffled else 0, (level + 1) * width + b, a if shuffled else 0)
+            for level, shuffled in enumerate(self.shuffles)
+            for a in range(width)
+            for b in (range(width) if shuffled else (a,))
+        ]
+
+
+def checkpoint_times(
+    tasks: Sequence[int], interval_us: int, until_us: int, seed: int, jitter: float = 0.2
+) -> dict[int, list[int]]:
+    """By task: when it takes checkpoints before ``until_us``, in microseconds since the job began. Each waits for an
+    interval of its own, longer or shorter by ``jitter`` of it at most."""
+    draw = random.Random(seed)
+    times: dict[int, list[int]] = {}
+    for task in tasks:
+        times[task] = []
+        at = 0
+        while (at := at + round(interval_us * draw.uniform(1 - jitter, 1 + jitter))) < until_us:
+            times[task].append(at)
+    return times
+
+
+def invalid_share(times: Mapping[int, Sequence[int]], levels: Levels) -> float:
+    """Of the checkpoints taken at these times, how many are ahead of the recovery line: 0 to 1. Initial checkpoints, at
+    time 0, count as no checkpoints taken."""
+    width = levels.parallelism
+    histories = {task: [Positions([at] * width, [at] * width) for at in (0, *taken)] for task, taken in times.items()}
+    line = recovery_line(histories, levels.channels())
+    taken = sum(map(len, times.values()))
+    return (taken - sum(line.values())) / taken if taken else 0.0
