@@ -1,8 +1,7 @@
 """Workloads that are not Nexmark, row by row a function of its number: keyed rows, and CheckMate's cyclic query.
 
 ``keyed``: as CEC's experiments need them, rows of many keys, a payload to give them weight.
-``reachability``: of every 20 commands 12 add a link between two nodes, 3 add a source, 4 delete a link, 1 deletes a
-source. What is deleted was added before, a hundred rounds of 20 earlier, and is deleted once.
+``reachability``: its commands in the order of their numbers (``clonos_py/reachability/generator.py``).
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from clonos_py.columns.views import concat
 from clonos_py.model.errors import SettingError
 from clonos_py.model.record import Instant, Record
 from clonos_py.nexmark import strings
-from clonos_py.nexmark.words import Int64s, Uint32s, below, splitmix64, words
+from clonos_py.nexmark.words import Int64s, below, splitmix64, words
+from clonos_py.reachability.generator import Command, commands
 
 BASE_TIME_US = 1_700_000_000_000_000
 BLOCK_ROWS = 50_000
 
 _HOT_CHANCES = 1 << 16
-_ROUND, _LINKS, _SOURCES, _LINKS_GONE = 20, 12, 3, 4
-_LAG_ROUNDS = 100
-_LINKS_PER_GONE = _LINKS // _LINKS_GONE
 
 
 class Keyed(Record):
@@ -37,15 +34,6 @@ class Keyed(Record):
     value: int
     date_time: Instant
     payload: str
-
-
-class Command(Record):
-    """Adds or deletes a link from ``node`` to ``target``, or (``target`` is null) a source."""
-
-    node: int
-    target: int | None
-    added: bool
-    date_time: Instant
 
 
 @dataclass(frozen=True)
@@ -98,36 +86,7 @@ def _keyed(made: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple
 
 
 def _commands(made: Synthetic, block: int, numbers: Int64s, times: Int64s) -> tuple[Any, ...]:
-    """Command n is fixed by what it adds; one that deletes has the nodes of the one that added them."""
-    rounds, place = np.divmod(numbers, _ROUND)
-    added = place < _LINKS + _SOURCES
-    is_link = (place < _LINKS) | (~added & (place < _ROUND - 1))
-    earlier = rounds - _LAG_ROUNDS
-    gone_link = (place - _LINKS - _SOURCES) * _LINKS_PER_GONE + _chosen(made, rounds, _LINKS_PER_GONE)
-    gone_source = _LINKS + _chosen(made, rounds, _SOURCES)
-    adding = np.where(added, numbers, earlier * _ROUND + np.where(is_link, gone_link, gone_source))
-    kept = added | (earlier >= 0)  # in the first rounds nothing can be deleted: links are added instead
-    adding = np.where(kept, adding, numbers)
-    link = is_link | ~kept
-    node, target = _node(made, adding, 0), _node(made, adding, 1)
-    return node, pa.array(target, mask=~link), pa.array(added | ~kept), times
-
-
-def _chosen(made: Synthetic, rounds: Int64s, of: int) -> Int64s:
-    return below(_scattered(rounds, made.key(0, 9)), of)
-
-
-def _node(made: Synthetic, numbers: Int64s, field: int) -> Int64s:
-    return below(_scattered(numbers, made.key(0, 10 + field)), made.keys)
-
-
-def _scattered(numbers: Int64s, key: int) -> Uint32s:
-    """A random word for each number, wherever in the stream it is asked for."""
-    mixed = numbers.astype(np.uint64) + np.uint64(key)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    scattered: Uint32s = (mixed >> np.uint64(32)).astype(np.uint32)
-    return scattered
+    return (*commands(made.seed, made.keys, numbers), times)
 
 
 class Workload(NamedTuple):

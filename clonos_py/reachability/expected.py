@@ -1,0 +1,69 @@
+"""What the reachability query must have found at last, computed at once from all of its commands.
+
+Independent of the operator: no deltas, no state, no feedback. What the commands leave is counted first; then the paths
+from all sources are made longer by a link at a time until none can be, level by level, each level a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.index import expand
+from clonos_py.columns.views import Ints, concat, fixed
+from clonos_py.model.errors import SettingError
+from clonos_py.reachability.rows import paths_batch
+
+PATHS_MAX = 20_000_000
+
+
+def expected_paths(commands: Iterable[pa.RecordBatch], paths_max: int = PATHS_MAX) -> pa.RecordBatch:
+    """The paths of one link or more on which no node is twice, each once, in no particular order. ``weight``: how many
+    times it is there, where a source or a link was added several times. Raises SettingError if there are too many."""
+    links, sources = _left(commands)
+    nodes, targets, link_weights = links.T
+    paths, weights = sources[:, :1], sources[:, 2]
+    found = [_batch(np.empty((0, 1), np.int64), np.empty(0, np.int64))]
+    made = 0
+    while len(paths):
+        starts = nodes.searchsorted(paths[:, -1], side="left")
+        counts = nodes.searchsorted(paths[:, -1], side="right") - starts
+        made += int(counts.sum())
+        if made > paths_max:
+            raise SettingError(f"more than {paths_max} paths: choose more nodes or fewer commands")
+        longer, taken = expand(starts, counts)
+        on = ~(paths[longer] == targets[taken, None]).any(axis=1)
+        longer, taken = longer[on], taken[on]
+        paths = np.column_stack([paths[longer], targets[taken]])
+        weights = weights[longer] * link_weights[taken]
+        found.append(_batch(paths, weights))
+    return concat(found)
+
+
+def _left(commands: Iterable[pa.RecordBatch]) -> tuple[Ints, Ints]:
+    """The links and the sources that all commands together leave: (node, target, how many), sorted by node."""
+    totals: list[Ints] = []
+    kinds: list[Ints] = []
+    for batch in commands:
+        is_link = batch.column("target").is_valid().to_numpy(zero_copy_only=False)
+        target = np.where(is_link, fixed(batch.column("target")), -1)
+        weight = np.where(batch.column("added").to_numpy(zero_copy_only=False), 1, -1)
+        totals.append(np.column_stack([fixed(batch.column("node")), target, weight]))
+        kinds.append(is_link)
+    every = np.concatenate(totals) if totals else np.empty((0, 3), np.int64)
+    is_link = np.concatenate(kinds) if kinds else np.empty(0, bool)
+    return _summed(every[is_link]), _summed(every[~is_link])
+
+
+def _summed(rows: Ints) -> Ints:
+    """One row for each pair that is there, sorted."""
+    pairs, ids = np.unique(rows[:, :2], axis=0, return_inverse=True)
+    counts = np.bincount(ids.reshape(-1), rows[:, 2], len(pairs)).astype(np.int64)
+    return np.column_stack([pairs, counts])[counts > 0]
+
+
+def _batch(paths: Ints, weights: Ints) -> pa.RecordBatch:
+    rows, length = paths.shape
+    return paths_batch(np.arange(rows + 1) * length, np.ascontiguousarray(paths).reshape(-1), weights)
