@@ -1,0 +1,61 @@
+"""How skew shares rows: by remainder one task has all hot sellers, by hash they move from task to task."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from clonos_py.columns.keys import key_groups
+from clonos_py.model.ids import TaskId
+from clonos_py.nexmark.generator import Generator
+from clonos_py.nexmark.model import Model
+from clonos_py.nexmark.skew import busiest, by_hash, by_remainder, keys_of, zipf_busiest
+from tests.unit.task.plans import three
+
+EVENTS, SECONDS = 240_000, 10
+
+
+def test_the_hash_sends_keys_where_the_plan_does() -> None:
+    plan = three((3, 5, 3))
+    rows = Generator().block(0).auction
+    tasks = by_hash(rows["seller"].to_numpy(), 5, plan.key_groups)
+    groups = key_groups(rows, ["seller"], plan.key_groups)
+    vertex = next(vertex for vertex in plan.vertices if vertex.parallelism == 5)
+    for index in range(5):
+        owned = plan.groups(TaskId(vertex.name, index))
+        assert ((groups >= owned.start) & (groups < owned.stop)).tolist() == (tasks == index).tolist()
+
+
+@pytest.mark.parametrize("skew", [0, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("column", ["seller", "bidder"])
+def test_by_remainder_one_of_ten_tasks_has_all_hot_keys(column: str, skew: float) -> None:
+    found = busiest(by_remainder(keys_of(column, skew, EVENTS), 10), 10, SECONDS)
+    assert found.overall == pytest.approx(10 * (skew + (1 - skew) / 10), rel=0.06)
+    assert found.in_a_window == pytest.approx(found.overall, rel=0.12)
+
+
+@pytest.mark.parametrize("column", ["seller", "bidder"])
+def test_by_hash_they_take_turns(column: str) -> None:
+    """24,000 events a second: five hot sellers follow each other in each second."""
+    shares = [busiest(by_hash(keys_of(column, skew, EVENTS), 10), 10, SECONDS) for skew in (0, 0.1, 0.3)]
+    windows = [found.in_a_window for found in shares]
+    assert windows == sorted(windows)
+    assert 1.5 < windows[-1] < 2.2
+    assert all(found.overall < 1.3 for found in shares)
+
+
+def test_equal_shares_are_1_and_one_task_for_all_is_their_number() -> None:
+    assert busiest(np.arange(100) % 4, 4, 5) == (1, 1)
+    assert busiest(np.zeros(100, np.int64), 4, 5) == (4, 4)
+    assert busiest(np.arange(100) // 25, 4, 4) == (1, 4)
+
+
+def test_zipf_keys_never_take_turns() -> None:
+    assert zipf_busiest(0, 1_000_000, 10) == pytest.approx(1, abs=0.03)
+    assert zipf_busiest(1, 1_000, 10) == pytest.approx(1.93, abs=0.01)
+    assert zipf_busiest(1, 1_000, 1) == 1
+
+
+def test_skew_changes_nothing_unless_asked_for() -> None:
+    assert Generator(model=Model(skew=None)).block(1) == Generator().block(1)
+    assert Generator(model=Model(skew=0.3)).block(1).auction != Generator().block(1).auction
