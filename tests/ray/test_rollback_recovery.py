@@ -62,7 +62,7 @@ class Killer:
 
 
 def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 4_000, 150
+    total, rate = 3_000, 150
     killer = Killer()
     settings = resolve(
         command_line={
