@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import ClassVar
 
 from clonos_py.job.claims import claimed
@@ -88,8 +88,10 @@ class JobMachine:
         self._unreachable = Unreachable(self._context)
         self._takeover = Takeover(self._context, self._protocol)
         self._early: list[ToCoordinator | JobEvent] = []
-        self._drained: set[TaskId] = set()
-        self._committed: set[TaskId] = set()
+        self._drained: set[int] = set()
+        """Processes whose tasks are at the end of their input."""
+        self._committed: set[int] = set()
+        """Processes that have committed the final checkpoint."""
         self._final: int | None = None
         self._rollbacks_in_vain = 0
         self._recoveries_in_vain: Counter[TaskId] = Counter()
@@ -273,8 +275,6 @@ class JobMachine:
             self._rounds.replace_standby(process.task)
             self._advance(self._rounds.advance)
             return
-        self._drained.discard(process.task)
-        self._committed.discard(process.task)
         self._rounds.fail(process, event.reason)
         if self.state is JobState.RUNNING:
             self._enter(JobCause.TASK_FAILED)
@@ -402,20 +402,24 @@ class JobMachine:
     # ---- the end
 
     def _on_drained(self, message: messages.Drained) -> None:
-        self._drained.add(self._fleet.processes[message.process].task)
+        self._drained.add(message.process)
         self._maybe_final()
 
     def _maybe_final(self) -> None:
-        if len(self._drained) == len(self._plan.tasks) and self._final is None:
+        if self._final is None and self._all_among(self._drained, self._plan.tasks):
             self._trigger(final=True)
+
+    def _all_among(self, processes: Collection[int], tasks: Iterable[TaskId]) -> bool:
+        owners = self.owners
+        return all(owners.get(task) in processes for task in tasks)
 
     def _on_committed(self, message: messages.Committed) -> None:
         if message.checkpoint == self._final:
-            self._committed.add(self._fleet.processes[message.process].task)
+            self._committed.add(message.process)
             self._maybe_finished()
 
     def _maybe_finished(self) -> None:
-        if self._final is not None and self._committed >= self._sinks:
+        if self._final is not None and self._all_among(self._committed, self._sinks):
             self._end()
 
     # ---- failures that processes report, signs of life

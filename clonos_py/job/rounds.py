@@ -31,7 +31,6 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.errors import OrphanError
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.model.messages import HeldLogsReport
 from clonos_py.model.segments import Incarnation
 
 
@@ -231,7 +230,9 @@ class Rounds:
             self._protocol.skip_to(newest_epoch_named(round_.answers))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
-            self._check_condemned(round_.failed, survivors)
+            if condemned := self._protocol.condemned(round_.failed, survivors):
+                self._send_back(condemned)
+                return self.advance()
             if self._restarts_without_log.judge(round_, survivors):
                 self._restart(round_.failed)
                 self._abandon_replays(self._round)
@@ -256,10 +257,16 @@ class Rounds:
         self._failed_before = set()
         return True
 
-    def _check_condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> None:
-        if condemned := self._protocol.condemned(failed, survivors):
-            names, others = (", ".join(map(str, sorted(tasks))) for tasks in (condemned, failed))
-            raise OrphanError(f"the state of {names} does not fit the restart point of {others}")
+    def _send_back(self, condemned: Collection[TaskId]) -> None:
+        """Survivors go back to their restart points together with the failed tasks, in the processes in which they are
+        (E9). Another round has begun."""
+        context, failed = self._context, ", ".join(map(str, sorted(self._round.failed)))
+        for task in sorted(condemned):
+            owner = context.fleet.owner(task)
+            assert owner is not None
+            context.fleet.remove(owner.number)
+            self.fail(owner, f"its state does not fit the restart point of {failed}")
+            context.start_process(task, owner.number)
 
     def make_room(self) -> None:
         """Standbys leave the host processes of tasks, once others elsewhere are as good."""

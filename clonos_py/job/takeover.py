@@ -70,9 +70,9 @@ class Takeover:
         for number in sorted(self._awaited):
             self._dismiss(number)
 
-    def settle(self, rounds: Rounds) -> set[TaskId]:
-        """All have answered: fills fleet, checkpoints and rounds in, and tells everybody what is true. Gives the tasks
-        that have nothing more to do."""
+    def settle(self, rounds: Rounds) -> set[int]:
+        """All have answered: fills fleet, checkpoints and rounds in, and tells everybody what is true. Gives the
+        processes of tasks that have nothing more to do."""
         context = self._context
         self.until_us = MAX_TIME
         for process in context.fleet.processes.values():
@@ -86,7 +86,7 @@ class Takeover:
         replaying = {task for task, process in owners.items() if self._answers[process.number].replaying}
         failed = set(context.plan.tasks).difference(owners)
         rounds.resume(round_, attempts, failed, self._incarnations(round_), replaying)
-        return {task for task, process in owners.items() if self._answers[process.number].drained}
+        return {process.number for process in owners.values() if self._answers[process.number].drained}
 
     def _send_settled_state(self, owners: Iterable[TaskProcess]) -> None:
         """Which checkpoint is the last, and which are void."""

@@ -133,8 +133,8 @@ class JobCheckpointing(ABC):
         return False
 
     def condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
-        """Survivors whose state does not fit the restart points of the failed tasks: if there are any, the whole job
-        rolls back."""
+        """Survivors whose state does not fit the restart points of the failed tasks: they go back, too. Then those that
+        are left are asked again."""
         return set()
 
     # ---- a new coordinator, or a new run

@@ -7,24 +7,24 @@ from dataclasses import replace
 
 import pytest
 
-from clonos_py.job.events import ProcessDied
+from clonos_py.job.events import ProcessDied, StartProcess
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.protocols.registry import JOB_SIDES
-from clonos_py.model.coordinator_events import CheckpointAborted, RolledBack
+from clonos_py.model.coordinator_events import CheckpointAborted, RolledBack, TaskLost
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import HeldLogsReport, Promote, Sever, TriggerCheckpoint
+from clonos_py.model.messages import HeldLogsReport, Promote, Replay, Sever, Started, TriggerCheckpoint
 from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.model.snapshots import TaskHandle
 from clonos_py.task.checkpointing.registry import TASK_SIDES
-from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, receivers, reported, sent
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, reported, sent
 
 
-class AllGoBack(CoordinatedCheckpoints):
-    """As where no determinants are logged: the state of survivors does not fit any restart point."""
+class SinkGoesBack(CoordinatedCheckpoints):
+    """The state of the sink fits no other restart point than its own."""
 
     def condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
-        return set(survivors)
+        return {SINK} & (survivors.keys() - set(failed))
 
 
 class NothingFits(CoordinatedCheckpoints):
@@ -39,12 +39,21 @@ def staged(protocol: type[CoordinatedCheckpoints]) -> Stage:
     return stage
 
 
-def test_condemned_survivors_roll_the_job_back() -> None:
-    stage = staged(AllGoBack)
-    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
-    (rolled_back,) = [e for e in reported(stage.answer(sent(instructions, Sever))) if isinstance(e, RolledBack)]
-    assert rolled_back.reason == "the state of sink[0], source[0] does not fit the restart point of middle[0]"
-    assert receivers(stage.start_up(), Promote)
+def test_condemned_survivors_join_the_failed_tasks_and_begin_where_they_are() -> None:
+    stage = staged(SinkGoesBack)
+    source, sink = stage.process(SOURCE), stage.process(SINK)
+    first = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    instructions = stage.answer(sent(first, Sever))
+    (lost,) = [event for event in reported(instructions) if isinstance(event, TaskLost)]
+    assert (lost.task, lost.reason) == (SINK, "its state does not fit the restart point of middle[0]")
+    (wish,) = [wish for wish in of(instructions, StartProcess) if wish.reuse is not None]
+    assert (wish.task, wish.reuse) == (SINK, sink)
+    second = stage.say(Started(wish.process, "somewhere"))
+    assert receivers(second, Promote) == {wish.process}
+    assert receivers(second, Sever) == {source, stage.process(MIDDLE)}
+    replays = stage.answer(sent(second, Sever))
+    assert receivers(replays, Replay) == {stage.process(MIDDLE), wish.process}
+    assert RolledBack not in happened(stage.told)
 
 
 def test_snapshots_that_do_not_fit_give_the_checkpoint_up() -> None:

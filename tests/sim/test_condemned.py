@@ -1,0 +1,34 @@
+"""Survivors that a protocol condemns go back with the failed tasks, in the processes in which they are (E9)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import HeldLogsReport
+from clonos_py.runtime.sim.generator import MIXED, Range
+from clonos_py.runtime.sim.scenario import run_seed
+
+WENT_BACK = "its state does not fit"
+
+
+def every_other(
+    self: CoordinatedCheckpoints, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]
+) -> set[TaskId]:
+    """Without need: their logs are held, so that they come to where they were."""
+    return set(self._context.plan.tasks[::2]) & (survivors.keys() - set(failed))
+
+
+@pytest.mark.parametrize("start", range(0, 120, 20))
+def test_nothing_is_lost_or_doubled_when_survivors_go_back(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CoordinatedCheckpoints, "condemned", every_other)
+    went_back = 0
+    for seed in range(start, start + 20):
+        verdict = run_seed(seed, Range(sharing_depth=-1, protocol=MIXED))
+        assert not verdict.problems, (seed, verdict.problems, verdict.story)
+        assert not verdict.rollbacks
+        went_back += sum(WENT_BACK in line for line in verdict.story)
+    assert went_back > 10
