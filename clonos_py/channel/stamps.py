@@ -6,20 +6,21 @@ so a connection begins with a whole one, on its LOG_ONLY frame: best the stamp o
 
 The whole form is the number of tasks, the clock, two vectors of truth values with eight to a byte, and a count for each
 task; numbers are in base 128, lowest first, without needless zeros. A difference is empty if nothing differs. Else it
-is a byte that says what follows: a greater clock, the tasks whose truth values change, the counts that have grown.
-What has become less does not happen in one channel; where it does, the whole form follows instead.
+is a byte that says what follows: by how much the clock has grown, which truth values and which counts are others. Of
+these follows a list if there are few, else a vector. In one channel nothing becomes less; where something does, the
+whole form follows instead.
 
 Reading gives the stamp that was written, or raises CodecError, whatever the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from clonos_py.model.errors import CodecError
 
-_WHOLE, _CLOCK, _GREATER, _GREATER_LISTED, _TAKEN, _TAKEN_LISTED, _COUNTS = (1 << bit for bit in range(7))
+_WHOLE, _CLOCK, _GREATER, _GREATER_LISTED, _TAKEN, _TAKEN_LISTED, _GROWN_LISTED, _GROWN = (1 << bit for bit in range(8))
 _NUMBER_MAX = 1 << 63
 
 
@@ -120,15 +121,21 @@ def _difference(stamp: HmnrStamp, before: HmnrStamp) -> bytes:
             out[0] |= listed
             _put_places(out, changed)
     if stamp.checkpoints != before.checkpoints:
-        out[0] |= _COUNTS
-        _put_grown(out, stamp.checkpoints, before.checkpoints)
+        growth = [new - old for new, old in zip(stamp.checkpoints, before.checkpoints, strict=True)]
+        vector_bytes = (sum(growth) + tasks + 7) // 8
+        if vector_bytes > tasks - growth.count(0):
+            out[0] |= _GROWN_LISTED
+            _put_growth_listed(out, growth)
+        else:
+            out[0] |= _GROWN
+            _put_growth(out, growth)
     return bytes(out)
 
 
 def _after(before: HmnrStamp, reader: _Reader) -> HmnrStamp:
     """The stamp that differs so from the one before."""
     tasks, flags = len(before.checkpoints), reader.byte()
-    if not flags or flags & _WHOLE or flags >> 7:
+    if not flags or flags & _WHOLE:
         raise ValueError(f"{flags} says nothing")
     clock, greater, taken, checkpoints = before.clock, before.greater, before.taken, before.checkpoints
     if flags & _CLOCK:
@@ -141,7 +148,9 @@ def _after(before: HmnrStamp, reader: _Reader) -> HmnrStamp:
         taken ^= reader.bits(tasks)
     if flags & _TAKEN_LISTED:
         taken ^= reader.places(tasks)
-    if flags & _COUNTS:
+    if flags & _GROWN_LISTED:
+        checkpoints = reader.grown_listed(checkpoints)
+    if flags & _GROWN:
         checkpoints = reader.grown(checkpoints)
     reader.end()
     return HmnrStamp(clock, greater, taken, checkpoints)
@@ -177,17 +186,23 @@ def _gaps(bits: int) -> Iterator[int]:
         bits >>= gap + 1
 
 
-def _put_grown(out: bytearray, counts: tuple[int, ...], before: tuple[int, ...]) -> None:
+def _put_growth_listed(out: bytearray, growth: Sequence[int]) -> None:
     """How many have grown, then for each how many have not before it, twice, and whether by more than one; if so, by
     how much more than two."""
-    grown = [(task, new - old) for task, (new, old) in enumerate(zip(counts, before, strict=True)) if new != old]
+    grown = [(task, by) for task, by in enumerate(growth) if by]
     _put(out, len(grown))
     place = 0
-    for task, growth in grown:
-        _put(out, (task - place) << 1 | (growth > 1))
-        if growth > 1:
-            _put(out, growth - 2)
+    for task, by in grown:
+        _put(out, (task - place) << 1 | (by > 1))
+        if by > 1:
+            _put(out, by - 2)
         place = task + 1
+
+
+def _put_growth(out: bytearray, growth: Sequence[int]) -> None:
+    """For each as many bits as it has grown by, and a bit that is not set. Nothing follows it."""
+    bits = "".join("1" * by + "0" for by in growth)
+    out += int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little")
 
 
 class _Reader:
@@ -231,7 +246,7 @@ class _Reader:
             bits |= 1 << place
         return bits
 
-    def grown(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+    def grown_listed(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         after, task = list(counts), -1
         for _ in range(self.number(least=1)):
             gap, more = divmod(self.number(), 2)
@@ -240,6 +255,14 @@ class _Reader:
                 raise ValueError(f"task {task} of {len(after)}")
             after[task] += self.number() + 2 if more else 1
         return tuple(after)
+
+    def grown(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+        data, self._position = self._data[self._position :], len(self._data)
+        bits = format(int.from_bytes(data, "little"), f"0{8 * len(data) or 1}b")[::-1]
+        *growth, rest = bits.split("0", len(counts))
+        if len(growth) < len(counts) or rest.strip("0") or len(rest) > 7:
+            raise ValueError(f"{len(data)} bytes do not say by how much {len(counts)} counts have grown")
+        return tuple(count + len(by) for count, by in zip(counts, growth, strict=True))
 
     def end(self) -> None:
         if self._position != len(self._data):
