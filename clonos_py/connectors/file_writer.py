@@ -151,9 +151,11 @@ class FileWriter(StagedSink):
         )
 
     def _check_later(self) -> None:
-        """Once after each restore: no checkpoint after it is complete, so that no rows of one can be visible."""
+        """Once after each restore: no checkpoint after it is complete, so that no rows of one can be visible. Each task
+        looks after its own files, and those of tasks that are no more: others may be further."""
         for path in self._visible():
-            if self._is_final(name := os.path.basename(path)) and self._checkpoint_of(name) > self._checkpoint:
+            name = os.path.basename(path)
+            if self._is_final(name) and self._is_mine(name) and self._checkpoint_of(name) > self._checkpoint:
                 raise SinkError(
                     f"{path} is visible, of a later checkpoint than {self._checkpoint}, from which this run goes on: "
                     "restore the manifest of the last checkpoint, or move the results away and start over with --fresh"
@@ -162,6 +164,11 @@ class FileWriter(StagedSink):
     def _visible(self) -> Iterator[str]:
         with named_errors(self._folder):
             yield from (os.path.join(self._folder, name) for name in sorted(os.listdir(self._folder)))
+
+    def _is_mine(self, name: str) -> bool:
+        """Whether no other task looks after this file."""
+        index = int(os.path.splitext(name)[0].rsplit("-", 2)[1])
+        return index == self.ctx.task.index or index >= self.ctx.parallelism
 
     def _checkpoint_of(self, name: str) -> int:
         """Of a file for which ``_is_final`` holds."""
