@@ -60,6 +60,8 @@ class InFlightLog:
         self.first = next_seq
         self.next_seq = next_seq
         self.cursor = next_seq
+        self.covered = next_seq
+        """The restart point of the receiver covers the frames below."""
         self.sent_before = next_seq
         """Frames below this number were sent at least once."""
         self.acked = next_seq
@@ -95,6 +97,10 @@ class InFlightLog:
         self.epoch = entry.frame.epoch
         self.next_seq += 1
         self.memory_bytes += entry.size_bytes
+        if entry.frame.seq < self.covered:
+            self._drop_first()
+            self.cursor = max(self.cursor, self.first)
+            return
         if not self.retain and not self.connected and entry.frame.kind is not FrameKind.END:
             self._forget_sent(self.next_seq)
 
@@ -161,10 +167,9 @@ class InFlightLog:
         self.acked = max(self.acked, next_seq)
 
     def truncate_below(self, seq: int) -> None:
-        """The receiver's restart point covers the frames below ``seq``: they are dropped. Raises ProtocolError if they
-        were not cut yet."""
-        if seq > self.next_seq:
-            raise ProtocolError(f"frames below {seq} are said to be covered, those below {self.next_seq} were cut")
+        """The receiver's restart point covers the frames below ``seq``: they are dropped, those that are to be cut
+        again, too."""
+        self.covered = max(self.covered, seq)
         while self._entries and self.first < seq:
             self._drop_first()
         self.cursor = max(self.cursor, self.first)

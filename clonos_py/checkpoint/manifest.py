@@ -198,14 +198,14 @@ def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: s
             )
 
 
-def collectable(files: Mapping[str, int | None], referenced: frozenset[str], oldest_kept: int) -> list[str]:
+def collectable(files: Mapping[str, int | None], referenced: frozenset[str], oldest_epoch: int) -> list[str]:
     """The files (by the checkpoint that wrote them) that are not needed any more.
 
-    A file of an earlier checkpoint than the oldest kept one, to which no kept manifest refers, is dead: state that
-    still lived after that checkpoint was part of it. A later file may belong to a checkpoint being written.
+    A file of an earlier epoch than any in the oldest kept manifest, to which no kept manifest refers, is dead: state
+    that still lived after that was part of it. A later file may belong to a checkpoint being written.
     """
     return [
         file
         for file, checkpoint in files.items()
-        if checkpoint is not None and checkpoint < oldest_kept and file not in referenced
+        if checkpoint is not None and checkpoint < oldest_epoch and file not in referenced
     ]

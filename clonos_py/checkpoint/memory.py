@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from clonos_py.checkpoint.layout import answer_name, check_answer_name, checkpoint_of
 from clonos_py.checkpoint.manifest import Adoption, Generations, check_newest, check_not_fenced, collectable, is_void
-from clonos_py.checkpoint.storage import encode_values, fresh_chunks, stored_frames
+from clonos_py.checkpoint.storage import encode_values, fresh_chunks, log_chunk, stored_frames
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
@@ -42,7 +42,8 @@ class MemoryStore:
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         self._fail_if_planned("write")
-        fresh = fresh_chunks(snapshot)
+        logs = log_chunk(snapshot.logs)
+        fresh = fresh_chunks(snapshot, logs)
         for chunk in fresh:
             self._chunks_written += 1
             chunk.location = f"{snapshot.checkpoint:012d}.{snapshot.task}.{attempt}.{self._chunks_written}"
@@ -56,6 +57,7 @@ class MemoryStore:
             committables={name: list(named) for name, named in snapshot.committables.items()},
             written_bytes=sum(chunk.rows.nbytes for chunk in fresh),
             frames=stored_frames(snapshot, self._stored),
+            logs=self._stored(logs) if logs else None,
         )
 
     def _handle(self, operator: str, state: OperatorState) -> OperatorHandle:
@@ -135,9 +137,10 @@ class MemoryStore:
         oldest_kept = kept[0].checkpoint
         referenced = frozenset(location for m in (*kept, *self._savepoints.values()) for location in _locations(m))
         self._manifests = {mark: m for mark, m in self._manifests.items() if mark[0] >= oldest_kept}
-        for location in collectable({name: checkpoint_of(name) for name in self._chunks}, referenced, oldest_kept):
+        oldest_epoch = kept[0].oldest_epoch
+        for location in collectable({name: checkpoint_of(name) for name in self._chunks}, referenced, oldest_epoch):
             del self._chunks[location]
-        for name in collectable({name: checkpoint_of(name) for name in self._answers}, frozenset(), oldest_kept):
+        for name in collectable({name: checkpoint_of(name) for name in self._answers}, frozenset(), oldest_epoch):
             del self._answers[name]
 
     def archive(self) -> str | None:

@@ -8,11 +8,12 @@ is free of shared state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from clonos_py.checkpoint import layout
 from clonos_py.checkpoint import manifest as manifests
@@ -22,6 +23,7 @@ from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.manifest import Adoption, Generation, Generations
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, StoredFrame, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
@@ -34,6 +36,13 @@ _STATE = f"{layout.LINE}/{layout.STATE}"
 _ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
 
 
+class _Needs(NamedTuple):
+    """What a manifest keeps: the files to which it refers, and all that was written for its oldest epoch or later."""
+
+    files: frozenset[str]
+    oldest_epoch: int
+
+
 class CheckpointStore:
     """The checkpoints of one job in a folder; see ``SnapshotStore`` for what it promises."""
 
@@ -42,7 +51,8 @@ class CheckpointStore:
         self._folder = open_folder(uri, layout.name_in_folder(job))
         self._scratch = Scratch()
         self._files_written = 0
-        self._referenced: dict[str, frozenset[str]] = {}
+        self._needs: dict[str, _Needs] = {}
+        """By path of a manifest."""
         self._begun: dict[int, Generation] = {}
         self._adoptions: dict[int, Adoption] = {}
 
@@ -54,7 +64,8 @@ class CheckpointStore:
 
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         values = {name: encode_values(name, state) for name, state in snapshot.operators.items()}
-        fresh = fresh_chunks(snapshot)
+        logs = log_chunk(snapshot.logs)
+        fresh = fresh_chunks(snapshot, logs)
         locations = list(self._write_chunks(snapshot, attempt, fresh))
         for chunk, location in zip(fresh, locations, strict=True):
             chunk.location = str(location)
@@ -72,6 +83,7 @@ class CheckpointStore:
             committables={name: list(named) for name, named in snapshot.committables.items()},
             written_bytes=sum(location.size_bytes for location in locations),
             frames=stored_frames(snapshot, _stored),
+            logs=_stored(logs) if logs else None,
         )
 
     def _write_chunks(self, snapshot: TaskSnapshot, attempt: Attempt, fresh: Iterable[Chunk]) -> Iterator[Location]:
@@ -184,7 +196,7 @@ class CheckpointStore:
         name = layout.manifest_name(manifest.checkpoint, manifest.generation)
         self._folder.write(f"{_MANIFESTS}/{name}", manifests.encode(manifest))
         manifests.check_not_fenced(manifest, self._generations())
-        self._referenced[f"{_MANIFESTS}/{name}"] = frozenset(needed)
+        self._needs[f"{_MANIFESTS}/{name}"] = _Needs(frozenset(needed), manifest.oldest_epoch)
 
     def latest(self) -> Manifest | None:
         names = self._valid_names()
@@ -237,28 +249,30 @@ class CheckpointStore:
         kept = self._valid_names()[-keep:]
         if not kept:
             return
-        oldest_kept = layout.checkpoint_of(kept[0]) or 0
-        referenced = self._files_referenced(kept)
+        self._look_up_needs(kept)
+        referenced = frozenset[str]().union(*(needs.files for needs in self._needs.values()))
         chunks = frozenset(file.removeprefix(f"{layout.STATE}/") for file in referenced)
-        needed = {_MANIFESTS: frozenset(kept), _ANSWERS: frozenset[str](), _STATE: chunks}
-        problems = [p for folder in needed for p in self._remove_before(folder, oldest_kept, needed[folder])]
+        oldest_epoch = self._needs[f"{_MANIFESTS}/{kept[0]}"].oldest_epoch
+        problems = [
+            *self._remove_before(_MANIFESTS, layout.checkpoint_of(kept[0]) or 0, frozenset(kept)),
+            *self._remove_before(_ANSWERS, oldest_epoch, frozenset()),
+            *self._remove_before(_STATE, oldest_epoch, chunks),
+        ]
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise CheckpointError(f"{problems[0]}{others}")
 
-    def _files_referenced(self, kept: Iterable[str]) -> frozenset[str]:
-        """By the kept manifests (each is read once, none that this store wrote itself) and all savepoints."""
+    def _look_up_needs(self, kept: Iterable[str]) -> None:
+        """Of the kept manifests (each is read once, none that this store wrote itself) and all savepoints."""
         paths = [
             *(f"{_MANIFESTS}/{name}" for name in kept),
             *(f"{_SAVEPOINTS}/{file}" for file in self._savepoint_files()),
         ]
-        self._referenced = {
-            path: self._referenced[path]
-            if path in self._referenced
-            else frozenset(manifests.needed_bytes(self._read_manifest(path)))
-            for path in paths
-        }
-        return frozenset().union(*self._referenced.values())
+        self._needs = {path: self._needs.get(path) or self._read_needs(path) for path in paths}
+
+    def _read_needs(self, path: str) -> _Needs:
+        manifest = self._read_manifest(path)
+        return _Needs(frozenset(manifests.needed_bytes(manifest)), manifest.oldest_epoch)
 
     def _remove_before(self, folder: str, oldest_kept: int, needed: frozenset[str]) -> Iterator[CheckpointError]:
         """A file that cannot be deleted does not keep the others."""
@@ -276,7 +290,7 @@ class CheckpointStore:
         if had_line:
             self._folder.move(layout.LINE, target)
         self._archive_damaged_generations(f"{target}.{_GENERATIONS}")
-        self._referenced.clear()
+        self._needs.clear()
         return f"{self.path}/{target}" if had_line else None
 
     def _archive_damaged_generations(self, target: str) -> None:
@@ -293,11 +307,28 @@ class CheckpointStore:
             self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record)
 
 
-def fresh_chunks(snapshot: TaskSnapshot) -> list[Chunk]:
+def log_chunk(logs: Sequence[LogSegment]) -> Chunk | None:
+    """The segments as rows, each encoded."""
+    if not logs:
+        return None
+    return Chunk(pa.record_batch({"segment": pa.array([msgspec.msgpack.encode(s) for s in logs], pa.binary())}))
+
+
+def logs_in(chunk: Chunk) -> list[LogSegment]:
+    """The segments that ``log_chunk`` made rows of. Raises CheckpointError on anything else."""
+    try:
+        rows: list[bytes] = chunk.rows.column("segment").to_pylist()  # type: ignore[assignment]
+        return [msgspec.msgpack.decode(row, type=LogSegment) for row in rows]
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{chunk.location} holds no determinants ({error}); {DAMAGED_REMEDY}") from error
+
+
+def fresh_chunks(snapshot: TaskSnapshot, logs: Chunk | None) -> list[Chunk]:
     """What of a snapshot is not stored yet."""
     tables = (chunks for state in snapshot.operators.values() for chunks in state.tables.values())
     framed = (rows for frames in snapshot.frames.values() for _, rows in frames if rows is not None)
-    return [chunk for chunk in chain(chain.from_iterable(tables), framed) if chunk.location is None]
+    every = chain(chain.from_iterable(tables), framed, [logs] if logs else [])
+    return [chunk for chunk in every if chunk.location is None]
 
 
 def stored_frames(snapshot: TaskSnapshot, stored: Callable[[Chunk], StoredChunk]) -> dict[int, list[StoredFrame]]:

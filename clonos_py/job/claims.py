@@ -15,7 +15,9 @@ import msgspec
 from clonos_py.model.errors import SettingError, UnclaimedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.process.contract import TaskProgress
 
 SOURCE, SINK = "source", "sink"
 
@@ -34,10 +36,10 @@ def kinds_of(plan: PhysicalPlan) -> dict[str, str]:
     return found | {v.source.name: SOURCE for v in plan.vertices if v.source}
 
 
-def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims) -> Manifest | None:
+def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims, code_digest: str = "") -> Manifest | None:
     """The checkpoint to resume from, its state under the names of ``plan``. What was said of state that is there no
     more has been done by an earlier run. Raises UnclaimedStateError, and SettingError if the state is divided into
-    another number of key groups."""
+    another number of key groups, or holds what fits other tasks, code or another protocol only."""
     if manifest is None:
         return None
     if manifest.key_groups != plan.key_groups:
@@ -52,15 +54,38 @@ def claimed(manifest: Manifest | None, plan: PhysicalPlan, claims: Claims) -> Ma
     unclaimed = [name for name in _kept(manifest) if name not in operators_of(plan)]
     if unclaimed:
         raise UnclaimedStateError(_complaint(manifest, plan, unclaimed))
+    if not manifest.coordinated and not _at_the_end(manifest):
+        _check_same_run(manifest, plan, code_digest)
     if not same_shape(manifest, plan):
         _check_nothing_under_way(manifest)
     return manifest
 
 
+def _at_the_end(manifest: Manifest) -> bool:
+    """Whether all tasks had nothing more to do."""
+    return all(msgspec.msgpack.decode(task.progress, type=TaskProgress).finished for task in manifest.tasks)
+
+
+def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) -> None:
+    """Snapshots that tasks have taken alone fit together by replaying what lies between (E8)."""
+    other_code = bool(manifest.code_digest and code_digest) and manifest.code_digest != code_digest
+    differing = [
+        *(["other operators or another parallelism"] if not same_shape(manifest, plan) else []),
+        *([f"protocol {plan.protocol}"] if plan.protocol != UNCOORDINATED else []),
+        *(["other code"] if other_code else []),
+    ]
+    if differing:
+        raise SettingError(
+            f"checkpoint {manifest.checkpoint} was taken with protocol {UNCOORDINATED}, and this run has "
+            f"{', '.join(differing)}: its snapshots fit together by a replay of the same job only; resume with the "
+            "code and the settings that it was written with, or start over with --fresh"
+        )
+
+
 def _check_nothing_under_way(manifest: Manifest) -> None:
     """Frames of a channel fit its receiver only (E3)."""
     under_way = sum(f.rows.rows for task in manifest.tasks for frames in task.frames.values() for f in frames if f.rows)
-    if under_way:
+    if under_way and not _at_the_end(manifest):
         tasks = ", ".join(f"{vertex} x {parallelism}" for vertex, parallelism in manifest.parallelism.items())
         raise SettingError(
             f"checkpoint {manifest.checkpoint} holds {under_way} rows that were under way between tasks ({tasks}), and "

@@ -31,6 +31,10 @@ class CompletedCheckpoint:
         self.manifest = manifest
         self._handles = {handle.task: handle for handle in manifest.tasks} if same_shape(manifest, self._plan) else {}
 
+    def handle(self, task: TaskId) -> TaskHandle | None:
+        """The snapshot that is the restart point of a task; None where it starts from nothing, or from several."""
+        return self._handles.get(task)
+
     def epoch(self, task: TaskId) -> int:
         """The epoch that the restart point of a task begins; 0 where it starts from nothing."""
         handle = self._handles.get(task)
@@ -82,7 +86,9 @@ class CompletedCheckpoint:
         if handle := self._handles.get(task):
             operators = {name: [handle.operators[name]] for name in names if name in handle.operators}
             committed = dict(handle.committables)
-            return Restore(handle.checkpoint, operators, handle.progress, committed, frames=handle.frames)
+            return Restore(
+                handle.checkpoint, operators, handle.progress, committed, frames=handle.frames, logs=handle.logs
+            )
         operators = {name: parts for name in names if (parts := manifest.parts(name))}
         committables: dict[str, list[bytes]] = {}
         if task.index == 0:

@@ -36,7 +36,7 @@ from clonos_py.job.events import (
 )
 from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
-from clonos_py.job.protocols.interface import Late
+from clonos_py.job.protocols.interface import Adopted, Late
 from clonos_py.job.protocols.registry import JOB_SIDES
 from clonos_py.job.rounds import Rounds
 from clonos_py.job.starts import Starts
@@ -78,7 +78,9 @@ class JobMachine:
         self.state = JOB_STATES.initial
         self._last = LastEvents()
         self._plan, self._policy = plan, policy
-        self._completed = CompletedCheckpoint(plan, claimed(manifest, plan, policy.claims), code_digest, policy.lineage)
+        self._completed = CompletedCheckpoint(
+            plan, claimed(manifest, plan, policy.claims, code_digest), code_digest, policy.lineage
+        )
         self._context = CoordinatorContext(plan, policy, self._completed, generation)
         self._protocol = JOB_SIDES.of(plan.protocol)(self._context)
         self._fleet = self._context.fleet
@@ -90,8 +92,8 @@ class JobMachine:
         self._early: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
         """Processes whose tasks are at the end of their input."""
-        self._committed: set[int] = set()
-        """Processes that have committed the final checkpoint."""
+        self._committed: dict[int, int] = {}
+        """By process: the newest epoch that its sinks have committed."""
         self._final: int | None = None
         self._rollbacks_in_vain = 0
         self._recoveries_in_vain: Counter[TaskId] = Counter()
@@ -322,7 +324,7 @@ class JobMachine:
             return
         self._protocol.abort("a rollback")
         reuse = self._owners_removed()
-        self._drained, self._committed, self._final = set(), set(), None
+        self._drained, self._committed, self._final = set(), {}, None
         self._context.generation += 1
         self._context.out.append(OpenGeneration(self._context.generation))
         self._enter(JobCause.ROLLED_BACK)
@@ -371,9 +373,7 @@ class JobMachine:
         adopted = self._protocol.written(event.checkpoint)
         if adopted is None:
             return
-        self._rollbacks_in_vain = 0
-        self._recoveries_in_vain.clear()
-        self._unreachable.progress()
+        self._count_progress(adopted)
         if adopted.final:
             self._final = event.checkpoint
         if self._rollback_reason is not None:
@@ -383,6 +383,17 @@ class JobMachine:
         self._advance(self._rounds.advance)
         self._maybe_final()
         self._maybe_finished()
+
+    def _count_progress(self, adopted: Adopted) -> None:
+        """What a checkpoint of all tasks proves, and what the snapshots of some."""
+        if adopted.tasks is None:
+            self._rollbacks_in_vain = 0
+            self._recoveries_in_vain.clear()
+            self._unreachable.progress()
+            return
+        for task in adopted.tasks:
+            self._recoveries_in_vain.pop(task, None)
+        self._unreachable.settle()
 
     def _on_checkpoints_retired(self, event: CheckpointsRetired) -> None:
         self._protocol.retired(event.problem)
@@ -414,12 +425,12 @@ class JobMachine:
         return all(owners.get(task) in processes for task in tasks)
 
     def _on_committed(self, message: messages.Committed) -> None:
-        if message.checkpoint == self._final:
-            self._committed.add(message.process)
-            self._maybe_finished()
+        self._committed[message.process] = message.checkpoint
+        self._maybe_finished()
 
     def _maybe_finished(self) -> None:
-        if self._final is not None and self._all_among(self._committed, self._sinks):
+        owners, epoch = self.owners, self._protocol.epoch
+        if self._final is not None and all(self._committed.get(owners.get(t, -1)) == epoch(t) for t in self._sinks):
             self._end()
 
     # ---- failures that processes report, signs of life

@@ -88,16 +88,16 @@ def _whole(number: int, round_: Round) -> set[int]:
     return {n for end, answer in ends if end == longest for n in answer.whole}
 
 
-def newest_epoch_named(answers: Sequence[HeldLogsReport]) -> int:
-    """The newest epoch that any log names which is to be replayed; 0 if none does."""
+def newest_epoch_named(plan: PhysicalPlan, answers: Sequence[HeldLogsReport], epoch: Callable[[TaskId], int]) -> int:
+    """The newest epoch that any log names which is to be replayed; 0 if none does. ``epoch``: see ``replay_of``."""
     by_task: dict[int, list[LogSegment]] = {}
     found = 0
     for answer in answers:
         for segment in answer.logs:
             by_task.setdefault(segment.task, []).append(segment)
-    for segments in by_task.values():
+    for number, segments in by_task.items():
         codec = LogCodec()
-        for segment in merge([segments], 0):
+        for segment in merge([segments], epoch(plan.tasks[number])):
             named = (d.checkpoint for d in codec.load(segment) if isinstance(d, Trigger | Abort))
             found = max(found, segment.epoch, *named)
     return found

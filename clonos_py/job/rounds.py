@@ -194,7 +194,8 @@ class Rounds:
                 inputs = []
             else:
                 inputs = peers(context.plan, process.task, owners, reset, of=round_.failed)
-            if process not in promoted or context.plan.by_name[process.task.vertex].causal_sinks:
+            causal_sinks = context.plan.by_name[process.task.vertex].causal_sinks
+            if process not in promoted or causal_sinks or self._protocol.stores_logs:
                 round_.awaited.add(process.number)
                 completed = self._protocol.complete_message(process.task)
                 context.send(process, messages.Sever(round_.number, inputs, attempts, completed))
@@ -227,7 +228,7 @@ class Rounds:
         if not round_.started or round_.awaited:
             return False
         if self.deploying:
-            self._protocol.skip_to(newest_epoch_named(round_.answers))
+            self._protocol.skip_to(newest_epoch_named(context.plan, round_.answers, self._protocol.epoch))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
             if condemned := self._protocol.condemned(round_.failed, survivors):

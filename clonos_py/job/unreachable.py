@@ -26,6 +26,8 @@ class Unreachable:
         self._context = context
         self._since_us: dict[tuple[int, int], int] = {}
         """By the processes of receiver and sender."""
+        self._sought_us: dict[tuple[TaskId, TaskId], int] = {}
+        """By receiver and sender: when a connection was sought last."""
         self._replaced: Counter[tuple[TaskId, TaskId]] = Counter()
 
     @property
@@ -36,12 +38,26 @@ class Unreachable:
     def progress(self) -> None:
         """A checkpoint is complete: data flows between all tasks, and no connection is sought."""
         self._since_us.clear()
+        self._sought_us.clear()
         self._replaced.clear()
+
+    def settle(self) -> None:
+        """Time has passed: what has not been sought for the connection timeout stands."""
+        context = self._context
+        limit_us = context.now_us - context.policy.connection_timeout_us
+        for pair in [pair for pair, at_us in self._sought_us.items() if at_us < limit_us]:
+            del self._sought_us[pair]
+            self._replaced.pop(pair, None)
+        tasks = {number: process.task for number, process in context.fleet.processes.items()}
+        self._since_us = {
+            (r, s): at_us for (r, s), at_us in self._since_us.items() if (tasks.get(r), tasks.get(s)) in self._sought_us
+        }
 
     def suspect(self, receiver: TaskProcess, sender: TaskProcess, failures: int) -> TaskProcess | None:
         """``receiver`` has lost its connection to ``sender``, or could not make one; the ``failures``-th time in a row.
         Which of the two is to be replaced, if it has lasted too long."""
         pair = receiver.number, sender.number
+        self._sought_us[receiver.task, sender.task] = self._context.now_us
         if failures <= 1:
             self._since_us[pair] = self._context.now_us
         since_us = self._since_us.setdefault(pair, self._context.now_us)

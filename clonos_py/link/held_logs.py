@@ -60,6 +60,20 @@ class HeldLogs:
             self._lacking = [set(shared_logs(self._plan, channel.sender, self._task)) for channel in self._inputs]
             self._note()
 
+    def restore(self, logs: Sequence[LogSegment]) -> None:
+        """The state to start from depends on these determinants of upstream tasks (E8)."""
+        for segment in logs:
+            self.store.append(segment)
+        held = {segment.task for segment in logs}
+        for index, channel in enumerate(self._inputs):
+            self._received[index] |= held & shared_logs(self._plan, channel.sender, self._task)
+
+    def to_store(self) -> list[LogSegment] | None:
+        """What a snapshot has to keep; None if something may be missing of it."""
+        if self.store.lacking:
+            return None
+        return [s for number in range(len(self._plan.tasks)) if number != self._own for s in self.store.of(number)]
+
     def replay(self, message: Replay) -> None:
         """Takes the logs that the coordinator has gathered."""
         self._settled, self.incarnation = True, message.incarnation

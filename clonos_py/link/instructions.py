@@ -129,6 +129,7 @@ class Loaded:
     restore: Restore
     operators: Mapping[str, Sequence[OperatorState]]
     frames: LoadedFrames = field(default_factory=dict)
+    logs: Sequence[LogSegment] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
@@ -40,7 +41,7 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.segments import StableMark
+from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.states import LastEvents
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
@@ -99,6 +100,7 @@ class LinkMachine:
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
         self._checkpointing = LINK_SIDES.of(plan.protocol)(plan, self.outputs, codec)
+        self._loaded_logs: Sequence[LogSegment] = ()
         self._restart_point: TaskProgress | None = None
         """The task's progress at the last checkpoint known to be complete."""
 
@@ -148,6 +150,7 @@ class LinkMachine:
             return []
         progress = self._progress_of(restore)
         self._restore_channels(progress, event)
+        self._loaded_logs = event.logs
         ahead = self.state is TaskState.STANDBY
         taken = io.SendToTask(task.TakeState(restore.checkpoint, event.operators, progress, ahead))
         if ahead:
@@ -190,6 +193,7 @@ class LinkMachine:
         assert restore is not None
         assert self.attempt is not None
         self._mark(restore.marks)
+        self._held_logs.restore(self._loaded_logs)
         instructions: list[io.Instruction] = []
         if self._sinks and restore.checkpoint:
             instructions.append(io.Commit(restore.checkpoint, restore.committables))
@@ -197,7 +201,7 @@ class LinkMachine:
         for subscription in self._connections.unpark():
             instructions += self._on_subscribed(subscription)
         self._check_opened()
-        return instructions + self._begin()
+        return instructions + self._answer() + self._begin()
 
     def _on_replay(self, message: control.Replay) -> list[io.Instruction]:
         if self.state not in BEFORE_BEGIN or message.round != self._round or self._replay is not None:
@@ -253,6 +257,8 @@ class LinkMachine:
     def _answer(self) -> list[io.Instruction]:
         """Once it is known what the outputs hold: they are holders, too."""
         if self._asked is None or not self._causal_outputs.ready:
+            return []
+        if self._checkpointing.stores_logs and self.state in BEFORE_BEGIN and not self._restoring.here:
             return []
         asked, self._asked = self._asked, None
         return [io.SendToCoordinator(self._held_logs.answer(self.process, asked))]
@@ -357,11 +363,20 @@ class LinkMachine:
         snapshot = self._epochs.add(event)
         if not event.persist or self.attempt is None:
             return []
+        for output in self.outputs:
+            output.check_caught_up()
+        if self._checkpointing.stores_logs:
+            logs = self._held_logs.to_store()
+            if logs is None:
+                return []
+            snapshot = replace(snapshot, logs=logs)
         instructions = self._causal_outputs.flush()
         instructions += self._checkpointing.snapped(snapshot, event.progress, self.attempt)
         if self._checkpointing.reports_snapshots:
             instructions += self._report_snapshot(snapshot.checkpoint, event.progress)
-        return instructions + self._outflow.passed(snapshot.checkpoint)
+        if self._checkpointing.barriers:
+            instructions += self._outflow.passed(snapshot.checkpoint)
+        return instructions
 
     def _report_snapshot(self, checkpoint: int, progress: TaskProgress) -> list[io.Instruction]:
         """Senders learn which of their frames it covers."""
@@ -372,11 +387,12 @@ class LinkMachine:
         return instructions
 
     def _on_persisted(self, event: io.Persisted) -> list[io.Instruction]:
-        self._checkpointing.persisted(event.handle)
-        return [io.SendToCoordinator(control.Snapshotted(self.process, event.handle, event.persist_ms))]
+        report = io.SendToCoordinator(control.Snapshotted(self.process, event.handle, event.persist_ms))
+        return [report, *self._checkpointing.persisted(event.handle)]
 
     def _on_persist_failed(self, event: io.PersistFailed) -> list[io.Instruction]:
-        return [io.SendToCoordinator(control.SnapshotFailed(self.process, event.checkpoint, event.reason))]
+        report = io.SendToCoordinator(control.SnapshotFailed(self.process, event.checkpoint, event.reason))
+        return [report, *self._checkpointing.not_persisted()]
 
     def _on_complete(self, message: control.Complete) -> list[io.Instruction]:
         if self.state in BEFORE_BEGIN:

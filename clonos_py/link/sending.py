@@ -11,7 +11,7 @@ from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.link.instructions import SnapshotPosition
 from clonos_py.link.receiving import frames_acknowledged
-from clonos_py.model.errors import DivergenceError
+from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
 from clonos_py.model.plan import Edge
@@ -148,13 +148,20 @@ class OutputChannel:
         return changed
 
     def cover(self, below: int) -> bool:
-        """The restart point of the receiver covers the frames below ``below``. Whether that is more than was known.
-        Raises ProtocolError if they were not cut yet."""
+        """The restart point of the receiver covers the frames below ``below``. Whether that is more than was known."""
         if below <= self._covered:
             return False
         self._covered = below
         self.log.truncate_below(below)
         return True
+
+    def check_caught_up(self) -> None:
+        """A running task has cut all that its receiver's restart point covers. Raises ProtocolError."""
+        if self._covered > self.log.next_seq:
+            raise ProtocolError(
+                f"the restart point of {self.receiver} covers the frames below {self._covered} on {self.channel}, and "
+                f"the log of their sender led to {self.log.next_seq} only"
+            )
 
     def _delta(self, store: CausalStore) -> list[Any]:
         delta = store.since(self._position, self._shared_logs.__contains__) if self._shared_logs else []

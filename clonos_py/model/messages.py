@@ -12,7 +12,7 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.segments import Incarnation, LogSegment, StableMark
-from clonos_py.model.snapshots import OperatorHandle, StoredFrame, TaskHandle
+from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrame, TaskHandle
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -26,6 +26,8 @@ class Restore(msgspec.Struct, frozen=True):
     """What is stable for a task that restarts here."""
     frames: dict[int, list[StoredFrame]] = {}
     """By output channel: what its receiver's restart point does not cover of the frames before this one."""
+    logs: StoredChunk | None = None
+    """Determinants that the state depends on."""
 
 
 class Peer(msgspec.Struct, frozen=True):

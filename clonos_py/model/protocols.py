@@ -14,7 +14,9 @@ ALIGNED = "aligned"
 """Coordinated checkpoints with aligned barriers."""
 UNALIGNED = "unaligned"
 """Coordinated checkpoints of which no task waits for barriers; frames under way are stored (E4)."""
-PROTOCOLS = (ALIGNED, UNALIGNED)
+UNCOORDINATED = "uncoordinated"
+"""Each task takes its snapshots alone; frames and determinants between them are stored (E5)."""
+PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED)
 """The names that a setting may choose; both sides of each are registered under it."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from clonos_py.model.ids import TaskId
+from clonos_py.model.segments import LogSegment
 from clonos_py.model.state import Chunk, OperatorState
 
 
@@ -49,6 +50,8 @@ class TaskSnapshot:
     frames: Mapping[int, Sequence[tuple[StoredFrame, Chunk | None]]] = field(default_factory=dict)
     """By output channel: the frames before the snapshot that its receiver's snapshot does not cover (channel state, see
     E3). With the rows of those that are not stored yet."""
+    logs: Sequence[LogSegment] = ()
+    """Of upstream tasks: what the state depends on of what they have decided since their own restart points (E8)."""
 
 
 class OperatorHandle(msgspec.Struct, frozen=True):
@@ -70,6 +73,8 @@ class TaskHandle(msgspec.Struct, frozen=True):
     """New bytes that this snapshot cost; chunks of earlier ones are referenced."""
     frames: dict[int, list[StoredFrame]] = {}
     """By output channel: see TaskSnapshot."""
+    logs: StoredChunk | None = None
+    """See TaskSnapshot: one row for each segment."""
 
     @property
     def chunks(self) -> Iterator[StoredChunk]:
@@ -79,6 +84,8 @@ class TaskHandle(msgspec.Struct, frozen=True):
                 yield from chunks
         for frames in self.frames.values():
             yield from (frame.rows for frame in frames if frame.rows is not None)
+        if self.logs is not None:
+            yield self.logs
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -100,6 +107,16 @@ class Manifest(msgspec.Struct, frozen=True):
     """How often a change of parallelism or of the operators has numbered frames from 0 again since the line began."""
     kinds: dict[str, str] = {}
     """The verb of each operator with state or results to commit, by name; sources among them."""
+
+    @property
+    def oldest_epoch(self) -> int:
+        """That of the earliest snapshot. All are of this checkpoint, unless tasks take theirs alone."""
+        return min((task.checkpoint for task in self.tasks), default=self.checkpoint)
+
+    @property
+    def coordinated(self) -> bool:
+        """Whether all tasks took their snapshots for this checkpoint, and not each alone."""
+        return all(task.checkpoint == self.checkpoint for task in self.tasks)
 
     def parts(self, operator: str) -> list[OperatorHandle]:
         """The snapshots of all instances of an operator, by index."""

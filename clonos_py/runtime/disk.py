@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from clonos_py.checkpoint.storage import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
 from clonos_py.link.instructions import Loaded, LoadedFrames, LoadFailed, Persist, Persisted, PersistFailed
 from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.messages import Restore
-from clonos_py.model.snapshots import Manifest, StoredFrame
+from clonos_py.model.segments import LogSegment
+from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrame
 from clonos_py.model.state import Chunk
 
 
@@ -28,12 +30,16 @@ class Snapshots:
                 for name, handles in restore.operators.items()
             }
             frames = self._frames(restore.frames)
+            logs = self._logs(restore.logs)
         except CheckpointError as problem:
             return LoadFailed(restore, problem)
         states = [state for parts in operators.values() for state in parts]
         chunks = [chunk for state in states for table in state.tables.values() for chunk in table]
         self.known = {chunk.location: chunk for chunk in chunks if chunk.location is not None}
-        return Loaded(restore, operators, frames)
+        return Loaded(restore, operators, frames, logs)
+
+    def _logs(self, stored: StoredChunk | None) -> list[LogSegment]:
+        return logs_in(self._store.read_chunks([stored])[stored.location]) if stored else []
 
     def _frames(self, stored: Mapping[int, Sequence[StoredFrame]]) -> LoadedFrames:
         chunks = self._store.read_chunks(f.rows for frames in stored.values() for f in frames if f.rows is not None)

@@ -1,4 +1,4 @@
-"""Unaligned checkpoints of a job that was stopped with rows under way: which job may go on, and what it writes."""
+"""Checkpoints of a job that was stopped with rows under way: which job may go on, and what it writes."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
 GoOn = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+UNALIGNED = 'protocol="unaligned"'
+
+
 def command(*more: str) -> list[str]:
     return [sys.executable, "-m", "clonos_py.cli.main", "run", "under_way.py", "--checkpoints", "checkpoints", *more]
 
@@ -61,8 +64,17 @@ def rows_under_way(folder: Path) -> int:
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its newest checkpoint holds rows that were under way."""
-    folder = tmp_path_factory.mktemp("stopped")
-    (folder / "under_way.py").write_text(JOB)
+    return stop(tmp_path_factory.mktemp("stopped"), JOB)
+
+
+@pytest.fixture(scope="module")
+def stopped_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """So does this one, of snapshots that tasks have taken alone."""
+    return stop(tmp_path_factory.mktemp("alone"), JOB.replace(UNALIGNED, 'protocol="uncoordinated"'))
+
+
+def stop(folder: Path, job: str) -> Path:
+    (folder / "under_way.py").write_text(job)
     (folder / "in").mkdir()
     for file in range(FILES):
         rows = [{"id": number, "key": number % KEYS} for number in range(file, ROWS, FILES)]
@@ -80,7 +92,16 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def go_on(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
-    monkeypatch.chdir(stopped)
+    return going_on(stopped, monkeypatch)
+
+
+@pytest.fixture
+def go_on_alone(stopped_alone: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
+    return going_on(stopped_alone, monkeypatch)
+
+
+def going_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
+    monkeypatch.chdir(folder)
     for kept in KEPT:
         shutil.rmtree(kept)
         shutil.copytree(f"saved/{kept}", kept)
@@ -89,6 +110,7 @@ def go_on(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
 
 def test_the_same_job_goes_on(go_on: GoOn) -> None:
     complete(go_on())
+    assert rows_under_way(Path()) == 0, "the last checkpoint has nothing under way"
 
 
 def test_a_job_with_aligned_barriers_goes_on_too(go_on: GoOn) -> None:
@@ -101,7 +123,6 @@ def complete(done: subprocess.CompletedProcess[str]) -> None:
     written = read_results("out")
     assert sorted(row["id"] for row in written) == list(range(ROWS))
     assert sorted(row["total"] for row in written) == sorted(KEYS * list(range(1, ROWS // KEYS + 1)))
-    assert rows_under_way(Path()) == 0, "the last checkpoint has nothing under way"
 
 
 def test_another_parallelism_is_refused_and_everything_stays(go_on: GoOn) -> None:
@@ -125,3 +146,36 @@ def test_a_missing_frame_is_an_error_that_names_the_file(go_on: GoOn, stopped: P
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert file.name in line
+
+
+# ---- snapshots that tasks have taken alone
+
+
+def test_after_the_whole_job_was_lost_tasks_go_on_from_their_own_snapshots(go_on_alone: GoOn) -> None:
+    complete(go_on_alone())
+    complete(go_on_alone("--parallelism", "1"))  # it had ended: nothing is under way
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--parallelism", "1"), "other operators or another parallelism"),
+        (("--protocol", "aligned"), "protocol aligned"),
+    ],
+)
+def test_another_run_is_refused_and_everything_stays(go_on_alone: GoOn, options: tuple[str, ...], named: str) -> None:
+    done = go_on_alone(*options)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert f"was taken with protocol uncoordinated, and this run has {named}" in line
+    complete(go_on_alone())
+
+
+def test_other_code_is_refused(go_on_alone: GoOn) -> None:
+    job = Path("under_way.py").read_text()
+    Path("under_way.py").write_text(job.replace("self.total += 1", "self.total += 2"))
+    done = go_on_alone()
+    Path("under_way.py").write_text(job)
+    assert done.returncode == 1
+    assert "and this run has other code" in done.stderr
+    complete(go_on_alone())

@@ -1,4 +1,5 @@
-"""Unaligned checkpoints on real actors: exactly once whatever dies, and short however long the queues are."""
+"""Other checkpoint protocols on real actors: exactly once whatever dies; unaligned ones are short however long the
+queues are."""
 
 from __future__ import annotations
 
@@ -32,12 +33,14 @@ FAULTS = (
 )
 
 
-def test_both_witnesses_agree_with_unaligned_checkpoints(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["unaligned", "uncoordinated"])
+def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
     total, rate = 6_000, 150
     killer = Killer(FAULTS)
-    settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": "unaligned"})
+    settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol})
     with witnesses.oracle() as server:
-        run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
+        job = witnesses.witnesses(server, str(tmp_path), total, rate, causal=protocol != "uncoordinated")
+        run_job(job, settings, killer)
     events = killer.events
     assert sum(killer.harm.done.faults.values()) == len(FAULTS)
     assert [event for event in events if isinstance(event, RolledBack)] == []

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 import msgspec
 
@@ -39,13 +40,18 @@ class Late(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A manifest counts. ``final``: it is of the checkpoint that ends the job."""
+    """A manifest counts. ``final``: it is of the checkpoint that ends the job. ``tasks``: those of which it has a new
+    snapshot; None: all, between which data has flowed since the last."""
 
     final: bool
+    tasks: Collection[TaskId] | None = None
 
 
 class JobCheckpointing(ABC):
     """One per coordinator. What is not abstract is the same for all protocols known."""
+
+    stores_logs: ClassVar[bool] = False
+    """Whether snapshots hold determinants, so that processes which start from one are asked for them in a round."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context

@@ -59,11 +59,13 @@ class ChannelState(LinkCheckpointing):
         if pending is None or pending.frames:
             return []
         checkpoint = pending.snapshot.checkpoint
-        if any(output.snapshot.checkpoint != checkpoint for output in self._outputs):
+        starts = {output.index: self._start(output, checkpoint) for output in self._outputs}
+        if None in starts.values():
             return []
         reads: list[io.Instruction] = []
         for output in self._outputs:
-            frames = pending.frames[output.index] = self._under_way(output, pending.ends[output.index])
+            frames = self._between(output, starts[output.index] or 0, pending.ends[output.index])
+            pending.frames[output.index] = frames
             fresh = [entry for entry in frames if entry.stored is None]
             pending.bodies.update({(output.index, e.frame.seq): e.body for e in fresh if e.here})
             places = [(e.frame.seq, e.place) for e in fresh if not e.here]
@@ -72,11 +74,16 @@ class ChannelState(LinkCheckpointing):
                 reads.append(io.ReadFrames(output.index, places, checkpoint))
         return reads or self._persist(pending)
 
-    def _under_way(self, output: OutputChannel, end: int) -> list[RetainedFrame]:
-        """From where the receiver's snapshot is. One that has got nothing since this task restarted without its log
-        will begin where the log does."""
-        start = output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.log.first
-        return list(output.log.between(start, end))
+    def _between(self, output: OutputChannel, start: int, end: int) -> list[RetainedFrame]:
+        """None if the receiver's restart point has come to cover them all."""
+        return list(output.log.between(start, end)) if start < end else []
+
+    def _start(self, output: OutputChannel, checkpoint: int) -> int | None:
+        """The first frame that the receiver's snapshot does not cover; None: not known yet. A receiver that has got
+        nothing since this task restarted without its log will begin where the log does."""
+        if output.snapshot.checkpoint != checkpoint:
+            return None
+        return output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.log.first
 
     def read(self, event: io.FramesRead) -> list[io.Instruction]:
         pending = self._pending
@@ -96,7 +103,13 @@ class ChannelState(LinkCheckpointing):
         }
         snapshot = pending.snapshot
         whole = TaskSnapshot(
-            snapshot.task, snapshot.checkpoint, snapshot.operators, snapshot.progress, snapshot.committables, frames
+            snapshot.task,
+            snapshot.checkpoint,
+            snapshot.operators,
+            snapshot.progress,
+            snapshot.committables,
+            frames,
+            snapshot.logs,
         )
         return [io.Persist(whole, pending.attempt)]
 
@@ -111,12 +124,13 @@ class ChannelState(LinkCheckpointing):
         output = next(output for output in self._outputs if output.index == index)
         return self._plan.edges[output.channel.edge].schema
 
-    def persisted(self, handle: TaskHandle) -> None:
+    def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
         for output in self._outputs:
             log = output.log
             for frame in handle.frames.get(output.index, ()):
                 if log.first <= frame.seq < log.next_seq:
                     next(log.between(frame.seq, frame.seq + 1)).stored = frame.rows
+        return []
 
     def abort(self, checkpoint: int) -> None:
         if self._pending is not None and self._pending.snapshot.checkpoint == checkpoint:

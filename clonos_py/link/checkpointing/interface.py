@@ -22,6 +22,10 @@ class LinkCheckpointing:
 
     reports_snapshots = False
     """Whether receivers report to their senders where they took their last snapshot."""
+    barriers = True
+    """Whether a snapshot ends its epoch with a barrier on every output channel."""
+    stores_logs = False
+    """Whether a snapshot holds the determinants of upstream tasks on which its state depends."""
 
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         self._plan, self._outputs, self._codec = plan, outputs, codec
@@ -38,8 +42,13 @@ class LinkCheckpointing:
         """Frames are back that were to be read for a snapshot."""
         return []
 
-    def persisted(self, handle: TaskHandle) -> None:
+    def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
         """A snapshot is durable."""
+        return []
+
+    def not_persisted(self) -> list[io.Instruction]:
+        """A snapshot could not be made durable. The coordinator ends the job, if it hears of it."""
+        return []
 
     def abort(self, checkpoint: int) -> None:
         """The checkpoint is void."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from clonos_py.link.checkpointing.channel_state import ChannelState
 from clonos_py.link.checkpointing.interface import LinkCheckpointing
-from clonos_py.model.protocols import UNALIGNED, ProtocolSides
+from clonos_py.link.checkpointing.retained import RetainedState
+from clonos_py.model.protocols import UNALIGNED, UNCOORDINATED, ProtocolSides
 
 LINK_SIDES: ProtocolSides[type[LinkCheckpointing]] = ProtocolSides(LinkCheckpointing)
 LINK_SIDES.register(UNALIGNED, ChannelState)
+LINK_SIDES.register(UNCOORDINATED, RetainedState)

@@ -40,7 +40,7 @@ from clonos_py.model.coordinator_events import (
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import Manifest
-from clonos_py.process.contract import Produced, TakeState, TaskProgress, TaskState, Took
+from clonos_py.process.contract import Produced, Snapped, TakeState, TaskProgress, TaskState, Took
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.violation import Violation, check
@@ -104,6 +104,10 @@ class InvariantChecker:
         """By task: what its frames depend on, by output index and sequence number."""
         self._stable = [0] * len(plan.tasks)
         self._progress: dict[TaskId, TaskProgress] = {}
+        self._epochs: dict[TaskId, int] = {}
+        """By task: the number of the snapshot that is its restart point."""
+        self._snapped: dict[tuple[TaskId, int], Extent] = {}
+        """By task and snapshot: what its state depended on."""
         self._checkpoint = 0
         self._failed: set[TaskId] = set()
         self._now_us = self._moved_us = 0
@@ -145,15 +149,19 @@ class InvariantChecker:
         match event:
             case io.Arrived():
                 self._arrived(process, event)
+            case Snapped(snapshot=snapshot, persist=True):
+                self._snapped[process.task, snapshot.checkpoint] = self._of(process).used
             case Took(index, next_seq):
                 self._moved_us = self._now_us
                 self._took(self._of(process), index, next_seq)
             case messages.Promote(restore=restore) if process.link.state is not TaskState.FAILED:
                 self._owner[process.task] = process.number
+                last = self._epochs.get(process.task, self._checkpoint)
                 check(
-                    restore.checkpoint == self._checkpoint,
-                    f"{process.task} restarts from checkpoint {restore.checkpoint}, the last one is {self._checkpoint}",
+                    restore.checkpoint == last,
+                    f"{process.task} restarts from checkpoint {restore.checkpoint}, the last one is {last}",
                 )
+                self._depends_again(process, restore.checkpoint)
                 self._renumbered(process)
             case messages.Sever():
                 self._renumbered(process)
@@ -171,6 +179,12 @@ class InvariantChecker:
         wanted, found = (msgspec.structs.replace(p, clock_us=0) for p in (item.progress, process.machine.progress))
         differing = [name for name in wanted.__struct_fields__ if getattr(wanted, name) != getattr(found, name)]
         check(not differing, f"{process.task} was restored from checkpoint {item.checkpoint} without its {differing}")
+
+    def _depends_again(self, process: LocalProcess, epoch: int) -> None:
+        """A task that restarts depends on what its snapshot did, unless that is stable. Of its own log it does not."""
+        extent = _without([self._number[process.task]], self._snapped.get((process.task, epoch), {}))
+        known = self._of(process)
+        known.used, known.received = joined(known.used, extent), joined(known.received, extent)
 
     def _renumbered(self, process: LocalProcess) -> None:
         """Senders that restart begin again where their receivers' restart point is."""
@@ -423,12 +437,14 @@ class InvariantChecker:
         for handle in manifest.tasks if manifest else ():
             progress = msgspec.msgpack.decode(handle.progress, type=TaskProgress)
             self._progress[handle.task] = progress
+            self._epochs[handle.task] = handle.checkpoint
             self._stable[self._number[handle.task]] = progress.log_offset
 
     def _dropped(self, process: LocalProcess, checkpoint: int) -> None:
         """What lies before the barrier is gone: logs are bounded by what was done since."""
         link = process.link
-        if checkpoint != self._checkpoint or link.state not in (TaskState.RUNNING, TaskState.FINISHED):
+        last = self._epochs.get(process.task, self._checkpoint)
+        if checkpoint != last or link.state not in (TaskState.RUNNING, TaskState.FINISHED):
             return
         self._bounds.dropped(process, checkpoint, self._progress[process.task])
 

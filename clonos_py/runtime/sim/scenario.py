@@ -145,7 +145,7 @@ class _Run:
             checkpoint_interval_us=conditions.checkpoint_interval_us,
             heartbeat_us=500_000 if patient else 30_000,
             heartbeat_timeout_us=2_000_000 if patient else 150_000,
-            manifest_timeout_us=400_000,
+            manifest_timeout_us=900_000,
             connection_timeout_us=_CONNECTION_TIMEOUT_US,
             rollbacks_max=100,
             deduplicate=self._exactly_once,

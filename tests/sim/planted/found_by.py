@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from clonos_py.runtime.sim.scenario import run_seed
-from tests.sim.planted import bounds, checkpoints, logs, outputs, recovery, rollback, unaligned
+from tests.sim.planted import bounds, checkpoints, logs, outputs, recovery, rollback, unaligned, uncoordinated
 from tests.sim.planted.bug import Bug
 
 BUGS: dict[str, Bug] = {
@@ -17,6 +17,7 @@ BUGS: dict[str, Bug] = {
     **rollback.BUGS,
     **checkpoints.BUGS,
     **unaligned.BUGS,
+    **uncoordinated.BUGS,
     **outputs.BUGS,
     **bounds.BUGS,
 }
@@ -25,6 +26,13 @@ SEEDS_MAX = 2_000
 
 
 FOUND_BY = {
+    "determinants_are_left_out_of_snapshots": 17,
+    "frames_are_stored_from_where_their_receivers_are": 17,
+    "determinants_are_stable_before_the_snapshot_counts": 1,
+    "sinks_commit_before_the_snapshot_counts": 1,
+    "what_a_dead_task_has_stored_counts_after_its_restart": 16,
+    "replacements_are_not_asked_what_their_snapshots_hold": 17,
+    "replacements_answer_before_their_state_is_here": 17,
     "timers_are_not_logged": 1,
     "aborts_are_not_logged": 14,
     "triggers_are_not_logged": 14,

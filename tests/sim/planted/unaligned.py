@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pytest
 
-from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing.channel_state import ChannelState
 from clonos_py.link.checkpointing.interface import LinkCheckpointing
@@ -35,21 +35,24 @@ def a_barrier_does_not_close_the_cut(patch: pytest.MonkeyPatch) -> None:
 def frames_are_stored_from_where_they_are_acknowledged(patch: pytest.MonkeyPatch) -> None:
     """The receiver may have gone on since its snapshot."""
 
-    def acknowledged(self: ChannelState, output: OutputChannel, end: int) -> list[RetainedFrame]:
-        return list(output.log.between(min(max(output.log.acked, output.snapshot.next_seq), end), end))
+    start = ChannelState._start
 
-    patch.setattr(ChannelState, "_under_way", acknowledged)
+    def acknowledged(self: ChannelState, output: OutputChannel, checkpoint: int) -> int | None:
+        found = start(self, output, checkpoint)
+        return found if found is None else max(found, output.log.acked)
+
+    patch.setattr(ChannelState, "_start", acknowledged)
 
 
 @unaligned()
 def a_single_frame_under_way_is_not_stored(patch: pytest.MonkeyPatch) -> None:
-    under_way = ChannelState._under_way
+    between = InFlightLog.between
 
-    def several(self: ChannelState, output: OutputChannel, end: int) -> list[RetainedFrame]:
-        found = under_way(self, output, end)
-        return found if sum(bool(entry.row_count) for entry in found) > 1 else []
+    def several(self: InFlightLog, start: int, stop: int) -> Iterator[RetainedFrame]:
+        found = list(between(self, start, stop))
+        return iter(found if sum(bool(entry.row_count) for entry in found) > 1 else [])
 
-    patch.setattr(ChannelState, "_under_way", several)
+    patch.setattr(InFlightLog, "between", several)
 
 
 @unaligned()

@@ -101,13 +101,14 @@ def test_checkpoints_of_which_logs_speak_are_void_and_their_numbers_used_up() ->
 
 def test_the_newest_checkpoint_that_a_log_names_is_found_wherever_it_stands() -> None:
     named = LogSegment(1, 4, 10, 10, 2, encode([InputOrder(0, 1), Abort(7)]))
-    assert newest_epoch_named([]) == 0
-    assert (
-        newest_epoch_named([HeldLogsReport(1, 1, [held(0, checkpoint=3)], []), HeldLogsReport(2, 1, [named], [])]) == 7
-    )
-    assert (
-        newest_epoch_named([HeldLogsReport(1, 1, [LogSegment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))], [])]) == 9
-    )
+    later = LogSegment(1, 9, 10, 10, 1, encode([InputOrder(0, 1)]))
+
+    def newest(*logs: LogSegment) -> int:
+        return newest_epoch_named(chain(), [HeldLogsReport(n, 1, [log], []) for n, log in enumerate(logs)], lambda _: 0)
+
+    assert newest() == 0
+    assert newest(held(0, checkpoint=3), named) == 7
+    assert newest(later) == 9
 
 
 def test_what_is_known_already_is_not_void() -> None:

@@ -151,6 +151,14 @@ def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback
             ],
         ),
         (
+            {"protocol": "uncoordinated"},
+            "transactional",
+            [
+                "a failure restarts the failed task only, which replays its log from its own last snapshot",
+                "transactional sinks commit when the snapshot of their own task counts",
+            ],
+        ),
+        (
             {"sharing_depth": 0},
             "idempotent",
             [

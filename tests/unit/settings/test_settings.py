@@ -163,6 +163,9 @@ def test_chaining_is_on_or_off_wherever_it_is_written() -> None:
         ({"tls_certificate": "/c", "tls_key": "/k"}, "contradicts tls_ca = none"),
         ({"spill_threshold": "1MiB"}, "a threshold needs spill = spill-threshold"),
         ({"spill": "spill-threshold", "spill_threshold": "2GiB"}, "the budget would be spent before the threshold"),
+        ({"protocol": "uncoordinated", "sharing_depth": 1}, "protocol .* contradicts sharing_depth"),
+        ({"protocol": "uncoordinated", "guarantee": "at-least-once"}, "fit together by all determinants"),
+        ({"protocol": "uncoordinated", "spill": "regenerate"}, "what is made again is not kept"),
     ],
 )
 def test_a_contradiction_names_both_sides(given_values: dict[str, object], message: str) -> None:

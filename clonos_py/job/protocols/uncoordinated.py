@@ -1,0 +1,216 @@
+"""Uncoordinated checkpoints on the coordinator's side: each task is called at its own times (E5, E6).
+
+    called --durable--> gathered --for a while--> manifest being written --written--> adopted, the task may forget
+
+A snapshot counts when a manifest names it. Manifests are numbered by the same count as calls, so that numbers of
+epochs and of manifests only grow, whoever is the coordinator. Every manifest names the newest snapshot of each task
+that counts; there is none before each task has taken one. When a task fails, what it had stored and no manifest names
+is forgotten; what others have stored counts with the next manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import xxhash
+
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.events import WriteManifest
+from clonos_py.job.fleet import Role, TaskProcess
+from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
+from clonos_py.model import messages
+from clonos_py.model.coordinator_events import CheckpointCompleted
+from clonos_py.model.ids import TaskId
+from clonos_py.model.segments import StableMark
+from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.model.times import MAX_TIME
+from clonos_py.process.contract import TaskProgress
+
+_GATHER_US = 100_000
+"""So long snapshots are gathered for one manifest, and at most a tenth of the interval."""
+_JITTER = 0.2
+"""An interval is longer or shorter by so much of it."""
+_UNHEARD_MAX = 2
+"""A lost coordinator may have numbered so much that no living process knows of, for each task."""
+
+
+@dataclass
+class _Writing:
+    """A manifest that is being written."""
+
+    manifest: Manifest
+    since_us: int
+    called_us: int
+    """When the first of its new snapshots was called, by the driver's clock."""
+    tasks: Sequence[TaskId]
+    """Those of which it has a new snapshot."""
+
+
+class UncoordinatedCheckpoints(JobCheckpointing):
+    """``_last`` counts calls and manifests."""
+
+    stores_logs = True
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        super().__init__(context)
+        self._last = self.completed.number
+        self._next_us: dict[TaskId, int] = {}
+        self._calls: dict[TaskId, tuple[int, int]] = {}
+        """By task: the newest call, and when it was made by the driver's clock."""
+        self._gathered: dict[TaskId, tuple[int, TaskHandle]] = {}
+        """By task: the newest snapshot that is durable and no manifest names, and the process that has taken it."""
+        self._gather_until_us = MAX_TIME
+        self._writing: _Writing | None = None
+
+    # ---- time
+
+    @property
+    def _interval_us(self) -> int:
+        return self._context.policy.checkpoint_interval_us
+
+    def begin(self) -> None:
+        if self._interval_us and not self._next_us:
+            self._next_us = {task: self._due_us(task) for task in self._context.plan.tasks}
+
+    def _due_us(self, task: TaskId) -> int:
+        """When a task is called next: no two in step for long, and the same for a replay of this coordinator."""
+        dice = xxhash.xxh3_64_intdigest(f"{self._context.policy.lineage} {task} {self._last}".encode()) / 2**64
+        return self._context.now_us + round(self._interval_us * (1 + _JITTER * (2 * dice - 1)))
+
+    @property
+    def wake_us(self) -> int:
+        limit_us = self._writing.since_us + self._context.policy.manifest_timeout_us if self._writing else MAX_TIME
+        return min(limit_us, self._gather_until_us, *self._next_us.values(), MAX_TIME)
+
+    def give_up_late(self) -> Late | None:
+        writing = self._writing
+        if writing is None or self._context.now_us < writing.since_us + self._context.policy.manifest_timeout_us:
+            return None
+        return Late.MANIFEST
+
+    def tick(self, running: bool) -> None:
+        now_us = self._context.now_us
+        due = [task for task, at_us in self._next_us.items() if at_us <= now_us]
+        for task in due:
+            self._next_us[task] = self._due_us(task)
+        if running:
+            self._call(due)
+            if self._gather_until_us <= now_us:
+                self._write()
+        elif self._gather_until_us <= now_us:
+            self._gather_until_us = now_us + self._gather_us
+
+    @property
+    def _gather_us(self) -> int:
+        return min(_GATHER_US, self._interval_us // 10) if self._interval_us else 0
+
+    # ---- from call to manifest
+
+    @property
+    def pending(self) -> bool:
+        return self.settling
+
+    @property
+    def settling(self) -> bool:
+        return self._writing is not None
+
+    def trigger(self, final: bool) -> None:
+        """All tasks take one now; at the end those that have not taken their last."""
+        self.wanted = False
+        self._call(t for t in self._context.plan.tasks if not final or not self._finished(t))
+
+    def _finished(self, task: TaskId) -> bool:
+        """Whether the restart point of a task is after its last event."""
+        handle = self.completed.handle(task)
+        return handle is not None and msgspec.msgpack.decode(handle.progress, type=TaskProgress).finished
+
+    def _call(self, tasks: Iterable[TaskId]) -> None:
+        context = self._context
+        for task in tasks:
+            owner = context.fleet.owner(task)
+            if owner is not None and owner.role is Role.ACTIVE:
+                self._last += 1
+                self._calls[task] = self._last, context.clock_us
+                context.send(owner, messages.TriggerCheckpoint(self._last))
+
+    def collect(self, message: messages.Snapshotted) -> None:
+        process, handle = self._context.fleet.processes[message.process], message.handle
+        if process.role is not Role.ACTIVE or handle.checkpoint <= self.completed.epoch(process.task):
+            return
+        self._gathered[handle.task] = process.number, handle
+        if self._gather_until_us == MAX_TIME:
+            self._gather_until_us = self._context.now_us + self._gather_us
+
+    def _write(self) -> None:
+        context = self._context
+        self._drop_dead()
+        gathered = {task: handle for task, (_, handle) in self._gathered.items()}
+        known = {task: gathered.get(task) or self.completed.handle(task) for task in context.plan.tasks}
+        handles = [handle for handle in known.values() if handle is not None]
+        if self._writing is not None or not gathered or len(handles) < len(known):
+            self._gather_until_us = MAX_TIME if not gathered else context.now_us + self._gather_us
+            return
+        self._last += 1
+        manifest = self.completed.next(self._last, context.generation, handles)
+        called_us = min(self._calls.get(task, (0, context.clock_us))[1] for task in gathered)
+        self._writing = _Writing(manifest, context.now_us, called_us, list(gathered))
+        self._gathered, self._gather_until_us = {}, MAX_TIME
+        context.out.append(WriteManifest(manifest))
+
+    def written(self, checkpoint: int) -> Adopted | None:
+        context, writing = self._context, self._writing
+        if writing is None or writing.manifest.checkpoint != checkpoint:
+            return None
+        self._writing = None
+        manifest = writing.manifest
+        written_bytes = sum(handle.written_bytes for handle in manifest.tasks if handle.task in writing.tasks)
+        context.report(CheckpointCompleted(checkpoint, (context.clock_us - writing.called_us) / 1_000, written_bytes))
+        self.completed.adopt(manifest)
+        for process in list(context.fleet.processes.values()):
+            if process.task in writing.tasks:
+                self._announce_to(process)
+        return Adopted(all(map(self._finished, context.plan.tasks)), writing.tasks)
+
+    def _announce_to(self, process: TaskProcess) -> None:
+        if process.role is Role.ACTIVE:
+            self.send_complete(process)
+        elif process.role is Role.STANDBY and process.address is not None:
+            self.prepare(process)
+
+    def abort(self, reason: str) -> None:
+        self._drop_dead()
+        self._writing = None
+
+    def _drop_dead(self) -> None:
+        """The replacement of a failed task does not go on from what that had stored. What others have stored stays
+        good."""
+        active = {process.number for process in self._context.fleet.with_role(Role.ACTIVE)}
+        self._gathered = {task: found for task, found in self._gathered.items() if found[0] in active}
+
+    # ---- where tasks restart
+
+    def marks(self, task: TaskId) -> Sequence[StableMark]:
+        return [mark for origin in self._context.plan.tasks if (mark := self._mark(origin)).epoch]
+
+    def _mark(self, task: TaskId) -> StableMark:
+        return StableMark(self._context.plan.tasks.index(task), self.completed.epoch(task))
+
+    def complete_message(self, task: TaskId) -> messages.Complete:
+        """Marks of others come with their frames."""
+        own = self._mark(task)
+        return messages.Complete(own.epoch, [own] if own.epoch else [])
+
+    @property
+    def void(self) -> Sequence[int]:
+        """Nothing is: an epoch whose snapshot does not count is passed by a replay like any other event."""
+        return ()
+
+    # ---- a new coordinator, or a new run
+
+    def resume(self, newest: int) -> None:
+        self._last = max(newest, self.completed.number) + _UNHEARD_MAX * len(self._context.plan.tasks)
+
+    def skip_to(self, epoch: int) -> None:
+        self._last = max(self._last, epoch)

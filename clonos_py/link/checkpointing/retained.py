@@ -1,0 +1,57 @@
+"""Snapshots that are taken alone are stored with all that lies between them and those of others (E5, E8).
+
+Frames that no restart point of their receivers covers are stored with the sender's snapshot: a receiver that restarts
+may ask for them. Determinants of upstream tasks are stored with the receiver's snapshot: its state follows from what
+they decided after their own restart points. Should they all fail, this is where their logs are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clonos_py.channel.frames import FrameCodec
+from clonos_py.link import instructions as io
+from clonos_py.link.checkpointing.channel_state import ChannelState
+from clonos_py.link.sending import OutputChannel
+from clonos_py.model.ids import Attempt
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
+from clonos_py.process.contract import TaskProgress
+
+
+class RetainedState(ChannelState):
+    """A snapshot waits for no other, but one at a time is completed. None is taken while logs may be missing here that
+    its state depends on."""
+
+    reports_snapshots = False
+    barriers = False
+    stores_logs = True
+
+    def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
+        super().__init__(plan, outputs, codec)
+        self._busy = False
+        """Whether a snapshot is being completed or made durable: only then it is known where its frames are stored."""
+        self._later: tuple[TaskSnapshot, TaskProgress, Attempt] | None = None
+        """The newest that was taken meanwhile."""
+
+    def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
+        if self._busy:
+            self._later = snapshot, progress, attempt
+            return []
+        self._busy = True
+        return super().snapped(snapshot, progress, attempt)
+
+    def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
+        super().persisted(handle)
+        return self._go_on()
+
+    def not_persisted(self) -> list[io.Instruction]:
+        return self._go_on()
+
+    def _go_on(self) -> list[io.Instruction]:
+        self._busy = False
+        later, self._later = self._later, None
+        return [] if later is None else self.snapped(*later)
+
+    def _start(self, output: OutputChannel, checkpoint: int) -> int | None:
+        return output.log.first

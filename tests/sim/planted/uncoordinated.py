@@ -1,0 +1,71 @@
+"""What is wrong with snapshots that tasks take alone: what is stored with them, and when they count."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
+from clonos_py.link import instructions as io
+from clonos_py.link.checkpointing.retained import RetainedState
+from clonos_py.link.held_logs import HeldLogs
+from clonos_py.link.machine import LinkMachine
+from clonos_py.link.sending import OutputChannel
+from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.segments import LogSegment, StableMark
+from tests.sim.planted.bug import Bugs
+from tests.sim.planted.recovery import rehandled
+
+BUGS = Bugs()
+alone = partial(BUGS.planted, protocol=UNCOORDINATED)
+
+
+@alone("kill", "crash")
+def determinants_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HeldLogs, "to_store", lambda self: [])
+
+
+@alone("kill", "crash")
+def frames_are_stored_from_where_their_receivers_are(patch: pytest.MonkeyPatch) -> None:
+    """The receiver restarts before that."""
+
+    def acknowledged(self: RetainedState, output: OutputChannel, checkpoint: int) -> int:
+        return output.log.acked
+
+    patch.setattr(RetainedState, "_start", acknowledged)
+
+
+@alone("kill", "crash")
+def determinants_are_stable_before_the_snapshot_counts(patch: pytest.MonkeyPatch) -> None:
+    def hasty(self: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
+        self.store.mark(StableMark(self._held_logs._own, event.handle.checkpoint))
+        return LinkMachine._on_persisted(self, event)
+
+    rehandled(patch, io.Persisted, hasty)
+
+
+@alone("kill", "crash")
+def sinks_commit_before_the_snapshot_counts(patch: pytest.MonkeyPatch) -> None:
+    def hasty(self: LinkMachine, event: io.Persisted) -> list[io.Instruction]:
+        return [*LinkMachine._on_persisted(self, event), *self._commit(event.handle.checkpoint)]
+
+    rehandled(patch, io.Persisted, hasty)
+
+
+@alone("kill", "crash")
+def what_a_dead_task_has_stored_counts_after_its_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UncoordinatedCheckpoints, "_drop_dead", lambda self: None)
+
+
+@alone("kill", "crash")
+def replacements_are_not_asked_what_their_snapshots_hold(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UncoordinatedCheckpoints, "stores_logs", False)
+
+
+@alone("kill", "crash")
+def replacements_answer_before_their_state_is_here(patch: pytest.MonkeyPatch) -> None:
+    def restore(self: HeldLogs, logs: list[LogSegment]) -> None:
+        """What was loaded comes too late."""
+
+    patch.setattr(HeldLogs, "restore", restore)
