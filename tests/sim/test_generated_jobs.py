@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from clonos_py.model.plan import Partitioning
+from clonos_py.model.protocols import ALIGNED, PROTOCOLS, UNCOORDINATED
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import FaultKind
 from clonos_py.runtime.sim.generator import Range, generate
@@ -36,6 +37,16 @@ def test_no_schedule_of_failures_breaks_a_rule(seeds: range) -> None:
             assert not verdict.rollbacks, told(verdict)
         done += verdict.faults
     assert done.total() > SIZE, "too little happened: the test proves little"
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != ALIGNED])
+@pytest.mark.parametrize("seeds", chunks(500, SIZE, always=100))
+def test_no_schedule_of_failures_breaks_a_rule_with_other_protocols(protocol: str, seeds: range) -> None:
+    for seed in seeds:
+        verdict = run_seed(seed, Range(protocol=protocol))
+        assert not verdict.problems, f"{told(verdict)} --protocol {protocol}"
+        if protocol == UNCOORDINATED:
+            assert not verdict.rollbacks, told(verdict)
 
 
 def test_every_kind_of_failure_happens() -> None:

@@ -11,9 +11,9 @@ from clonos_py.channel.frames import FrameKind, PassThrough
 from clonos_py.link import instructions as io
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
-from clonos_py.model.errors import CheckpointError
+from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.messages import Restore
-from clonos_py.model.protocols import UNALIGNED
+from clonos_py.model.protocols import UNALIGNED, UNCOORDINATED
 from clonos_py.model.retention import Spill
 from clonos_py.model.snapshots import StoredChunk, StoredFrame, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk
@@ -23,29 +23,36 @@ from tests.unit.link.links import (
     FROM_UP,
     OUTPUT,
     PLAN,
+    SECOND,
     TO_DOWN,
+    UP_LOG,
     arrived,
     of,
     opening,
     produced,
     promote,
     subscribe,
+    told,
 )
-from tests.unit.task.plans import MIDDLE, barrier, keys, rows
+from tests.unit.task.plans import MIDDLE, UP, barrier, keys, rows
 
 STORED = StoredChunk("state/000000000001.middle-0.1.1.1.chunks#0+8:0123456789abcdef", 1, 8, 1)
 
 
-def unaligned(limits: ChannelLimits = ChannelLimits(), restore: Restore = Restore(0)) -> LinkMachine:  # noqa: B008 - frozen
+def connected_link(protocol: str, limits: ChannelLimits) -> LinkMachine:
     """A running link with a receiver."""
-    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough(), limits)
-    (connect,) = of(link.handle(promote(restore=restore)), io.Connect)
+    link = LinkMachine(replace(PLAN, protocol=protocol), MIDDLE, 5, PassThrough(), limits)
+    (connect,) = of(link.handle(promote()), io.Connect)
     link.handle(io.Connected(0, FROM_UP, connect.hello))
     link.handle(opening())
     link.handle(control.Replay(1, [], [], []))
     link.handle(task.Entered(TaskState.RUNNING))
     link.handle(subscribe())
     return link
+
+
+def unaligned(limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
+    return connected_link(UNALIGNED, limits)
 
 
 def progress(taken: int, cut: int) -> task.TaskProgress:
@@ -204,3 +211,60 @@ def test_a_frame_of_an_unknown_kind_is_an_error() -> None:
     frame, _ = stored(2)
     with pytest.raises(CheckpointError, match="of an unknown kind, 9"):
         restarted((msgspec.structs.replace(frame, kind=9), None))
+
+
+# ---- snapshots that tasks take alone
+
+
+def alone(limits: ChannelLimits = ChannelLimits()) -> LinkMachine:  # noqa: B008 - frozen
+    return connected_link(UNCOORDINATED, limits)
+
+
+def test_a_snapshot_taken_alone_holds_all_that_no_restart_point_covers_and_the_logs_from_upstream() -> None:
+    link = alone()
+    link.handle(arrived(0, UP_LOG))
+    link.handle(produced(0, 1))
+    (persist,) = of(alone_snapped(link, taken=1, cut=2), io.Persist)
+    assert frames_of(persist) == [(0, [0]), (1, [1])]
+    assert persist.snapshot.logs == [UP_LOG]
+
+
+def test_while_one_is_stored_only_the_newest_later_one_waits() -> None:
+    link = alone()
+    link.handle(produced(0))
+    (first,) = of(alone_snapped(link, taken=0, cut=1, checkpoint=3), io.Persist)
+    assert [of(alone_snapped(link, taken=0, cut=1, checkpoint=n), io.Persist) for n in (4, 5)] == [[], []]
+    done = io.Persisted(TaskHandle(MIDDLE, first.snapshot.checkpoint, {}, b"", {}), 1.0)
+    assert [later.snapshot.checkpoint for later in of(link.handle(done), io.Persist)] == [5]
+
+
+def test_no_snapshot_is_stored_while_logs_may_be_missing() -> None:
+    link = alone()
+    link.store.lacking = (0,)
+    assert of(alone_snapped(link, taken=0, cut=0), io.Persist) == []
+
+
+def test_a_receiver_further_than_the_log_leads_is_an_error() -> None:
+    link = alone()
+    link.handle(acknowledging(covered=2))
+    with pytest.raises(ProtocolError, match=r"covers the frames below 2 .* led to 0 only"):
+        alone_snapped(link, taken=0, cut=0)
+
+
+def test_a_promoted_process_answers_what_its_snapshot_holds_once_that_is_loaded() -> None:
+    link = LinkMachine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, PassThrough())
+    restore = Restore(1, progress=msgspec.msgpack.encode(progress(1, 0)))
+    link.handle(promote(SECOND, restore))
+    sever = control.Sever(1, [], [(UP, SECOND), (MIDDLE, SECOND)], control.Complete(1))
+    assert told(link.handle(sever)) == []
+    (answer,) = told(link.handle(io.Loaded(restore, {}, {}, [UP_LOG])))
+    assert answer.logs == [UP_LOG]
+
+
+def alone_snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) -> list[io.Instruction]:
+    snapshot = TaskSnapshot(MIDDLE, checkpoint, {}, b"")
+    return link.handle(task.Snapped(snapshot, progress(taken, cut), persist=True))
+
+
+def acknowledging(covered: int) -> io.Acknowledged:
+    return io.Acknowledged(TO_DOWN, io.Acknowledgement(0, [], 0, covered, io.SnapshotPosition(0, 0)))

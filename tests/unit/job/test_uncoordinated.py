@@ -1,0 +1,163 @@
+"""Checkpoints of tasks that take their snapshots alone: when they are called, and what a manifest names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from clonos_py.job.events import (
+    EndJob,
+    JobInstruction,
+    JobPolicy,
+    KillProcess,
+    ManifestWritten,
+    ProcessDied,
+    WriteManifest,
+)
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import (
+    Committed,
+    Complete,
+    Pong,
+    Prepare,
+    Promote,
+    RequestCheckpoint,
+    Sever,
+    Snapshotted,
+    Suspect,
+    TriggerCheckpoint,
+)
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.segments import StableMark
+from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.process.contract import TaskProgress
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, of, receivers, sent
+
+TASKS = (SOURCE, MIDDLE, SINK)
+GATHERED_US = 100_000
+
+
+def plan() -> PhysicalPlan:
+    return replace(chain(), protocol=UNCOORDINATED)
+
+
+POLICY = JobPolicy(checkpoint_interval_us=10 * SECOND_US)
+
+
+def deployed(policy: JobPolicy = POLICY) -> Stage:
+    stage = Stage(plan(), policy)
+    stage.answer(sent(stage.start_up(), Sever))
+    stage.start_up()
+    return stage
+
+
+def handle(task: TaskId, epoch: int, finished: bool = False) -> TaskHandle:
+    progress = TaskProgress([], [], [], [], False, 0, [], [], [], {}, finished=finished)
+    return TaskHandle(task, epoch, {}, msgspec.msgpack.encode(progress), {})
+
+
+def snapshots(stage: Stage, finished: bool = False, **epochs: int) -> list[JobInstruction]:
+    """Tasks, by the name of their vertex, have made snapshots durable; then it is time for a manifest."""
+    for vertex, epoch in epochs.items():
+        task = TaskId(vertex, 0)
+        stage.say(Snapshotted(stage.process(task), handle(task, epoch, finished)))
+    return stage.wait(GATHERED_US + 1)
+
+
+def written(instructions: list[JobInstruction]) -> Manifest:
+    (write,) = of(instructions, WriteManifest)
+    return write.manifest
+
+
+def named(manifest: Manifest) -> dict[str, int]:
+    return {task.task.vertex: task.checkpoint for task in manifest.tasks}
+
+
+def adopt(stage: Stage, manifest: Manifest) -> list[JobInstruction]:
+    return stage.say(ManifestWritten(manifest.checkpoint))
+
+
+def test_each_task_is_called_at_its_own_times() -> None:
+    stage = deployed(replace(POLICY, heartbeat_us=0))
+    called: dict[int, list[int]] = {}
+    for _ in range(300):
+        for process, _ in sent(stage.wait(SECOND_US // 10), TriggerCheckpoint):
+            called.setdefault(process, []).append(stage.now_us)
+    assert called.keys() == {stage.process(task) for task in TASKS}
+    for times in called.values():
+        gaps = [later - earlier for earlier, later in zip([0, *times], times, strict=False)]
+        assert all(7.9 * SECOND_US < gap < 12.2 * SECOND_US for gap in gaps)
+    assert len({tuple(times) for times in called.values()}) == 3, "no two in step"
+
+
+def test_a_manifest_names_the_newest_snapshot_of_each_task_and_tells_those_that_have_one() -> None:
+    stage = deployed()
+    assert of(snapshots(stage, source=1, middle=2), WriteManifest) == [], "there is none of the sink yet"
+    first = written(snapshots(stage, sink=3))
+    assert named(first) == {"source": 1, "middle": 2, "sink": 3}
+    assert receivers(adopt(stage, first), Complete) == {stage.process(task) for task in TASKS}
+    second = written(snapshots(stage, middle=9))
+    assert named(second) == {"source": 1, "middle": 9, "sink": 3}
+    told = adopt(stage, second)
+    assert sent(told, Complete) == [(stage.process(MIDDLE), Complete(9, [StableMark(1, 9)]))]
+    assert {prepare.restore.checkpoint for _, prepare in sent(told, Prepare)} == {9}
+
+
+def test_what_a_dead_task_had_stored_is_forgotten_and_its_replacement_starts_from_what_counts() -> None:
+    stage = deployed()
+    adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
+    for task, epoch in ((MIDDLE, 7), (SINK, 8)):
+        stage.say(Snapshotted(stage.process(task), handle(task, epoch)))
+    round_ = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    ((_, promote),) = sent(round_, Promote)
+    assert promote.restore.checkpoint == 2
+    assert promote.restore.marks == [StableMark(0, 1), StableMark(1, 2), StableMark(2, 3)]
+    asked = sent(round_, Sever)
+    assert stage.process(MIDDLE) in dict(asked), "it holds what its snapshot depends on"
+    stage.answer(asked)
+    assert named(written(stage.wait(2 * GATHERED_US))) == {"source": 1, "middle": 2, "sink": 8}
+
+
+def test_a_snapshot_that_was_stored_while_a_manifest_was_written_is_forgotten_too() -> None:
+    stage = deployed()
+    first = written(snapshots(stage, source=1, middle=2, sink=3))
+    stage.say(Snapshotted(stage.process(MIDDLE), handle(MIDDLE, 7)))
+    stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    round_ = adopt(stage, first)
+    stage.answer(sent(round_, Sever))
+    assert of(stage.wait(2 * GATHERED_US), WriteManifest) == []
+
+
+def test_memory_is_short_all_are_called() -> None:
+    stage = deployed()
+    called = sent(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint)
+    assert [process for process, _ in called] == [stage.process(task) for task in TASKS]
+    assert len({message.checkpoint for _, message in called}) == 3
+
+
+def test_the_job_ends_when_all_have_counted_their_last_and_sinks_have_committed() -> None:
+    stage = deployed()
+    adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
+    calls = dict(sent(stage.drain(), TriggerCheckpoint))
+    epochs = {task.vertex: calls[stage.process(task)].checkpoint for task in TASKS}
+    sink = epochs.pop("sink")
+    assert of(adopt(stage, written(snapshots(stage, finished=True, sink=sink))), EndJob) == []
+    assert of(stage.say(Committed(stage.process(SINK), sink)), EndJob) == []
+    assert of(adopt(stage, written(snapshots(stage, finished=True, **epochs))), EndJob) == [EndJob()]
+
+
+def test_snapshots_of_some_do_not_hide_that_two_cannot_reach_each_other() -> None:
+    stage = deployed(replace(POLICY, connection_timeout_us=5 * SECOND_US))
+    adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
+    sink = stage.process(SINK)
+    for second in range(1, 8):
+        stage.say(Suspect(sink, MIDDLE, second))
+        for task in TASKS:
+            stage.say(Pong(stage.process(task), 0))
+            stage.say(Pong(stage.standby(task), 0))
+        for write in of(snapshots(stage, source=3 * second, middle=3 * second + 1), WriteManifest):
+            adopt(stage, write.manifest)
+        stage.wait(SECOND_US - GATHERED_US)
+    assert [kill.process for kill in of(stage.told, KillProcess)] == [sink]
