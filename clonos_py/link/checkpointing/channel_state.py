@@ -11,7 +11,7 @@ log of the sender retains them, and the sender stores them. A frame is written o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clonos_py.channel.frames import FrameCodec
@@ -48,6 +48,7 @@ class ChannelState(LinkCheckpointing):
 
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         super().__init__(plan, [output for output in outputs if output.retain], codec)
+        self._schemas = {output.index: plan.edges[output.channel.edge].schema for output in self._outputs}
         self._pending: _Pending | None = None
 
     def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
@@ -101,35 +102,22 @@ class ChannelState(LinkCheckpointing):
             for index, entries in pending.frames.items()
             if entries
         }
-        snapshot = pending.snapshot
-        whole = TaskSnapshot(
-            snapshot.task,
-            snapshot.checkpoint,
-            snapshot.operators,
-            snapshot.progress,
-            snapshot.committables,
-            frames,
-            snapshot.logs,
-        )
-        return [io.Persist(whole, pending.attempt)]
+        return [io.Persist(replace(pending.snapshot, frames=frames), pending.attempt)]
 
     def _to_store(self, index: int, entry: RetainedFrame, pending: _Pending) -> tuple[StoredFrame, Chunk | None]:
         f = entry.frame
         frame = StoredFrame(f.seq, f.kind, f.epoch, f.watermark, f.idle, f.checkpoint, f.stamp, entry.stored)
         if entry.stored is not None or not entry.size_bytes:
             return frame, None
-        return frame, Chunk(self._codec.decode(pending.bodies[index, f.seq], self._schema(index)))
-
-    def _schema(self, index: int) -> Any:
-        output = next(output for output in self._outputs if output.index == index)
-        return self._plan.edges[output.channel.edge].schema
+        return frame, Chunk(self._codec.decode(pending.bodies[index, f.seq], self._schemas[index]))
 
     def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
         for output in self._outputs:
             log = output.log
-            for frame in handle.frames.get(output.index, ()):
-                if log.first <= frame.seq < log.next_seq:
-                    next(log.between(frame.seq, frame.seq + 1)).stored = frame.rows
+            frames = [frame for frame in handle.frames.get(output.index, ()) if log.first <= frame.seq < log.next_seq]
+            if frames:
+                for entry, frame in zip(log.between(frames[0].seq, frames[-1].seq + 1), frames, strict=True):
+                    entry.stored = frame.rows
         return []
 
     def abort(self, checkpoint: int) -> None:
