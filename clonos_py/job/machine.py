@@ -403,8 +403,7 @@ class JobMachine:
         self._end("CheckpointError", event.reason)
 
     def _on_request_checkpoint(self, message: messages.RequestCheckpoint) -> None:
-        if not self._protocol.pending:
-            self._protocol.wanted = True
+        if self._protocol.request(self._fleet.processes[message.process].task):
             self._trigger(final=False)
 
     def _on_spill_failed(self, message: messages.FramesNotSpilled) -> None:

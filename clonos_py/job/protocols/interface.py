@@ -85,6 +85,12 @@ class JobCheckpointing(ABC):
     def trigger(self, final: bool) -> None:
         """Has a checkpoint taken now. ``final``: all tasks are at the end of their input. Not while one is pending."""
 
+    def request(self, task: TaskId) -> bool:
+        """The retained frames of ``task`` take half of their budget. Whether a checkpoint is to be triggered; one that
+        is pending serves."""
+        self.wanted = self.wanted or not self.pending
+        return not self.pending
+
     @abstractmethod
     def collect(self, message: messages.Snapshotted) -> None:
         """The snapshot of a task is durable."""

@@ -121,19 +121,30 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self.wanted = False
         self._call(t for t in self._context.plan.tasks if not final or not self._finished(t))
 
+    def request(self, task: TaskId) -> bool:
+        """Its receivers are called: their restart points are what its frames wait for."""
+        plan = self._context.plan
+        receivers = dict.fromkeys(plan.receiver(channel) for channel in plan.outputs[task])
+        if self._call(receivers) < len(receivers):
+            self.wanted = True  # by all, as soon as the round is over
+        return False
+
     def _finished(self, task: TaskId) -> bool:
         """Whether the restart point of a task is after its last event."""
         handle = self.completed.handle(task)
         return handle is not None and msgspec.msgpack.decode(handle.progress, type=TaskProgress).finished
 
-    def _call(self, tasks: Iterable[TaskId]) -> None:
-        context = self._context
+    def _call(self, tasks: Iterable[TaskId]) -> int:
+        """How many of them there are to be called."""
+        context, called = self._context, 0
         for task in tasks:
             owner = context.fleet.owner(task)
             if owner is not None and owner.role is Role.ACTIVE:
                 self._last += 1
                 self._calls[task] = self._last, context.clock_us
                 context.send(owner, messages.TriggerCheckpoint(self._last))
+                called += 1
+        return called
 
     def collect(self, message: messages.Snapshotted) -> None:
         process, handle = self._context.fleet.processes[message.process], message.handle

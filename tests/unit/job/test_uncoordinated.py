@@ -130,11 +130,19 @@ def test_a_snapshot_that_was_stored_while_a_manifest_was_written_is_forgotten_to
     assert of(stage.wait(2 * GATHERED_US), WriteManifest) == []
 
 
-def test_memory_is_short_all_are_called() -> None:
+def test_where_memory_is_short_the_receivers_are_called() -> None:
     stage = deployed()
-    called = sent(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint)
-    assert [process for process, _ in called] == [stage.process(task) for task in TASKS]
-    assert len({message.checkpoint for _, message in called}) == 3
+    snapshots(stage, source=1, middle=2, sink=3)  # a manifest is being written
+    called = stage.say(RequestCheckpoint(stage.process(SOURCE)))
+    assert receivers(called, TriggerCheckpoint) == {stage.process(MIDDLE)}
+
+
+def test_receivers_that_recover_are_called_with_all_others_after_it() -> None:
+    stage = deployed()
+    round_ = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert sent(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == []
+    called = stage.answer(sent(round_, Sever))
+    assert receivers(called, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
 
 
 def test_the_job_ends_when_all_have_counted_their_last_and_sinks_have_committed() -> None:
