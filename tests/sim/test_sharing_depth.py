@@ -75,7 +75,7 @@ def _no_orphans(patch: pytest.MonkeyPatch) -> None:
 
 
 def _nothing_received(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HeldLogs, "_has_heard", lambda self, channel: False)
+    patch.setattr(HeldLogs, "_has_received", lambda self, channel: False)
     patch.setattr(HeldLogs, "_held_from", lambda self, index: set())
 
 
