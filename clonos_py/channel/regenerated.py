@@ -71,6 +71,7 @@ class RegeneratedLog(InFlightLog):
             self.kept += 1
 
     def truncate_below(self, seq: int) -> None:
+        self.covered = max(self.covered, seq)
         self.first = max(self.first, seq)
         self._checksum_of = {seq: known for seq, known in self._checksum_of.items() if seq >= self.first}
         self._forget(self.first)

@@ -68,11 +68,10 @@ def _at_the_end(manifest: Manifest) -> bool:
 
 def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) -> None:
     """Snapshots that tasks have taken alone fit together by replaying what lies between (E8)."""
-    other_code = bool(manifest.code_digest and code_digest) and manifest.code_digest != code_digest
     differing = [
         *(["other operators or another parallelism"] if not same_shape(manifest, plan) else []),
         *([f"protocol {plan.protocol}"] if plan.protocol != UNCOORDINATED else []),
-        *(["other code"] if other_code else []),
+        *(["other code"] if manifest.of_other_code(code_digest) else []),
     ]
     if differing:
         raise SettingError(

@@ -54,8 +54,7 @@ class CompletedCheckpoint:
     @property
     def code_changed(self) -> bool:
         """Whether it is known to be of other code than that of this run."""
-        written_by = self.manifest.code_digest if self.manifest else ""
-        return bool(written_by and self._code_digest) and written_by != self._code_digest
+        return self.manifest is not None and self.manifest.of_other_code(self._code_digest)
 
     def next(self, checkpoint: int, generation: int, tasks: Iterable[TaskHandle]) -> Manifest:
         """The manifest to write for ``checkpoint``: one handle of each task, in the plan's order."""

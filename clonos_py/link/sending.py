@@ -69,7 +69,6 @@ class OutputChannel:
         self._held: dict[int, Reach] = {}
         self._expected: dict[int, int] = {}
         self._first_new = next_seq
-        self._covered = first
         self._rows_wanted = self._frame_rows = 0
         self.snapshot = SnapshotPosition(0, 0)
         """The last snapshot of the receiver, where channel state is stored."""
@@ -149,18 +148,17 @@ class OutputChannel:
 
     def cover(self, below: int) -> bool:
         """The restart point of the receiver covers the frames below ``below``. Whether that is more than was known."""
-        if below <= self._covered:
+        if below <= self.log.covered:
             return False
-        self._covered = below
         self.log.truncate_below(below)
         return True
 
     def check_caught_up(self) -> None:
         """A running task has cut all that its receiver's restart point covers. Raises ProtocolError."""
-        if self._covered > self.log.next_seq:
+        if self.log.covered > self.log.next_seq:
             raise ProtocolError(
-                f"the restart point of {self.receiver} covers the frames below {self._covered} on {self.channel}, and "
-                f"the log of their sender led to {self.log.next_seq} only"
+                f"the restart point of {self.receiver} covers the frames below {self.log.covered} on {self.channel}, "
+                f"and the log of their sender led to {self.log.next_seq} only"
             )
 
     def _delta(self, store: CausalStore) -> list[Any]:

@@ -36,9 +36,8 @@ class ProtocolSides(Generic[T]):
         """Imports the module of that name, if it has not been. Raises SettingError for a protocol that is not there."""
         if name not in self._sides and "." in name:
             importlib.import_module(name)
-        if name not in self._sides and self._default is not None:
-            return self._default
-        if name not in self._sides:
+        side = self._sides.get(name, self._default)
+        if side is None:
             known = ", ".join(sorted(self._sides))
             raise SettingError(f"there is no checkpoint protocol {name!r}: choose one of {known}")
-        return self._sides[name]
+        return side

@@ -113,6 +113,10 @@ class Manifest(msgspec.Struct, frozen=True):
         """That of the earliest snapshot. All are of this checkpoint, unless tasks take theirs alone."""
         return min((task.checkpoint for task in self.tasks), default=self.checkpoint)
 
+    def of_other_code(self, code_digest: str) -> bool:
+        """Whether it is known that the code of this digest has not written it."""
+        return bool(self.code_digest and code_digest) and self.code_digest != code_digest
+
     @property
     def coordinated(self) -> bool:
         """Whether all tasks took their snapshots for this checkpoint, and not each alone."""

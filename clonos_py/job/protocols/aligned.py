@@ -154,7 +154,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         duration_ms = (context.clock_us - pending.clock_us) / 1_000
         written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
         context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes))
-        self.announce(pending.manifest)
+        self.announce(pending.manifest, context.plan.tasks)
         return Adopted(pending.final)
 
     # ---- where tasks restart

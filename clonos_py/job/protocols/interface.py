@@ -173,11 +173,12 @@ class JobCheckpointing(ABC):
         if self.completed.manifest is not None:
             self._context.send(process, messages.Prepare(self.restart(process.task)))
 
-    def announce(self, manifest: Manifest) -> None:
-        """``manifest`` is the newest: all processes get it."""
+    def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> None:
+        """``manifest`` is the newest, and moves the restart points of ``tasks``: their processes get them."""
         self.completed.adopt(manifest)
         for process in self._context.fleet.with_role(Role.ACTIVE):
-            self.send_complete(process)
+            if process.task in tasks:
+                self.send_complete(process)
         for process in self._context.fleet.with_role(Role.STANDBY):
-            if process.address is not None:
+            if process.task in tasks and process.address is not None:
                 self.prepare(process)

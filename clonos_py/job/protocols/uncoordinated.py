@@ -18,7 +18,7 @@ import xxhash
 
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import WriteManifest
-from clonos_py.job.fleet import Role, TaskProcess
+from clonos_py.job.fleet import Role
 from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CheckpointCompleted
@@ -178,17 +178,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         manifest = writing.manifest
         written_bytes = sum(handle.written_bytes for handle in manifest.tasks if handle.task in writing.tasks)
         context.report(CheckpointCompleted(checkpoint, (context.clock_us - writing.called_us) / 1_000, written_bytes))
-        self.completed.adopt(manifest)
-        for process in list(context.fleet.processes.values()):
-            if process.task in writing.tasks:
-                self._announce_to(process)
+        self.announce(manifest, writing.tasks)
         return Adopted(all(map(self._finished, context.plan.tasks)), writing.tasks)
-
-    def _announce_to(self, process: TaskProcess) -> None:
-        if process.role is Role.ACTIVE:
-            self.send_complete(process)
-        elif process.role is Role.STANDBY and process.address is not None:
-            self.prepare(process)
 
     def abort(self, reason: str) -> None:
         self._drop_dead()

@@ -60,12 +60,14 @@ class ChannelState(LinkCheckpointing):
         if pending is None or pending.frames:
             return []
         checkpoint = pending.snapshot.checkpoint
-        starts = {output.index: self._start(output, checkpoint) for output in self._outputs}
-        if None in starts.values():
+        starts = [start for output in self._outputs if (start := self._start(output, checkpoint)) is not None]
+        if len(starts) < len(self._outputs):
             return []
         reads: list[io.Instruction] = []
-        for output in self._outputs:
-            frames = self._between(output, starts[output.index] or 0, pending.ends[output.index])
+        for output, start in zip(self._outputs, starts, strict=True):
+            end = pending.ends[output.index]
+            # the receiver's restart point may have come to cover them all
+            frames = list(output.log.between(start, end)) if start < end else []
             pending.frames[output.index] = frames
             fresh = [entry for entry in frames if entry.stored is None]
             pending.bodies.update({(output.index, e.frame.seq): e.body for e in fresh if e.here})
@@ -74,10 +76,6 @@ class ChannelState(LinkCheckpointing):
                 pending.unread.update((output.index, seq) for seq, _ in places)
                 reads.append(io.ReadFrames(output.index, places, checkpoint))
         return reads or self._persist(pending)
-
-    def _between(self, output: OutputChannel, start: int, end: int) -> list[RetainedFrame]:
-        """None if the receiver's restart point has come to cover them all."""
-        return list(output.log.between(start, end)) if start < end else []
 
     def _start(self, output: OutputChannel, checkpoint: int) -> int | None:
         """The first frame that the receiver's snapshot does not cover; None: not known yet. A receiver that has got
