@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,24 +11,13 @@ import pytest
 from clonos_py.connectors.files import read_results
 from clonos_py.model.errors import SettingError
 from clonos_py.settings.resolution import resolve
+from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
 
 FILES, ROWS, KEYS = 15, 3_000, 5
-KEPT = ("checkpoints", "out")
 
-JOB = """
-from __future__ import annotations
-import time
-from clonos_py import *
-from clonos_py.connectors import *
-
-class Row(Record):
-    id: int
-    key: int
-
-class Total(Record):
-    id: int
-    total: int
-
+JOB = (
+    RECORDS
+    + """
 class Sum(Process[Row, Total]):
     total: int = state(0)
     last: int | None = state(None)
@@ -50,12 +34,9 @@ job = Job("changed", checkpoint_interval="50ms", runtime="local")
 rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").map(slow)
 rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
 """
+)
 
 Change = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def command(*more: str) -> list[str]:
-    return [sys.executable, "-m", "clonos_py.cli.main", "run", "changed.py", "--checkpoints", "checkpoints", *more]
 
 
 def rows_out() -> list[dict[str, int]]:
@@ -65,37 +46,22 @@ def rows_out() -> list[dict[str, int]]:
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job that was stopped half-way."""
-    folder = tmp_path_factory.mktemp("stopped")
-    (folder / "changed.py").write_text(JOB)
-    (folder / "in").mkdir()
-    for file in range(FILES):
-        rows = [{"id": number, "key": number % KEYS} for number in range(file, ROWS, FILES)]
-        (folder / "in" / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    with subprocess.Popen(command(), cwd=folder, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and len(list(folder.glob("out/*.jsonl"))) < 2:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-    assert process.returncode == 130
-    for kept in KEPT:
-        shutil.copytree(folder / kept, folder / "saved" / kept)
-    return folder
+    return stopped_half_way(tmp_path_factory.mktemp("stopped"), JOB, FILES, ROWS, KEYS)
 
 
 @pytest.fixture
 def changed(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> Change:
     """Goes on from there, with changes to the text of the job."""
     monkeypatch.chdir(stopped)
-    for kept in KEPT:
-        shutil.rmtree(kept)
-        shutil.copytree(f"saved/{kept}", kept)
+    put_back()
 
     def run(*more: str, **changes: tuple[str, str]) -> subprocess.CompletedProcess[str]:
         text = JOB
         for old, new in changes.values():
             assert old in text
             text = text.replace(old, new)
-        Path("changed.py").write_text(text)
-        return subprocess.run(command(*more), capture_output=True, text=True, check=False)
+        Path(SCRIPT).write_text(text)
+        return go_on(*more)
 
     return run
 

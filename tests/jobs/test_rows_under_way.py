@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.files import read_results
+from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
 
 FILES, ROWS, KEYS = 4, 2_000, 5
-KEPT = ("checkpoints", "out")
 
-JOB = """
-from __future__ import annotations
-import time
-from clonos_py import *
-from clonos_py.connectors import *
-
-class Row(Record):
-    id: int
-    key: int
-
-class Total(Record):
-    id: int
-    total: int
-
+JOB = (
+    RECORDS
+    + """
 class Sum(Process[Row, Total]):
     total: int = state(0)
     def on_row(self, row: Row, ctx: Context) -> Total:
@@ -44,15 +27,9 @@ job = Job("under_way", checkpoint_interval="50ms", runtime="local", protocol="un
 rows = job.source(FileSource("in", format="jsonl", schema=Row)).named("rows").rebalance()
 rows.key_by("key").process(Sum).named("sums").sink(FileSink("out")).named("out")
 """
-
-GoOn = Callable[..., "subprocess.CompletedProcess[str]"]
-
+)
 
 UNALIGNED = 'protocol="unaligned"'
-
-
-def command(*more: str) -> list[str]:
-    return [sys.executable, "-m", "clonos_py.cli.main", "run", "under_way.py", "--checkpoints", "checkpoints", *more]
 
 
 def rows_under_way(folder: Path) -> int:
@@ -74,46 +51,31 @@ def stopped_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stop(folder: Path, job: str) -> Path:
-    (folder / "under_way.py").write_text(job)
-    (folder / "in").mkdir()
-    for file in range(FILES):
-        rows = [{"id": number, "key": number % KEYS} for number in range(file, ROWS, FILES)]
-        (folder / "in" / f"{file}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    with subprocess.Popen(command(), cwd=folder, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and len(list(folder.glob("out/*.jsonl"))) < 2:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-    assert process.returncode == 130
+    stopped_half_way(folder, job, FILES, ROWS, KEYS)
     assert rows_under_way(folder) > 0
-    for kept in KEPT:
-        shutil.copytree(folder / kept, folder / "saved" / kept)
     return folder
 
 
 @pytest.fixture
-def go_on(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
-    return going_on(stopped, monkeypatch)
+def unaligned(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stopped)
+    put_back()
 
 
 @pytest.fixture
-def go_on_alone(stopped_alone: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
-    return going_on(stopped_alone, monkeypatch)
+def alone(stopped_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stopped_alone)
+    put_back()
 
 
-def going_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> GoOn:
-    monkeypatch.chdir(folder)
-    for kept in KEPT:
-        shutil.rmtree(kept)
-        shutil.copytree(f"saved/{kept}", kept)
-    return lambda *more: subprocess.run(command(*more), capture_output=True, text=True, check=False)
-
-
-def test_the_same_job_goes_on(go_on: GoOn) -> None:
+@pytest.mark.usefixtures("unaligned")
+def test_the_same_job_goes_on() -> None:
     complete(go_on())
     assert rows_under_way(Path()) == 0, "the last checkpoint has nothing under way"
 
 
-def test_a_job_with_aligned_barriers_goes_on_too(go_on: GoOn) -> None:
+@pytest.mark.usefixtures("unaligned")
+def test_a_job_with_aligned_barriers_goes_on_too() -> None:
     complete(go_on("--protocol", "aligned"))
 
 
@@ -125,7 +87,8 @@ def complete(done: subprocess.CompletedProcess[str]) -> None:
     assert sorted(row["total"] for row in written) == sorted(KEYS * list(range(1, ROWS // KEYS + 1)))
 
 
-def test_another_parallelism_is_refused_and_everything_stays(go_on: GoOn) -> None:
+@pytest.mark.usefixtures("unaligned")
+def test_another_parallelism_is_refused_and_everything_stays() -> None:
     done = go_on("--parallelism", "1")
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
@@ -134,7 +97,8 @@ def test_another_parallelism_is_refused_and_everything_stays(go_on: GoOn) -> Non
     complete(go_on())
 
 
-def test_a_missing_frame_is_an_error_that_names_the_file(go_on: GoOn, stopped: Path) -> None:
+@pytest.mark.usefixtures("unaligned")
+def test_a_missing_frame_is_an_error_that_names_the_file() -> None:
     latest = CheckpointStore("checkpoints", "under_way").latest()
     assert latest is not None
     stored = next(f.rows for task in latest.tasks for frames in task.frames.values() for f in frames if f.rows)
@@ -151,11 +115,13 @@ def test_a_missing_frame_is_an_error_that_names_the_file(go_on: GoOn, stopped: P
 # ---- snapshots that tasks have taken alone
 
 
-def test_after_the_whole_job_was_lost_tasks_go_on_from_their_own_snapshots(go_on_alone: GoOn) -> None:
-    complete(go_on_alone())
-    complete(go_on_alone("--parallelism", "1"))  # it had ended: nothing is under way
+@pytest.mark.usefixtures("alone")
+def test_after_the_whole_job_was_lost_tasks_go_on_from_their_own_snapshots() -> None:
+    complete(go_on())
+    complete(go_on("--parallelism", "1"))  # it had ended: nothing is under way
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -163,19 +129,20 @@ def test_after_the_whole_job_was_lost_tasks_go_on_from_their_own_snapshots(go_on
         (("--protocol", "aligned"), "protocol aligned"),
     ],
 )
-def test_another_run_is_refused_and_everything_stays(go_on_alone: GoOn, options: tuple[str, ...], named: str) -> None:
-    done = go_on_alone(*options)
+def test_another_run_is_refused_and_everything_stays(options: tuple[str, ...], named: str) -> None:
+    done = go_on(*options)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
     assert f"was taken with protocol uncoordinated, and this run has {named}" in line
-    complete(go_on_alone())
+    complete(go_on())
 
 
-def test_other_code_is_refused(go_on_alone: GoOn) -> None:
-    job = Path("under_way.py").read_text()
-    Path("under_way.py").write_text(job.replace("self.total += 1", "self.total += 2"))
-    done = go_on_alone()
-    Path("under_way.py").write_text(job)
+@pytest.mark.usefixtures("alone")
+def test_other_code_is_refused() -> None:
+    job = Path(SCRIPT).read_text()
+    Path(SCRIPT).write_text(job.replace("self.total += 1", "self.total += 2"))
+    done = go_on()
+    Path(SCRIPT).write_text(job)
     assert done.returncode == 1
     assert "and this run has other code" in done.stderr
-    complete(go_on_alone())
+    complete(go_on())
