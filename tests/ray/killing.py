@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
 from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed
 from clonos_py.observe.events import Event, Progress
 
 FRAMES_AT_LEAST = 20
-_AFTER_CHECKPOINT_US = 500_000
-PlannedFault = tuple[InjectedFault, str, str]
-"""What is done, and to which tasks."""
+PlannedFault = tuple[InjectedFault, tuple[str, ...]]
+"""What is done, and to which tasks; a fault of none has none."""
 
 
 class Killer:
-    """``first`` happens when the job is deployed, ``faults`` in their order later."""
+    """``first`` happens when the job is deployed, ``faults`` in their order later, each a while after a checkpoint."""
 
-    def __init__(self, faults: Sequence[PlannedFault], first: PlannedFault | None = None) -> None:
+    def __init__(
+        self,
+        faults: Sequence[PlannedFault],
+        first: PlannedFault | None = None,
+        after_checkpoint_us: int = 500_000,
+        before_each: Callable[[FaultInjector], object] = lambda harm: None,
+    ) -> None:
+        """``before_each``: is called before each fault, in the thread that injects it."""
         self.events: list[Event] = []
         self.harm = FaultInjector("witnesses")
         self._first, self._left = first, list(faults)
+        self._after_checkpoint_us, self._before_each = after_checkpoint_us, before_each
         self._ready_us: int | None = None
 
     def __call__(self, at_us: int, event: Event) -> None:
         self.events.append(event)
         match event:
             case Deployed() if self._first is not None:
-                self._do(*self._first)
+                self._start(self._first)
+                self._first = None
             case CheckpointCompleted():
-                self._ready_us = at_us + _AFTER_CHECKPOINT_US
+                self._ready_us = at_us + self._after_checkpoint_us
             case Progress() if self._left and self._ready_us is not None and at_us >= self._ready_us:
-                _, *victims = self._left[0]
+                _, victims = self._left[0]
                 stakes = {str(task): frames for task, frames in event.frames_at_stake.items()}
-                if all(stakes.get(victim, 0) >= FRAMES_AT_LEAST for victim in victims if victim):
-                    self._do(*self._left.pop(0))
+                if all(stakes.get(victim, 0) >= FRAMES_AT_LEAST for victim in victims):
                     self._ready_us = None
+                    self._start(self._left.pop(0))
 
-    def _do(self, fault: InjectedFault, *victims: str) -> None:
-        threading.Thread(target=self.harm.do, args=(fault, victims), daemon=True).start()
+    def _start(self, planned: PlannedFault) -> None:
+        threading.Thread(target=self._do, args=planned, daemon=True).start()
+
+    def _do(self, fault: InjectedFault, victims: tuple[str, ...]) -> None:
+        self._before_each(self.harm)
+        self.harm.do(fault, victims or ("",))

@@ -26,10 +26,10 @@ from tests.ray.killing import Killer
 pytestmark = pytest.mark.ray
 
 FAULTS = (
-    (InjectedFault.TASK, "numbers[1]", ""),
-    (InjectedFault.NEIGHBOURS, "enrich[0]", "rank[0]"),
-    (InjectedFault.COORDINATOR, "", ""),
-    (InjectedFault.DURING, "rank[1]", "enrich[1]"),
+    (InjectedFault.TASK, ("numbers[1]",)),
+    (InjectedFault.NEIGHBOURS, ("enrich[0]", "rank[0]")),
+    (InjectedFault.COORDINATOR, ()),
+    (InjectedFault.DURING, ("rank[1]", "enrich[1]")),
 )
 
 

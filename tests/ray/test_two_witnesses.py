@@ -30,22 +30,22 @@ from tests.ray.killing import FRAMES_AT_LEAST, Killer
 pytestmark = pytest.mark.ray
 
 FAULTS = (
-    *((InjectedFault.TASK, task, "") for task in witnesses.TASKS),
-    (InjectedFault.NEIGHBOURS, "enrich[0]", "rank[0]"),
-    (InjectedFault.COORDINATOR, "", ""),
-    (InjectedFault.DURING, "enrich[1]", "numbers[0]"),
-    (InjectedFault.SLEEP, "rank[1]", ""),
+    *((InjectedFault.TASK, (task,)) for task in witnesses.TASKS),
+    (InjectedFault.NEIGHBOURS, ("enrich[0]", "rank[0]")),
+    (InjectedFault.COORDINATOR, ()),
+    (InjectedFault.DURING, ("enrich[1]", "numbers[0]")),
+    (InjectedFault.SLEEP, ("rank[1]",)),
 )
 
 
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
     total, rate = 12_000, 150
-    killer = Killer(FAULTS, first=(InjectedFault.STANDBY, "left[1]", ""))
+    killer = Killer(FAULTS, first=(InjectedFault.STANDBY, ("left[1]",)))
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2})
     with witnesses.oracle() as server:
         run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
 
-    events, failing = killer.events, [task for _, *tasks in FAULTS for task in tasks if task]
+    events, failing = killer.events, [task for _, tasks in FAULTS for task in tasks]
     failed = [event for event in events if isinstance(event, TaskFailed)]
     activated = [event.task for event in events if isinstance(event, StandbyActivated)]
     assert sum(killer.harm.done.faults.values()) == len(FAULTS) + 1

@@ -52,6 +52,16 @@ def asked_for(instructions: list[JobInstruction]) -> dict[int | None, StartProce
     return {wish.reuse: wish for wish in of(instructions, StartProcess)}
 
 
+def gone_back_but_for_the_sink(stage: Stage) -> int:
+    """All tasks are up again but the sink; the process that is to be it, in the place of the former one."""
+    wishes = asked_for(stage.say(ProcessDied(stage.process(MIDDLE), "killed")))
+    awaited = wishes[stage.process(SINK)].process
+    for wish in wishes.values():
+        if wish.process != awaited:
+            stage.say(Started(wish.process, "somewhere"))
+    return awaited
+
+
 def test_all_tasks_go_back_when_one_has_failed_and_no_survivor_is_asked() -> None:
     stage = deployed(plan())
     source, middle, sink = (stage.process(task) for task in (SOURCE, MIDDLE, SINK))
@@ -83,11 +93,7 @@ def test_what_was_a_task_before_says_nothing_any_more() -> None:
 def test_a_task_that_cannot_begin_where_it_is_is_replaced_by_its_standby() -> None:
     stage = deployed(plan())
     standby = stage.standby(SINK)
-    wishes = asked_for(stage.say(ProcessDied(stage.process(MIDDLE), "killed")))
-    begins = wishes[stage.process(SINK)].process
-    for wish in wishes.values():
-        if wish.process != begins:
-            stage.say(Started(wish.process, "somewhere"))
+    begins = gone_back_but_for_the_sink(stage)
     instructions = stage.say(ProcessDied(begins, "its host process had died"))
     assert happened(instructions)[0] is StandbyLost
     assert standby in receivers(instructions, Promote)
@@ -98,11 +104,7 @@ def test_a_host_process_that_is_silent_is_not_waited_for_as_long_as_one_that_sta
     policy = JobPolicy(checkpoint_interval_us=0, heartbeat_timeout_us=2 * SECOND_US, heartbeat_us=0)
     stage = deployed(plan(), policy)
     standby = stage.standby(SINK)
-    wishes = asked_for(stage.say(ProcessDied(stage.process(MIDDLE), "killed")))
-    silent = wishes[stage.process(SINK)].process
-    for wish in wishes.values():
-        if wish.process != silent:
-            stage.say(Started(wish.process, "somewhere"))
+    silent = gone_back_but_for_the_sink(stage)
     assert of(stage.stand_still(6 * SECOND_US - 1), KillProcess) == []
     instructions = stage.stand_still(1)
     assert of(instructions, KillProcess) == [KillProcess(silent)]
