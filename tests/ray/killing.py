@@ -37,7 +37,7 @@ class Killer:
             case Deployed() if self._first is not None:
                 self._start(self._first)
                 self._first = None
-            case CheckpointCompleted():
+            case CheckpointCompleted() if self._ready_us is None:  # later ones do not put it off
                 self._ready_us = at_us + self._after_checkpoint_us
             case Progress() if self._left and self._ready_us is not None and at_us >= self._ready_us:
                 _, victims = self._left[0]
