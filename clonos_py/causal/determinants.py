@@ -44,9 +44,10 @@ class Linger(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
 
 
 class Trigger(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
-    """The control call that triggers checkpoint ``checkpoint`` was taken here."""
+    """The snapshot of checkpoint ``checkpoint`` was taken here: by a control call, or ``forced`` by frames (E10)."""
 
     checkpoint: int
+    forced: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):

@@ -2,7 +2,7 @@
 
 A frame is given its stamp when it is cut, and keeps it: sent again, it carries what it carried at first. In the
 in-flight log a stamp lies in its whole form. On a connection it travels as what differs from the stamp before it there,
-so a connection begins with a whole one, on its LOG_ONLY frame: best the stamp of the first frame to follow.
+so a connection begins with a whole one (``link/stamps.py``).
 
 The whole form is the number of tasks, the clock, two vectors of truth values with eight to a byte, and a count for each
 task; numbers are in base 128, lowest first, without needless zeros. A difference is empty if nothing differs. Else it

@@ -58,6 +58,7 @@ class MemoryStore:
             written_bytes=sum(chunk.rows.nbytes for chunk in fresh),
             frames=stored_frames(snapshot, self._stored),
             logs=self._stored(logs) if logs else None,
+            forced=snapshot.forced,
         )
 
     def _handle(self, operator: str, state: OperatorState) -> OperatorHandle:

@@ -84,6 +84,7 @@ class CheckpointStore:
             written_bytes=sum(location.size_bytes for location in locations),
             frames=stored_frames(snapshot, _stored),
             logs=_stored(logs) if logs else None,
+            forced=snapshot.forced,
         )
 
     def _write_chunks(self, snapshot: TaskSnapshot, attempt: Attempt, fresh: Iterable[Chunk]) -> Iterator[Location]:

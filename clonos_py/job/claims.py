@@ -15,7 +15,6 @@ import msgspec
 from clonos_py.model.errors import SettingError, UnclaimedStateError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import TaskProgress
 
@@ -70,12 +69,12 @@ def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) ->
     """Snapshots that tasks have taken alone fit together by replaying what lies between (E8)."""
     differing = [
         *(["other operators or another parallelism"] if not same_shape(manifest, plan) else []),
-        *([f"protocol {plan.protocol}"] if plan.protocol != UNCOORDINATED else []),
+        *([f"protocol {plan.protocol}"] if plan.protocol != manifest.protocol else []),
         *(["other code"] if manifest.of_other_code(code_digest) else []),
     ]
     if differing:
         raise SettingError(
-            f"checkpoint {manifest.checkpoint} was taken with protocol {UNCOORDINATED}, and this run has "
+            f"checkpoint {manifest.checkpoint} was taken with protocol {manifest.protocol}, and this run has "
             f"{', '.join(differing)}: its snapshots fit together by a replay of the same job only; resume with the "
             "code and the settings that it was written with, or start over with --fresh"
         )

@@ -68,6 +68,7 @@ class CompletedCheckpoint:
             operators=operators_of(self._plan),
             code_digest=self._code_digest,
             lineage=self._lineage,
+            protocol=self._plan.protocol,
             renumberings=self._renumberings,
             kinds=kinds_of(self._plan),
         )

@@ -63,7 +63,11 @@ class LinkMachine:
         self._last = LastEvents()
         self.attempt: Attempt | None = None
         self._logs = plan.sharing_depth != 0
-        self.inputs = [InputChannel(i, c, plan.sender(c), limits.window) for i, c in enumerate(plan.inputs[task_id])]
+        side = LINK_SIDES.of(plan.protocol)
+        stamped = len(plan.tasks) if side.stamped else 0
+        self.inputs = [
+            InputChannel(i, c, plan.sender(c), limits.window, stamped) for i, c in enumerate(plan.inputs[task_id])
+        ]
         self._held_logs = HeldLogs(plan, task_id, self.inputs)
         self.store = self._held_logs.store
         vertex = plan.by_name[task_id.vertex]
@@ -78,6 +82,7 @@ class LinkMachine:
                 regenerates,
                 vertex.sampled,
                 windows_for(plan.edges[channel.edge], limits),
+                stamped,
             )
             for index, channel in enumerate(plan.outputs[task_id])
         ]
@@ -99,7 +104,7 @@ class LinkMachine:
         self._status = TaskStatus(process, self.inputs, self.outputs, self._restoring)
         self._replay: control.Replay | None = None
         self._epochs = Epochs()
-        self._checkpointing = LINK_SIDES.of(plan.protocol)(plan, self.outputs, codec)
+        self._checkpointing = side(plan, self.outputs, codec)
         self._loaded_logs: Sequence[LogSegment] = ()
         self._restart_point: TaskProgress | None = None
         """The task's progress at the last checkpoint known to be complete."""
@@ -272,11 +277,11 @@ class LinkMachine:
         header = event.header
         if header.kind is FrameKind.LOG_ONLY:
             return self._open(channel, header)
-        channel.receive(header)
+        frame = channel.receive(header, event.frame)
         self._status.note_checkpoint(header.checkpoint)
         self._catching_up.received(channel.index, header)
         self._held_logs.take(channel.index, header)
-        return [io.SendToTask(task.Deliver(channel.index, event.frame))]
+        return [io.SendToTask(task.Deliver(channel.index, frame))]
 
     def _open(self, channel: InputChannel, header: FrameHeader) -> list[io.Instruction]:
         """The first frame of a connection has come."""
@@ -361,6 +366,7 @@ class LinkMachine:
 
     def _on_snapped(self, event: task.Snapped) -> list[io.Instruction]:
         snapshot = self._epochs.add(event)
+        self._status.note_checkpoint(snapshot.checkpoint)
         if not event.persist or self.attempt is None:
             return []
         for output in self.outputs:

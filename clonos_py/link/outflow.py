@@ -54,6 +54,7 @@ class Outflow:
         self._frames_sent = 0
         self._data_bytes = 0
         self._delta_bytes = 0
+        self._stamp_bytes = 0
 
     @property
     def counters(self) -> ProcessCounters:
@@ -64,6 +65,7 @@ class Outflow:
             held_back=not self.may_produce,
             data_bytes=self._data_bytes,
             determinant_bytes=self._delta_bytes,
+            stamp_bytes=self._stamp_bytes,
             in_flight_bytes=self._pressure.memory_bytes,
             spilled_bytes=self._pressure.spilled_bytes,
         )
@@ -104,6 +106,7 @@ class Outflow:
     def _send(self, connection: int, header: FrameHeader, body: object) -> io.SendFrame:
         self._frames_sent += 1
         self._delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
+        self._stamp_bytes += len(header.stamp)
         self._data_bytes += self._codec.size_bytes(body) if body is not None else 0
         return io.SendFrame(connection, header, body)
 

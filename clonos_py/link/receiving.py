@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
-from clonos_py.channel.frames import FrameHeader
+from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.link.instructions import SnapshotPosition
+from clonos_py.link.stamps import ReceivedStamps
 from clonos_py.model.errors import ProtocolError
 from clonos_py.model.ids import ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer
@@ -19,7 +21,8 @@ def frames_acknowledged(window: int) -> int:
 class InputChannel:
     """One input: its sender, the connection to it, and checksums of what its sender may have to make again (D12)."""
 
-    def __init__(self, index: int, channel: ChannelId, sender: TaskId, window: int) -> None:
+    def __init__(self, index: int, channel: ChannelId, sender: TaskId, window: int, stamped: int = 0) -> None:
+        """``stamped``: frames carry stamps, of so many tasks."""
         self.index, self.channel, self.sender = index, channel, sender
         self.peer: Peer | None = None
         self.connection: int | None = None
@@ -32,7 +35,8 @@ class InputChannel:
         self.renumbers = False
         """Whether the sender has restarted since a connection to it was last opened, so that what has come before
         says nothing about what comes next."""
-        self._window = window
+        self._window, self._stamped = window, stamped
+        self._stamps: ReceivedStamps | None = None
         self.start_from(0)
 
     def start_from(self, next_seq: int) -> None:
@@ -66,6 +70,7 @@ class InputChannel:
     def open(self, header: FrameHeader) -> bool:
         """Takes the log-only frame. True if the numbering restarts. Raises ProtocolError on a gap."""
         self.opened, self.failures = True, 0
+        self._stamps = ReceivedStamps(self._stamped) if self._stamped else None
         renumbered, self.renumbers = self.renumbers, False
         if header.seq == self.next_seq:
             return False
@@ -77,12 +82,14 @@ class InputChannel:
         self.restarts += 1
         return True
 
-    def receive(self, header: FrameHeader) -> None:
-        """Raises ProtocolError unless it is the next frame."""
+    def receive(self, header: FrameHeader, frame: Frame) -> Frame:
+        """Takes the frame that has come with this header; gives it with its whole stamp. Raises ProtocolError unless it
+        is the next one, and CodecError if its stamp cannot be read."""
         if header.seq != self.next_seq or not self.opened:
             raise ProtocolError(f"{self.sender} sent frame {header.seq} on {self.channel}, {self.next_seq} is next")
         self.next_seq += 1
         self._checksums.append((header.seq, header.checksum, header.epoch))
+        return frame if self._stamps is None else replace(frame, stamp=self._stamps.read(header.stamp))
 
     def acknowledge(self, taken: int) -> int | None:
         """The task has taken everything below ``taken``: what to acknowledge now, None to wait for more."""

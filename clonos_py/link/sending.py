@@ -11,6 +11,7 @@ from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.channel.regenerated import RegeneratedLog
 from clonos_py.link.instructions import SnapshotPosition
 from clonos_py.link.receiving import frames_acknowledged
+from clonos_py.link.stamps import SentStamps
 from clonos_py.model.errors import DivergenceError, ProtocolError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
@@ -48,13 +49,17 @@ class OutputChannel:
         regenerates: bool = False,
         sampled: bool = False,
         windows: range = range(16, 17),
+        stamped: int = 0,
     ) -> None:
         """``regenerates``: frames that were received are made again when they are asked for. ``sampled``: see the
-        vertex. ``windows``: how many frames may be on their way; fewer for a slow receiver."""
+        vertex. ``windows``: how many frames may be on their way; fewer for a slow receiver. ``stamped``: frames carry
+        stamps, of so many tasks."""
         self.index, self.channel, self.receiver = index, channel, receiver
         self._windows = windows
         self._shared_logs, self.retain, self._regenerates = shared, retain, regenerates and retain
         self._sampled = sampled
+        self._stamped = stamped
+        self._stamps: SentStamps | None = None
         self.connection: int | None = None
         self.attempt = NO_ATTEMPT
         self.restore(0)
@@ -130,6 +135,7 @@ class OutputChannel:
         self.connection, self.attempt = connection, attempt
         self._position = self._marks_carried = 0
         self._held = {}
+        self._stamps = SentStamps(self._stamped) if self._stamped else None
         delta = self._delta(store)
         sent_before = max(self.log.sent_before, self._first_new)
         kind, lacking = FrameKind.LOG_ONLY, store.lacking
@@ -196,7 +202,7 @@ class OutputChannel:
                 self._marks(store),
                 self._delta(store),
                 lacking=store.lacking,
-                stamp=frame.stamp,
+                stamp=self._stamps.write(frame.stamp) if self._stamps is not None else b"",
             )
             body = entry.body
             self.log.sent()

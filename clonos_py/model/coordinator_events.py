@@ -76,11 +76,14 @@ class CheckpointTriggered:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """The manifest is written. ``bytes`` were written for this checkpoint, ``duration_ms`` after it was triggered."""
+    """The manifest is written. ``bytes`` were written for this checkpoint, ``duration_ms`` after it was triggered. It
+    has new snapshots of so many tasks; ``forced`` of them were taken because of frames (E10)."""
 
     checkpoint: int
     duration_ms: float
     bytes: int
+    snapshots: int = 0
+    forced: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     """Bytes of rows sent."""
     determinant_bytes: int = 0
     """Bytes of determinants sent."""
+    stamp_bytes: int = 0
+    """Bytes of the checkpoint protocol's stamps sent."""
     in_flight_bytes: int = 0
     """Retained frames in memory."""
     spilled_bytes: int = 0

@@ -16,7 +16,11 @@ UNALIGNED = "unaligned"
 """Coordinated checkpoints of which no task waits for barriers; frames under way are stored (E4)."""
 UNCOORDINATED = "uncoordinated"
 """Each task takes its snapshots alone; frames and determinants between them are stored (E5)."""
-PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED)
+INDUCED = "communication-induced"
+"""As uncoordinated; and a task takes a snapshot before it takes frames that could make an earlier one useless (E10)."""
+ALONE = (UNCOORDINATED, INDUCED)
+"""Those in which each task takes its snapshots alone."""
+PROTOCOLS = (ALIGNED, UNALIGNED, UNCOORDINATED, INDUCED)
 """The names that a setting may choose; both sides of each are registered under it."""
 
 

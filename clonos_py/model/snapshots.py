@@ -52,6 +52,8 @@ class TaskSnapshot:
     E3). With the rows of those that are not stored yet."""
     logs: Sequence[LogSegment] = ()
     """Of upstream tasks: what the state depends on of what they have decided since their own restart points (E8)."""
+    forced: bool = False
+    """By frames that were about to be taken (E10)."""
 
 
 class OperatorHandle(msgspec.Struct, frozen=True):
@@ -75,6 +77,8 @@ class TaskHandle(msgspec.Struct, frozen=True):
     """By output channel: see TaskSnapshot."""
     logs: StoredChunk | None = None
     """See TaskSnapshot: one row for each segment."""
+    forced: bool = False
+    """See TaskSnapshot."""
 
     @property
     def chunks(self) -> Iterator[StoredChunk]:
@@ -103,6 +107,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """Of the user's modules; empty where none was taken."""
     lineage: str = ""
     """Of the lineage of checkpoints: drawn when it began, kept by all that resume from it."""
+    protocol: str = ""
+    """The checkpoint protocol that its tasks followed."""
     renumberings: int = 0
     """How often a change of parallelism or of the operators has numbered frames from 0 again since the line began."""
     kinds: dict[str, str] = {}

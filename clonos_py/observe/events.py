@@ -40,6 +40,8 @@ class Progress:
     """Retained frames, all tasks together."""
     determinant_bytes: int = 0
     """Determinants sent since the run began."""
+    stamp_bytes: int = 0
+    """Stamps of the checkpoint protocol sent since the run began."""
     data_bytes: int = 0
     """Rows sent between tasks since the run began."""
     cpu_us: int = 0

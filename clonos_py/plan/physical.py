@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError, SettingError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex
-from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.protocols import ALONE
 from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, most_telling
 from clonos_py.plan.factories import source_plan
@@ -130,7 +130,7 @@ def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
                 f"{node.where}: sink {node.name!r} has delivery='causal', which needs sharing_depth = full; it is "
                 f"{settings.sharing_depth} ({settings.origin('sharing_depth')})"
             )
-        if causal and settings.protocol == UNCOORDINATED:
+        if causal and settings.protocol in ALONE:
             raise SettingError(
                 f"{node.where}: sink {node.name!r} has delivery='causal', which needs checkpoints of all tasks; "
                 f"protocol is {settings.protocol} ({settings.origin('protocol')}): choose another delivery or protocol"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clonos_py.model.connectors import Delivery
-from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.protocols import ALONE
 from clonos_py.plan.logical import LogicalGraph, WriteSink
 from clonos_py.settings.definitions import Guarantee, Settings
 
@@ -21,14 +21,14 @@ _ALONE = "transactional sinks commit when the snapshot of their own task counts"
 def recovery_notes(graph: LogicalGraph, settings: Settings) -> Iterator[str]:
     yield f"a failure restarts {_restarted(settings)}"
     found = {node.work.definition.delivery for node in graph.nodes if isinstance(node.work, WriteSink)}
-    alone = {Delivery.TRANSACTIONAL: _ALONE} if settings.protocol == UNCOORDINATED else {}
+    alone = {Delivery.TRANSACTIONAL: _ALONE} if settings.protocol in ALONE else {}
     if told := [line for delivery, line in {**_SINKS, **alone}.items() if delivery in found]:
         yield "; ".join(told)
 
 
 def _restarted(settings: Settings) -> str:
     match settings.guarantee:
-        case Guarantee.EXACTLY_ONCE if settings.protocol == UNCOORDINATED:
+        case Guarantee.EXACTLY_ONCE if settings.protocol in ALONE:
             return "the failed task only, which replays its log from its own last snapshot"
         case Guarantee.EXACTLY_ONCE if settings.rollback:
             return "all tasks, from the last completed checkpoint"

@@ -168,6 +168,7 @@ class EventPublisher:
                 if self._lately_heard(number, at_us)
             ),
             determinant_bytes=sum(counters.determinant_bytes for _, counters in self._counters.values()),
+            stamp_bytes=sum(counters.stamp_bytes for _, counters in self._counters.values()),
             data_bytes=sum(counters.data_bytes for _, counters in self._counters.values()),
             cpu_us=sum(counters.cpu_us for _, counters in self._counters.values()),
             counts=self._counts(),

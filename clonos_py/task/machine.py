@@ -112,8 +112,9 @@ class TaskMachine:
         self._read_size = ReadSize(self._throughput)
         self._queue_us = limits.queue_us // max(1, sum(edge.adaptive for edge in self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
-        self._checkpointing = TASK_SIDES.of(plan.protocol)(self._inputs)
-        self._outputs.stamp = self._checkpointing.stamp
+        self._checkpointing = TASK_SIDES.of(plan.protocol)(self._inputs, plan, task)
+        if self._checkpointing.forces:
+            self._outputs.stamp = self._checkpointing.stamp
         parts = (self._inputs, self._chain, self._outputs, self._reader, self._checkpointing)
         self._snapshotting = Snapshotting(self._shared, self._writer, *parts)
         regenerates = vertex.regenerates and plan.sharing_depth != 0
@@ -331,8 +332,8 @@ class TaskMachine:
                 self._outputs.flush()
             case FrameRows() as change:
                 self._outputs.resize(change)
-            case Trigger(checkpoint=checkpoint):
-                self._snapshot(checkpoint)
+            case Trigger(checkpoint=checkpoint, forced=forced):
+                self._snapshot(checkpoint, forced)
             case Abort(checkpoint=checkpoint):
                 self._checkpointing.abort(checkpoint)
             case SourceIdle(partition=partition):
@@ -351,6 +352,8 @@ class TaskMachine:
         """Several frames are data all, and their rows one batch. How many rows they have."""
         frames = [self._inputs.take(channel) for _ in range(count)]
         frame = frames[-1]
+        if self._checkpointing.forces:
+            self._checkpointing.took(frames)
         wanted = self._rows_wanted if self._input_edges[channel].adaptive else 0
         self._events.append(Took(channel, frame.seq + 1, self._inputs.restarts(channel), wanted))
         self._shared.frame = (channel, frames[0].seq)
@@ -429,11 +432,10 @@ class TaskMachine:
 
     # ---- checkpoints
 
-    def _snapshot(self, checkpoint: int) -> None:
+    def _snapshot(self, checkpoint: int, forced: bool = False) -> None:
         """What a replay passes was persisted by its predecessor, or is of no use."""
         replayed = self.state is TaskState.REPLAYING and self._gate.replaying
-        self._events += self._snapshotting.take(checkpoint, self._other_events, self._ended, persist=not replayed)
-        self._checkpointing.taken(checkpoint)
+        self._events += self._snapshotting.take(checkpoint, forced, self._other_events, self._ended, not replayed)
         if self._landmarks:
             self._landmarks.epoch()
 

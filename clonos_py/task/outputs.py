@@ -101,8 +101,8 @@ class Outputs:
         self.idle = False
         self.cut: list[tuple[int, Frame]] = []
         self.published: list[tuple[int, Frame]] = []
-        self.stamp: Callable[[], bytes] = bytes
-        """What the checkpoint protocol puts on the frames that are cut now."""
+        self.stamp: Callable[[int], bytes] | None = None
+        """What the checkpoint protocol puts on a frame that is cut now for an output channel."""
 
     def restore(self, epoch: int, progress: TaskProgress | None) -> None:
         """Continues after the barrier of checkpoint ``epoch``, where nothing is pending."""
@@ -255,7 +255,7 @@ class Outputs:
             checkpoint,
             rows,
             channel.marker_us,
-            self.stamp(),
+            self.stamp(channel.index) if self.stamp is not None else b"",
         )
         self.cut.append((channel.index, frame))
         channel.next_seq += 1

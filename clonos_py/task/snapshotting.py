@@ -60,7 +60,9 @@ class Snapshotting:
             self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
             self._reader.ended = progress.ended >= 0 if progress else False
 
-    def take(self, checkpoint: int, other_events: int, ended: bool, persist: bool) -> tuple[Produced, Snapped]:
+    def take(
+        self, checkpoint: int, forced: bool, other_events: int, ended: bool, persist: bool
+    ) -> tuple[Produced, Snapped]:
         """Old epoch: what is pending, state, barriers. New epoch: a fresh seed, and progress counted from here."""
         self._outputs.flush()
         committables = {name: [named] for name, named in self._chain.prepare(checkpoint).items()}
@@ -73,9 +75,10 @@ class Snapshotting:
         produced = self._outputs.take(rest)
         self._outputs.epoch = checkpoint
         self._shared.open_epoch()
+        self._checkpointing.taken(checkpoint)
         progress = self.progress(other_events, ended, self._writer.offset)
         encoded = msgspec.msgpack.encode(progress)
-        snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables)
+        snapshot = TaskSnapshot(self._shared.task, checkpoint, operators, encoded, committables, forced=forced)
         return produced, Snapped(snapshot, progress, persist)
 
     def landmark(self, other_events: int, ended: bool) -> Landmark:

@@ -143,7 +143,7 @@ def test_what_is_wrong_is_one_line(text: str, expected: str, capsys: pytest.Capt
         (["--checkpoint-interval", "5"], "'5' is no duration: write a number and one of us, ms, s"),
         (["--guarantee", "at-most-once", "--sharing-depth", "1"], "at-most-once replays nothing"),
         (["--protocol", "uncoordinated", "--sharing-depth", "1"], "fit together by all determinants"),
-        (["--protocol", "chandy-lamport"], "none of aligned, unaligned, uncoordinated"),
+        (["--protocol", "chandy-lamport"], "none of aligned, unaligned, uncoordinated, communication-induced"),
         (["--address", "1.2.3.4:5"], "only the ray runtime joins a cluster"),
         (["--checkpoints", "xx://folder"], "is no checkpoint folder"),
     ],

@@ -17,6 +17,7 @@ from clonos_py.connectors import MemorySource
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorReplaced, RolledBack, StandbyActivated
 from clonos_py.model.operators import Sink
+from clonos_py.model.protocols import ALONE
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
@@ -33,13 +34,13 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("protocol", ["unaligned", "uncoordinated"])
+@pytest.mark.parametrize("protocol", ["unaligned", "uncoordinated", "communication-induced"])
 def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
     total, rate = 6_000, 150
     killer = Killer(FAULTS)
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol})
     with witnesses.oracle() as server:
-        job = witnesses.witnesses(server, str(tmp_path), total, rate, causal=protocol != "uncoordinated")
+        job = witnesses.witnesses(server, str(tmp_path), total, rate, causal=protocol not in ALONE)
         run_job(job, settings, killer)
     events = killer.events
     assert sum(killer.harm.done.faults.values()) == len(FAULTS)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from clonos_py.model.plan import Partitioning
-from clonos_py.model.protocols import ALIGNED, PROTOCOLS, UNCOORDINATED
+from clonos_py.model.protocols import ALIGNED, ALONE, PROTOCOLS
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import FaultKind
 from clonos_py.runtime.sim.generator import Range, generate
@@ -45,7 +45,7 @@ def test_no_schedule_of_failures_breaks_a_rule_with_other_protocols(protocol: st
     for seed in seeds:
         verdict = run_seed(seed, Range(protocol=protocol))
         assert not verdict.problems, f"{told(verdict)} --protocol {protocol}"
-        if protocol == UNCOORDINATED:
+        if protocol in ALONE:
             assert not verdict.rollbacks, told(verdict)
 
 

@@ -153,7 +153,8 @@ class CoordinatedCheckpoints(JobCheckpointing):
         self._pending, self._aborted = None, []
         duration_ms = (context.clock_us - pending.clock_us) / 1_000
         written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
-        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes))
+        tasks = len(pending.manifest.tasks)
+        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes, tasks))
         self.announce(pending.manifest, context.plan.tasks)
         return Adopted(pending.final)
 

@@ -9,9 +9,10 @@ from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.job.protocols.unaligned import UnalignedCheckpoints
 from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
-from clonos_py.model.protocols import ALIGNED, UNALIGNED, UNCOORDINATED, ProtocolSides
+from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED, ProtocolSides
 
 JOB_SIDES: ProtocolSides[Callable[[CoordinatorContext], JobCheckpointing]] = ProtocolSides()
 JOB_SIDES.register(ALIGNED, CoordinatedCheckpoints)
 JOB_SIDES.register(UNALIGNED, UnalignedCheckpoints)
 JOB_SIDES.register(UNCOORDINATED, UncoordinatedCheckpoints)
+JOB_SIDES.register(INDUCED, UncoordinatedCheckpoints)

@@ -6,6 +6,9 @@ A snapshot counts when a manifest names it. Manifests are numbered by the same c
 epochs and of manifests only grow, whoever is the coordinator. Every manifest names the newest snapshot of each task
 that counts; there is none before each task has taken one. When a task fails, what it had stored and no manifest names
 is forgotten; what others have stored counts with the next manifest.
+
+Communication-induced checkpoints are the same here: a task that takes a snapshot without being called counts on from
+its last (E10).
 """
 
 from __future__ import annotations
@@ -151,6 +154,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         if process.role is not Role.ACTIVE or handle.checkpoint <= self.completed.epoch(process.task):
             return
         self._gathered[handle.task] = process.number, handle
+        self._last = max(self._last, handle.checkpoint)
         if self._gather_until_us == MAX_TIME:
             self._gather_until_us = self._context.now_us + self._gather_us
 
@@ -176,8 +180,10 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             return None
         self._writing = None
         manifest = writing.manifest
-        written_bytes = sum(handle.written_bytes for handle in manifest.tasks if handle.task in writing.tasks)
-        context.report(CheckpointCompleted(checkpoint, (context.clock_us - writing.called_us) / 1_000, written_bytes))
+        new = [handle for handle in manifest.tasks if handle.task in writing.tasks]
+        duration_ms, written_bytes = (context.clock_us - writing.called_us) / 1_000, sum(h.written_bytes for h in new)
+        forced = sum(handle.forced for handle in new)
+        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes, len(new), forced))
         self.announce(manifest, writing.tasks)
         return Adopted(all(map(self._finished, context.plan.tasks)), writing.tasks)
 

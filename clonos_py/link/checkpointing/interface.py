@@ -24,6 +24,8 @@ class LinkCheckpointing:
     """Whether receivers report to their senders where they took their last snapshot."""
     barriers = True
     """Whether a snapshot ends its epoch with a barrier on every output channel."""
+    stamped = False
+    """Whether frames carry stamps of the tasks' sides."""
     stores_logs = False
     """Whether a snapshot holds the determinants of upstream tasks on which its state depends."""
 

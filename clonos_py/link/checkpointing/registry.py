@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from clonos_py.link.checkpointing.channel_state import ChannelState
 from clonos_py.link.checkpointing.interface import LinkCheckpointing
-from clonos_py.link.checkpointing.retained import RetainedState
-from clonos_py.model.protocols import UNALIGNED, UNCOORDINATED, ProtocolSides
+from clonos_py.link.checkpointing.retained import RetainedState, StampedState
+from clonos_py.model.protocols import INDUCED, UNALIGNED, UNCOORDINATED, ProtocolSides
 
 LINK_SIDES: ProtocolSides[type[LinkCheckpointing]] = ProtocolSides(LinkCheckpointing)
 LINK_SIDES.register(UNALIGNED, ChannelState)
 LINK_SIDES.register(UNCOORDINATED, RetainedState)
+LINK_SIDES.register(INDUCED, StampedState)

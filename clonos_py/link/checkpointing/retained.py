@@ -55,3 +55,9 @@ class RetainedState(ChannelState):
 
     def _start(self, output: OutputChannel, checkpoint: int) -> int | None:
         return output.log.first
+
+
+class StampedState(RetainedState):
+    """The same for communication-induced checkpoints (E10)."""
+
+    stamped = True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from clonos_py.model.errors import SettingError
 from clonos_py.model.plan import Partitioning
-from clonos_py.model.protocols import ALIGNED, PROTOCOLS, UNCOORDINATED
+from clonos_py.model.protocols import ALIGNED, ALONE, PROTOCOLS
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
 from clonos_py.runtime.sim.origin import Volume
@@ -97,7 +97,7 @@ class Scenario:
 def generate(seed: int, range_: Range = Range()) -> Scenario:
     random_ = random.Random(seed)
     topology, protocol = _topology(random_, range_), _protocol(seed, range_)
-    if protocol == UNCOORDINATED:
+    if protocol in ALONE:
         topology = replace(topology, sharing_depth=-1)
     standbys, availability = _standbys_per_process(seed), topology.sharing_depth > 0 and random_.random() < 0.5
     adaptive, queue_us = _adaptive(seed)
@@ -115,7 +115,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     )
     if topology.sharing_depth == 0:
         topology = replace(topology, rollback=random.Random(f"rollback of {seed}").random() < _ROLLBACKS)
-    if topology.sharing_depth < 0 and protocol != UNCOORDINATED:
+    if topology.sharing_depth < 0 and protocol not in ALONE:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
     return Scenario(seed, topology, conditions, faults or _faults(random_, range_))

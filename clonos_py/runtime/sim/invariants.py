@@ -5,6 +5,7 @@ Promises, each a ``Violation`` where it is broken:
   the sharing depth demands, and is sent no others; after a failure the logs found reach as far as survivors depend;
 - frames of a channel are received in their order, without a gap and without a double, whatever was between;
 - a replacement restarts from the last completed checkpoint, and its task is just where that says;
+- a frame that is cut again carries what the checkpoint protocol put on it at first (E10);
 - what a completed checkpoint covers is dropped;
 - rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks restart
   when D10 calls for that, and until a checkpoint covers what was sent again;
@@ -102,6 +103,8 @@ class InvariantChecker:
         """By task: what its log depended on when it had grown to an offset."""
         self._cut: dict[TaskId, dict[tuple[int, int], Extent]] = {task: {} for task in plan.tasks}
         """By task: what its frames depend on, by output index and sequence number."""
+        self._stamps: dict[TaskId, dict[tuple[int, int], bytes]] = {task: {} for task in plan.tasks}
+        """By task, output index and sequence number: what the checkpoint protocol put on the frame."""
         self._stable = [0] * len(plan.tasks)
         self._progress: dict[TaskId, TaskProgress] = {}
         self._epochs: dict[TaskId, int] = {}
@@ -135,7 +138,7 @@ class InvariantChecker:
         it rebuilds depends on what its predecessor's frames did."""
         if self._owner.get(process.task) != process.number:
             return
-        known, cut = self._of(process), self._cut[process.task]
+        known, cut, stamps = self._of(process), self._cut[process.task], self._stamps[process.task]
         if event.log is not None:
             own = {event.log.task: event.log.stop}
             known.used, known.received = joined(known.used, own), joined(known.received, own)
@@ -143,6 +146,11 @@ class InvariantChecker:
         for index, frame in event.frames:
             if event.log is not None or (index, frame.seq) not in cut:
                 cut[index, frame.seq] = known.used
+                stamps[index, frame.seq] = frame.stamp
+            check(
+                frame.stamp == stamps[index, frame.seq],
+                f"{process.task} cuts frame {frame.seq} of output {index} again with another stamp",
+            )
 
     def handled(self, process: LocalProcess, event: object) -> None:
         """The link of ``process`` has handled ``event``."""
@@ -418,6 +426,7 @@ class InvariantChecker:
 
         self._history[task].clear()
         self._cut[task].clear()
+        self._stamps[task].clear()
         for process, known in self._known.items():
             without = partial(left, self._started[process])
             known.received, known.used = without(known.received), without(known.used)
@@ -459,3 +468,4 @@ class InvariantChecker:
         for task in self._plan.tasks:
             self._history[task].clear()
             self._cut[task].clear()
+            self._stamps[task].clear()

@@ -9,6 +9,8 @@ were aborted is decided by events of the log only, so a replay aligns exactly as
 
 from __future__ import annotations
 
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.task.checkpointing.interface import TaskCheckpointing
 from clonos_py.task.inputs import Inputs
 
@@ -16,8 +18,8 @@ from clonos_py.task.inputs import Inputs
 class AlignedBarriers(TaskCheckpointing):
     """Sources take their snapshots when the coordinator calls, all others when they have all barriers."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        super().__init__(inputs)
+    def __init__(self, inputs: Inputs, plan: PhysicalPlan, task: TaskId) -> None:
+        super().__init__(inputs, plan, task)
         self._aligning = 0
         """The checkpoint whose barriers are being collected; 0: none."""
 

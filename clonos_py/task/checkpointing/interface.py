@@ -13,6 +13,8 @@ from typing import ClassVar
 
 from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.channel.frames import Frame
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import AbortCall, TriggerCall
 from clonos_py.task.checkpointing.calls import CheckpointCalls
 from clonos_py.task.inputs import Inputs
@@ -24,10 +26,11 @@ class TaskCheckpointing(ABC):
     barriers: ClassVar[bool] = True
     """Whether a snapshot ends its epoch with a barrier on every output channel."""
     forces: ClassVar[bool] = False
-    """Whether frames may force a snapshot before they are taken: only then ``before`` is called."""
+    """Whether frames may force a snapshot before they are taken: only then ``before`` and ``took`` are called, and
+    ``stamp`` when frames are cut."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        self._inputs = inputs
+    def __init__(self, inputs: Inputs, plan: PhysicalPlan, task: TaskId) -> None:
+        self._inputs, self._plan, self._task = inputs, plan, task
         self._calls = CheckpointCalls()
 
     # ---- of a running task: what is answered here is logged
@@ -56,16 +59,21 @@ class TaskCheckpointing(ABC):
     def barrier(self, channel: int, checkpoint: int, epoch: int) -> bool:
         """The barrier of ``checkpoint`` was taken from an input channel. Whether its snapshot is to be taken now."""
 
+    def took(self, frames: Sequence[Frame]) -> None:  # noqa: B027 - most protocols need nothing here
+        """Frames are taken, in this order."""
+
     def abort(self, checkpoint: int) -> None:
         """The checkpoint is void."""
         self._calls.aborted.add(checkpoint)
 
     def taken(self, checkpoint: int) -> None:
-        """The snapshot was taken that begins the epoch of this number."""
+        """The snapshot is taken that begins the epoch of this number: what was to be sent before is cut, and ``state``
+        is asked for next."""
         self._calls.passed(checkpoint)
 
-    def stamp(self) -> bytes:
-        """What a frame carries that is cut now; its receiver's protocol finds it in ``Frame.stamp``."""
+    def stamp(self, output: int) -> bytes:
+        """What a frame carries that is cut now for this output channel; its receiver's protocol finds it in
+        ``Frame.stamp``."""
         return b""
 
     # ---- own state

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from clonos_py.runtime.sim.scenario import run_seed
-from tests.sim.planted import bounds, checkpoints, logs, outputs, recovery, rollback, unaligned, uncoordinated
+from tests.sim.planted import bounds, checkpoints, induced, logs, outputs, recovery, rollback, unaligned, uncoordinated
 from tests.sim.planted.bug import Bug
 
 BUGS: dict[str, Bug] = {
@@ -18,6 +18,7 @@ BUGS: dict[str, Bug] = {
     **checkpoints.BUGS,
     **unaligned.BUGS,
     **uncoordinated.BUGS,
+    **induced.BUGS,
     **outputs.BUGS,
     **bounds.BUGS,
 }
@@ -38,6 +39,9 @@ FOUND_BY = {
     "triggers_are_not_logged": 14,
     "frames_taken_together_are_logged_one_by_one": 6,
     "reads_taken_together_are_logged_one_by_one": 24,
+    "vectors_are_not_saved_in_snapshots": 52,
+    "forced_snapshots_are_no_events_of_the_log": 21,
+    "stamps_on_a_new_connection_go_on_from_those_on_the_old": 20,
     "a_timer_is_logged_behind_the_event_that_came_next": 1,
     "random_seed_is_drawn_anew_on_replay": 1,
     "random_seed_is_kept_over_the_barrier": 21,

@@ -126,10 +126,11 @@ def a_replaced_receiver_is_served_again(patch: pytest.MonkeyPatch) -> None:
 def a_receiver_asks_for_one_frame_too_many(patch: pytest.MonkeyPatch) -> None:
     receive = InputChannel.receive
 
-    def off_by_one(self: InputChannel, header: Any) -> None:
-        receive(self, header)
+    def off_by_one(self: InputChannel, header: Any, frame: Any) -> Any:
+        taken = receive(self, header, frame)
         if header.seq % 7 == 5:
             self.next_seq -= 1
+        return taken
 
     patch.setattr(InputChannel, "receive", off_by_one)
 
@@ -157,8 +158,9 @@ def doubles_are_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def _take_what_comes(patch: pytest.MonkeyPatch) -> None:
-    def receive(self: InputChannel, header: Any) -> None:
+    def receive(self: InputChannel, header: Any, frame: Any) -> Any:
         self.next_seq = header.seq + 1
+        return frame
 
     def open_(self: InputChannel, header: Any) -> bool:
         self.opened = True

@@ -166,6 +166,8 @@ def test_chaining_is_on_or_off_wherever_it_is_written() -> None:
         ({"protocol": "uncoordinated", "sharing_depth": 1}, "protocol .* contradicts sharing_depth"),
         ({"protocol": "uncoordinated", "guarantee": "at-least-once"}, "fit together by all determinants"),
         ({"protocol": "uncoordinated", "spill": "regenerate"}, "what is made again is not kept"),
+        ({"protocol": "communication-induced", "sharing_depth": 1}, "protocol .* contradicts sharing_depth"),
+        ({"protocol": "communication-induced", "spill": "regenerate"}, "what is made again is not kept"),
     ],
 )
 def test_a_contradiction_names_both_sides(given_values: dict[str, object], message: str) -> None:

@@ -6,6 +6,7 @@ from clonos_py.causal.determinants import Abort, Trigger
 from clonos_py.process.contract import AbortCall, TriggerCall
 from clonos_py.task.checkpointing.aligned import AlignedBarriers
 from clonos_py.task.inputs import Inputs
+from tests.unit.task.plans import MIDDLE, three
 from tests.unit.task.test_inputs import filled, taken
 
 EPOCH = 0
@@ -14,7 +15,7 @@ EPOCH = 0
 def aligned(*counts: int) -> tuple[Inputs, AlignedBarriers]:
     """So many frames wait behind the barriers of each channel."""
     inputs = filled(*counts)
-    return inputs, AlignedBarriers(inputs)
+    return inputs, AlignedBarriers(inputs, three(), MIDDLE)
 
 
 def test_a_channel_waits_behind_its_barrier_until_all_have_come() -> None:

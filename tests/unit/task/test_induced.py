@@ -1,0 +1,119 @@
+"""Communication-induced checkpoints on the side of a task: when frames force a snapshot, and what frames carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from clonos_py.causal.determinants import FrameBatch, InputOrder, Linger, Trigger
+from clonos_py.channel.frames import Frame
+from clonos_py.channel.stamps import HmnrStamp
+from clonos_py.model.errors import CodecError
+from clonos_py.model.protocols import INDUCED
+from clonos_py.process.contract import Deliver, Produced, Snapped, TakeState, TriggerCall
+from clonos_py.task.checkpointing.hmnr import Hmnr
+from clonos_py.task.checkpointing.induced import InducedSnapshots
+from clonos_py.task.inputs import Inputs
+from tests.unit.task.plans import DOWN, MIDDLE, data, three
+from tests.unit.task.test_machine import Run
+
+PLAN = replace(three(merge_rows=3), protocol=INDUCED)
+OWN, SENDER, RECEIVER = (PLAN.tasks.index(task) for task in (MIDDLE, *PLAN.tasks[:1], DOWN))
+
+
+class Sender:
+    """The task before: what its frames carry."""
+
+    def __init__(self) -> None:
+        self.hmnr = Hmnr(SENDER, len(PLAN.tasks))
+        self.seq = 0
+
+    def frames(self, count: int = 1) -> Iterable[Deliver]:
+        for _ in range(count):
+            self.hmnr.sent(OWN)
+            yield Deliver(0, replace(data(self.seq, self.seq), stamp=self.hmnr.stamp().encode()))
+            self.seq += 1
+
+
+def cut(run: Run) -> list[Frame]:
+    return [replace(frame, marker_us=0) for event in run.of(Produced) for _, frame in event.frames]
+
+
+def stamps(run: Run) -> list[HmnrStamp]:
+    return [HmnrStamp.decode(frame.stamp, len(PLAN.tasks)) for frame in cut(run)]
+
+
+def forced_run() -> tuple[Run, Sender]:
+    """A frame was taken and passed on; then the sender took a snapshot, and two frames more have come."""
+    run, sender = Run(PLAN), Sender()
+    run.offer(*sender.frames()).go()
+    run.go(200)
+    sender.hmnr.snapshot()
+    run.offer(*sender.frames(2)).go(300)
+    run.go(500)
+    return run, sender
+
+
+def test_frames_that_come_after_a_snapshot_of_their_sender_force_one_where_frames_were_sent_before() -> None:
+    run, _ = forced_run()
+    assert run.log == [InputOrder(0, 1), Linger(), Trigger(1, forced=True), FrameBatch(0, 2), Linger()]
+    (snapped,) = run.of(Snapped)
+    assert snapped.snapshot.forced
+    assert snapped.progress.inputs[0].next_seq == 1, "it is taken before the frames are"
+
+
+def test_nothing_is_forced_where_no_frame_was_sent_since_the_last_snapshot() -> None:
+    run, sender = Run(PLAN), Sender()
+    sender.hmnr.snapshot()
+    run.offer(*sender.frames(2)).go()
+    assert run.of(Snapped) == []
+
+
+def test_frames_say_what_their_sender_knows_of_checkpoints() -> None:
+    run, _ = forced_run()
+    assert [(stamp.clock, stamp.checkpoints) for stamp in stamps(run)] == [(1, (1, 1, 0)), (2, (2, 2, 0))]
+
+
+def test_a_replay_takes_forced_snapshots_where_they_were_and_puts_the_same_on_frames() -> None:
+    run, _ = forced_run()
+    again, sender = Run(PLAN, log=run.segments), Sender()
+    again.offer(*sender.frames())
+    sender.hmnr.snapshot()
+    again.offer(*sender.frames(2)).go()
+    assert cut(again) == cut(run)
+
+
+def test_a_replacement_goes_on_with_what_the_snapshot_says_of_checkpoints() -> None:
+    run, sender = forced_run()
+    (snapped,) = run.of(Snapped)
+    again = Run(PLAN)
+    again.machine._take_state(
+        TakeState(1, {name: [s] for name, s in snapped.snapshot.operators.items()}, snapped.progress)
+    )
+    before = sender.hmnr
+    again.offer(*(Deliver(0, replace(data(seq, seq), stamp=before.stamp().encode())) for seq in (1, 2))).go()
+    again.go(200)
+    assert stamps(again) == stamps(run)[1:]
+
+
+def test_a_call_is_a_snapshot_whatever_was_forced_meanwhile() -> None:
+    run, _ = forced_run()
+    run.offer(TriggerCall(1)).go(600)
+    run.offer(TriggerCall(40)).go(700)
+    assert [d.checkpoint for d in run.log if isinstance(d, Trigger)] == [1, 2, 40]
+    assert [snapped.snapshot.forced for snapped in run.of(Snapped)] == [True, False, False]
+
+
+def test_frames_of_a_run_with_another_protocol_force_nothing() -> None:
+    run = Run(PLAN)
+    run.offer(Deliver(0, data(0, 0))).go()
+    run.go(200)
+    assert run.of(Snapped) == []
+
+
+def test_the_state_of_another_task_is_refused() -> None:
+    protocol = InducedSnapshots(Inputs([0], 8), PLAN, MIDDLE)
+    with pytest.raises(CodecError, match="is of task 2 among 3, and it is to be that of task 1 among 3"):
+        protocol.restore(Hmnr(2, 3).encode())
