@@ -118,6 +118,11 @@ class Rounds:
             return False
         if self._protocol.all_go_back and not self.deploying:
             raise OrphanError(f"{', '.join(map(str, sorted(round_.failed)))} failed, and nothing is logged")
+        if not self.deploying and (condemned := self._protocol.condemned(round_.failed)):
+            self._send_back(condemned)
+            return self.advance()
+        if self._protocol.fall_back(round_.failed):
+            return False
         chosen = self._candidates(round_)
         if any(process is None or process.address is None for process in chosen.values()):
             return False
@@ -231,9 +236,6 @@ class Rounds:
             self._protocol.skip_to(newest_epoch_named(context.plan, round_.answers, self._protocol.epoch))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
-            if condemned := self._protocol.condemned(round_.failed, survivors):
-                self._send_back(condemned)
-                return self.advance()
             if self._restarts_without_log.judge(round_, survivors):
                 self._restart(round_.failed)
                 self._abandon_replays(self._round)
@@ -260,7 +262,7 @@ class Rounds:
 
     def _send_back(self, condemned: Collection[TaskId]) -> None:
         """Survivors go back to their restart points together with the failed tasks, in the processes in which they are
-        (E9). Another round has begun."""
+        (E9). The round is theirs, too."""
         context, failed = self._context, ", ".join(map(str, sorted(self._round.failed)))
         for task in sorted(condemned):
             owner = context.fleet.owner(task)

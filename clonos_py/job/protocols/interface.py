@@ -13,7 +13,7 @@ What every protocol must keep:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -26,7 +26,7 @@ from clonos_py.job.fleet import Role, TaskProcess
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import DeletionFailed
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import HeldLogsReport, Restore
+from clonos_py.model.messages import Restore
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest
 
@@ -144,10 +144,14 @@ class JobCheckpointing(ABC):
         """Whether any failure sends the whole job back, whatever survivors hold: then they are not asked (E2)."""
         return False
 
-    def condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
-        """Survivors whose state does not fit the restart points of the failed tasks: they go back, too. Then those that
-        are left are asked again."""
+    def condemned(self, failed: Collection[TaskId]) -> set[TaskId]:
+        """Survivors whose state does not fit the restart points of the failed tasks: they go back, too."""
         return set()
+
+    def fall_back(self, failed: Collection[TaskId]) -> bool:
+        """Failed tasks, condemned ones among them, are about to restart: from now on ``restart`` says where. Whether a
+        manifest has to be written first; then the protocol is ``pending``."""
+        return False
 
     # ---- a new coordinator, or a new run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +13,7 @@ from clonos_py.job.protocols.registry import JOB_SIDES
 from clonos_py.model.coordinator_events import CheckpointAborted, RolledBack, TaskLost
 from clonos_py.model.errors import SettingError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import HeldLogsReport, Promote, Replay, Sever, Started, TriggerCheckpoint
+from clonos_py.model.messages import Promote, Replay, Sever, Started, TriggerCheckpoint
 from clonos_py.model.protocols import PROTOCOLS
 from clonos_py.model.snapshots import TaskHandle
 from clonos_py.task.checkpointing.registry import TASK_SIDES
@@ -23,8 +23,8 @@ from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, 
 class SinkGoesBack(CoordinatedCheckpoints):
     """The state of the sink fits no other restart point than its own."""
 
-    def condemned(self, failed: Collection[TaskId], survivors: Mapping[TaskId, HeldLogsReport]) -> set[TaskId]:
-        return {SINK} & (survivors.keys() - set(failed))
+    def condemned(self, failed: Collection[TaskId]) -> set[TaskId]:
+        return {SINK} - set(failed)
 
 
 class NothingFits(CoordinatedCheckpoints):
@@ -42,16 +42,16 @@ def staged(protocol: type[CoordinatedCheckpoints]) -> Stage:
 def test_condemned_survivors_join_the_failed_tasks_and_begin_where_they_are() -> None:
     stage = staged(SinkGoesBack)
     source, sink = stage.process(SOURCE), stage.process(SINK)
-    first = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
-    instructions = stage.answer(sent(first, Sever))
-    (lost,) = [event for event in reported(instructions) if isinstance(event, TaskLost)]
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    _, lost = [event for event in reported(instructions) if isinstance(event, TaskLost)]
     assert (lost.task, lost.reason) == (SINK, "its state does not fit the restart point of middle[0]")
     (wish,) = [wish for wish in of(instructions, StartProcess) if wish.reuse is not None]
     assert (wish.task, wish.reuse) == (SINK, sink)
-    second = stage.say(Started(wish.process, "somewhere"))
-    assert receivers(second, Promote) == {wish.process}
-    assert receivers(second, Sever) == {source, stage.process(MIDDLE)}
-    replays = stage.answer(sent(second, Sever))
+    assert sent(instructions, Promote) == []
+    begun = stage.say(Started(wish.process, "somewhere"))
+    assert receivers(begun, Promote) == {stage.process(MIDDLE), wish.process}
+    assert receivers(begun, Sever) == {source}
+    replays = stage.answer(sent(begun, Sever))
     assert receivers(replays, Replay) == {stage.process(MIDDLE), wish.process}
     assert RolledBack not in happened(stage.told)
 
