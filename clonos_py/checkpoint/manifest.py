@@ -181,7 +181,7 @@ def needed_bytes(manifest: Manifest) -> dict[str, int]:
     """The chunk files that a checkpoint needs, and how long each must be at least. Raises CheckpointError if it refers
     to anything else."""
     needed: dict[str, int] = {}
-    for chunk in (chunk for task in manifest.tasks for chunk in task.chunks):
+    for chunk in (chunk for task in manifest.handles for chunk in task.chunks):
         location = Location.parse(chunk.location)
         needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
     return needed

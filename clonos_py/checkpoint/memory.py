@@ -167,4 +167,4 @@ class MemoryStore:
 
 
 def _locations(manifest: Manifest) -> frozenset[str]:
-    return frozenset(chunk.location for task in manifest.tasks for chunk in task.chunks)
+    return frozenset(chunk.location for task in manifest.handles for chunk in task.chunks)

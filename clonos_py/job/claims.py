@@ -70,6 +70,7 @@ def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) ->
     differing = [
         *(["other operators or another parallelism"] if not same_shape(manifest, plan) else []),
         *([f"protocol {plan.protocol}"] if plan.protocol != manifest.protocol else []),
+        *([f"sharing_depth {plan.sharing_depth}"] if plan.rollback != manifest.rollback else []),
         *(["other code"] if manifest.of_other_code(code_digest) else []),
     ]
     if differing:

@@ -56,8 +56,11 @@ class CompletedCheckpoint:
         """Whether it is known to be of other code than that of this run."""
         return self.manifest is not None and self.manifest.of_other_code(self._code_digest)
 
-    def next(self, checkpoint: int, generation: int, tasks: Iterable[TaskHandle]) -> Manifest:
-        """The manifest to write for ``checkpoint``: one handle of each task, in the plan's order."""
+    def next(
+        self, checkpoint: int, generation: int, tasks: Iterable[TaskHandle], earlier: Iterable[TaskHandle] = ()
+    ) -> Manifest:
+        """The manifest to write for ``checkpoint``: one handle of each task, in the plan's order. ``earlier``: see
+        there."""
         return Manifest(
             job=self._plan.job,
             checkpoint=checkpoint,
@@ -69,6 +72,8 @@ class CompletedCheckpoint:
             code_digest=self._code_digest,
             lineage=self._lineage,
             protocol=self._plan.protocol,
+            rollback=self._plan.rollback,
+            earlier=list(earlier),
             renumberings=self._renumberings,
             kinds=kinds_of(self._plan),
         )

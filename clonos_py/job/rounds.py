@@ -118,9 +118,9 @@ class Rounds:
             return False
         if self._protocol.all_go_back and not self.deploying:
             raise OrphanError(f"{', '.join(map(str, sorted(round_.failed)))} failed, and nothing is logged")
-        if not self.deploying and (condemned := self._protocol.condemned(round_.failed)):
-            self._send_back(condemned)
-            return self.advance()
+        if not self.deploying:
+            self._send_back_condemned()
+            round_ = self._round
         if self._protocol.fall_back(round_.failed):
             return False
         chosen = self._candidates(round_)
@@ -260,16 +260,17 @@ class Rounds:
         self._failed_before = set()
         return True
 
-    def _send_back(self, condemned: Collection[TaskId]) -> None:
-        """Survivors go back to their restart points together with the failed tasks, in the processes in which they are
-        (E9). The round is theirs, too."""
-        context, failed = self._context, ", ".join(map(str, sorted(self._round.failed)))
-        for task in sorted(condemned):
-            owner = context.fleet.owner(task)
-            assert owner is not None
-            context.fleet.remove(owner.number)
-            self.fail(owner, f"its state does not fit the restart point of {failed}")
-            context.start_process(task, owner.number)
+    def _send_back_condemned(self) -> None:
+        """Survivors, and processes that an earlier round has promoted, go back together with the failed tasks, in the
+        processes in which they are (E9). The round is theirs, too."""
+        context, fleet = self._context, self._context.fleet
+        lost = sorted(task for task in self._round.failed if fleet.owner(task) is None)
+        named = ", ".join(map(str, lost))
+        for task in sorted(self._protocol.condemned(lost)):
+            if (owner := fleet.owner(task)) is not None:
+                fleet.remove(owner.number)
+                self.fail(owner, f"its state does not fit the restart point of {named}")
+                context.start_process(task, owner.number)
 
     def make_room(self) -> None:
         """Standbys leave the host processes of tasks, once others elsewhere are as good."""

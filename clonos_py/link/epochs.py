@@ -31,6 +31,12 @@ class Epochs:
             self._prepared[snapshot.checkpoint] = {name: list(c) for name, c in snapshot.committables.items()}
         return replace(snapshot, committables=self.uncommitted(snapshot.checkpoint))
 
+    def restored(self, checkpoint: int, progress: TaskProgress, prepared: Committables) -> None:
+        """The process starts from this snapshot, which is still to be completed."""
+        self._progress[checkpoint] = progress
+        if prepared:
+            self._prepared[checkpoint] = {name: list(c) for name, c in prepared.items()}
+
     def uncommitted(self, checkpoint: int) -> Committables:
         """What sinks prepared up to ``checkpoint`` and nothing has committed: that of aborted checkpoints, too."""
         merged: Committables = {}

@@ -199,14 +199,24 @@ class LinkMachine:
         assert self.attempt is not None
         self._mark(restore.marks)
         self._held_logs.restore(self._loaded_logs)
+        self._outflow.started = True
+        if restore.fallback is not None:
+            self._may_fall_back(restore, restore.fallback)
+        safe = restore.fallback or restore
         instructions: list[io.Instruction] = []
         if self._sinks and restore.checkpoint:
-            instructions.append(io.Commit(restore.checkpoint, restore.committables))
+            instructions.append(io.Commit(safe.checkpoint, safe.committables))
         instructions += self._connections.open(self.attempt)
         for subscription in self._connections.unpark():
             instructions += self._on_subscribed(subscription)
         self._check_opened()
         return instructions + self._answer() + self._begin()
+
+    def _may_fall_back(self, restore: control.Restore, fallback: control.Fallback) -> None:
+        assert self._restart_point is not None
+        self._epochs.restored(restore.checkpoint, self._restart_point, restore.committables)
+        for channel, covered in zip(self.inputs, fallback.covered, strict=True):
+            channel.cover(covered)
 
     def _on_replay(self, message: control.Replay) -> list[io.Instruction]:
         if self.state not in BEFORE_BEGIN or message.round != self._round or self._replay is not None:

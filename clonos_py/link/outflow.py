@@ -50,6 +50,8 @@ class Outflow:
         """Outputs that hold what they held when a checkpoint was asked for."""
         self._runs: dict[int, tuple[int, int]] = {}
         """By output: the run under way, and the number below which it may make frames."""
+        self.started = False
+        """Whether the logs are those of the restart point. Before, others may take their place."""
         self.may_produce = True
         self._frames_sent = 0
         self._data_bytes = 0
@@ -205,6 +207,8 @@ class Outflow:
     def weigh(self) -> list[io.Instruction]:
         """After any change of the in-flight logs: move frames to disk, hold the task back or let it go, and ask for a
         checkpoint in time."""
+        if not self.started:
+            return []
         instructions = self._spill() if self._pressure.writes else []
         verdict = self._pressure.weigh()
         if verdict.wants_checkpoint and not self._uncovered:

@@ -68,6 +68,16 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class WentBack:
+    """After a failure so many tasks go back to the recovery line, since nothing is logged (E9). ``invalid`` snapshots
+    were ahead of it; ``durable`` ones have been taken in all."""
+
+    tasks: int
+    invalid: int
+    durable: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
     """The sources were asked to begin this checkpoint."""
 
@@ -176,6 +186,7 @@ PublishedEvent = (
     CodeChanged
     | Deployed
     | RolledBack
+    | WentBack
     | RestartedWithoutLog
     | CoordinatorReplaced
     | FunctionHangs

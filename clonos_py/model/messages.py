@@ -15,6 +15,16 @@ from clonos_py.model.segments import Incarnation, LogSegment, StableMark
 from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrame, TaskHandle
 
 
+class Fallback(msgspec.Struct, frozen=True):
+    """The earlier snapshot to which a task may still have to go back: sinks commit what it names and no more, and
+    senders keep the frames that it does not cover."""
+
+    checkpoint: int
+    committables: dict[str, list[bytes]]
+    covered: list[int]
+    """By input channel: the frames below this number."""
+
+
 class Restore(msgspec.Struct, frozen=True):
     """The state to start from: by operator the snapshots of its instances; ``progress`` None: at a new parallelism."""
 
@@ -28,6 +38,8 @@ class Restore(msgspec.Struct, frozen=True):
     """By output channel: what its receiver's restart point does not cover of the frames before this one."""
     logs: StoredChunk | None = None
     """Determinants that the state depends on."""
+    fallback: Fallback | None = None
+    """None: the task will not go back behind this snapshot."""
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -101,6 +101,7 @@ class Manifest(msgspec.Struct, frozen=True):
     key_groups: int
     parallelism: dict[str, int]
     tasks: list[TaskHandle]
+    """The newest snapshot of each task that counts."""
     operators: dict[str, str] = {}
     """Stable operator name to the vertex it ran in."""
     code_digest: str = ""
@@ -109,6 +110,10 @@ class Manifest(msgspec.Struct, frozen=True):
     """Of the lineage of checkpoints: drawn when it began, kept by all that resume from it."""
     protocol: str = ""
     """The checkpoint protocol that its tasks followed."""
+    rollback: bool = False
+    """Whether nothing was logged, so that tasks go back to snapshots that fit together."""
+    earlier: list[TaskHandle] = []
+    """Snapshots from before to which tasks may still have to go back, of each task oldest first."""
     renumberings: int = 0
     """How often a change of parallelism or of the operators has numbered frames from 0 again since the line began."""
     kinds: dict[str, str] = {}
@@ -117,7 +122,13 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def oldest_epoch(self) -> int:
         """That of the earliest snapshot. All are of this checkpoint, unless tasks take theirs alone."""
-        return min((task.checkpoint for task in self.tasks), default=self.checkpoint)
+        return min((handle.checkpoint for handle in self.handles), default=self.checkpoint)
+
+    @property
+    def handles(self) -> Iterator[TaskHandle]:
+        """All snapshots that it names."""
+        yield from self.earlier
+        yield from self.tasks
 
     def of_other_code(self, code_digest: str) -> bool:
         """Whether it is known that the code of this digest has not written it."""
@@ -126,7 +137,7 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def coordinated(self) -> bool:
         """Whether all tasks took their snapshots for this checkpoint, and not each alone."""
-        return all(task.checkpoint == self.checkpoint for task in self.tasks)
+        return all(handle.checkpoint == self.checkpoint for handle in self.handles)
 
     def parts(self, operator: str) -> list[OperatorHandle]:
         """The snapshots of all instances of an operator, by index."""

@@ -21,6 +21,7 @@ from clonos_py.model.coordinator_events import (
     SpillFailed,
     StandbyActivated,
     StandbyUnready,
+    WentBack,
 )
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.observe.events import (
@@ -127,6 +128,7 @@ class RunStatus:
     checkpoints: list[CheckpointCompleted] = field(default_factory=list)
     aborted: list[CheckpointAborted] = field(default_factory=list)
     rollbacks: list[RolledBack] = field(default_factory=list)
+    went_back: list[WentBack] = field(default_factory=list)
     restarts_without_log: list[RestartedWithoutLog] = field(default_factory=list)
     coordinators_replaced: int = 0
     awaited: CoordinatorAwaited | None = None
@@ -165,6 +167,9 @@ class RunStatus:
             case RolledBack():
                 self.rollbacks.append(event)
                 self.news.append(f"rolled back to checkpoint {event.checkpoint}: {event.reason}")
+            case WentBack(tasks, invalid, durable):
+                self.went_back.append(event)
+                self.news.append(f"{tasks} tasks went back, {invalid} of {durable} snapshots given up")
             case RestartedWithoutLog():
                 self.restarts_without_log.append(event)
                 self.news.append(restart_text(event))

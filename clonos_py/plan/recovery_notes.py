@@ -16,18 +16,22 @@ _SINKS = {
 }
 
 _ALONE = "transactional sinks commit when the snapshot of their own task counts"
+_BEHIND_THE_LINE = "transactional sinks commit when the recovery line has passed their snapshot"
 
 
 def recovery_notes(graph: LogicalGraph, settings: Settings) -> Iterator[str]:
     yield f"a failure restarts {_restarted(settings)}"
     found = {node.work.definition.delivery for node in graph.nodes if isinstance(node.work, WriteSink)}
-    alone = {Delivery.TRANSACTIONAL: _ALONE} if settings.protocol in ALONE else {}
+    committed = _BEHIND_THE_LINE if settings.rollback else _ALONE
+    alone = {Delivery.TRANSACTIONAL: committed} if settings.protocol in ALONE else {}
     if told := [line for delivery, line in {**_SINKS, **alone}.items() if delivery in found]:
         yield "; ".join(told)
 
 
 def _restarted(settings: Settings) -> str:
     match settings.guarantee:
+        case Guarantee.EXACTLY_ONCE if settings.protocol in ALONE and settings.rollback:
+            return "the failed task and all tasks behind it, from their newest snapshots that fit together"
         case Guarantee.EXACTLY_ONCE if settings.protocol in ALONE:
             return "the failed task only, which replays its log from its own last snapshot"
         case Guarantee.EXACTLY_ONCE if settings.rollback:

@@ -92,9 +92,12 @@ def _consistent(settings: Settings) -> Settings:
         _refuse(settings, "beyond_sharing_depth", "sharing_depth", "without determinants exactly-once has to roll back")
     if settings.rollback and settings.spill is Spill.REGENERATE:
         _refuse(settings, "spill", "sharing_depth", "frames are made again from the log, and depth 0 keeps none")
-    if settings.protocol in ALONE and settings.sharing_depth != FULL_DEPTH:
+    if settings.protocol in ALONE and settings.sharing_depth != FULL_DEPTH and not settings.rollback:
         _refuse(
-            settings, "protocol", "sharing_depth", "snapshots that tasks take alone fit together by all determinants"
+            settings,
+            "protocol",
+            "sharing_depth",
+            "snapshots that tasks take alone fit together by all determinants; by none with guarantee = exactly-once",
         )
     if settings.protocol in ALONE and settings.spill is Spill.REGENERATE:
         _refuse(settings, "protocol", "spill", "frames are stored with snapshots, and what is made again is not kept")

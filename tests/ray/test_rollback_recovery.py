@@ -1,18 +1,22 @@
 """Rollback recovery on real actors (E2, E9).
 
 SIGKILL of a task, of neighbours at once, of a task while the job goes back already, and of all tasks. Both witnesses
-must agree on every record, and survivors must begin in the processes that they are in.
+must agree on every record, and survivors must begin in the processes that they are in. Where tasks take snapshots
+alone, those before a failed one go on.
 """
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import InjectedFault
-from clonos_py.model.coordinator_events import Deployed, RolledBack
+from clonos_py.model.coordinator_events import Deployed, RolledBack, WentBack
+from clonos_py.model.protocols import ALIGNED, ALONE
+from clonos_py.observe.events import TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
@@ -20,6 +24,7 @@ from tests.ray.killing import Killer, PlannedFault
 
 pytestmark = pytest.mark.ray
 
+RATE = 150
 FAULTS: tuple[PlannedFault, ...] = (
     (InjectedFault.TASK, ("enrich[0]",)),
     (InjectedFault.NEIGHBOURS, ("enrich[1]", "rank[0]")),
@@ -30,26 +35,43 @@ SURVIVORS = ("left[0]", "left[1]", "numbers[1]")
 """Until all are killed."""
 
 
-def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 3_000, 150
-    pids: list[list[int]] = []  # of the survivors, before each fault
-    killer = Killer(FAULTS, None, 300_000, before_each=lambda harm: pids.append(harm.pids(SURVIVORS)))
+def run_with_kills(folder: Path, total: int, protocol: str, killer: Killer) -> None:
     settings = resolve(
         command_line={
             "guarantee": "exactly-once",
             "sharing_depth": "0",
+            "protocol": protocol,
             "checkpoint_interval": "1s",
             "parallelism": 2,
             "standbys": 0,
         }
     )
     with witnesses.oracle() as server:
-        run_job(witnesses.witnesses(server, str(tmp_path), total, rate, causal=False), settings, killer)
-
-    happened = [type(event) for event in killer.events]
+        run_job(witnesses.witnesses(server, str(folder), total, RATE, causal=False), settings, killer)
     assert sum(killer.harm.done.faults.values()) == len(FAULTS)
+    assert witnesses.wrong(str(folder), total) is None
+
+
+def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(cluster: Cluster, tmp_path: Path) -> None:
+    pids: list[list[int]] = []  # of the survivors, before each fault
+    killer = Killer(FAULTS, None, 300_000, before_each=lambda harm: pids.append(harm.pids(SURVIVORS)))
+    run_with_kills(tmp_path, 3_000, ALIGNED, killer)
+    happened = [type(event) for event in killer.events]
     assert happened.count(RolledBack) >= len(FAULTS)
     assert happened.count(Deployed) >= len(FAULTS) + 1
     assert len(pids) == len(FAULTS)
     assert len(set(map(tuple, pids))) == 1, "survivors are in other processes than before"
-    assert witnesses.wrong(str(tmp_path), total) is None
+
+
+@pytest.mark.parametrize("protocol", ALONE)
+def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
+    protocol: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    killer = Killer(FAULTS, None, 300_000)
+    run_with_kills(tmp_path, 6_000, protocol, killer)
+    happened = [type(event) for event in killer.events]
+    assert RolledBack not in happened
+    assert happened.count(WentBack) >= len(FAULTS)
+    until_then = takewhile(lambda event: not isinstance(event, WentBack), killer.events)
+    first = [event.task for event in until_then if isinstance(event, TaskFailed)]
+    assert {task.vertex for task in first} <= {"enrich", "rank"}, "tasks before the failed one went back, too"

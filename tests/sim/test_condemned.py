@@ -14,9 +14,9 @@ from clonos_py.runtime.sim.scenario import run_seed
 WENT_BACK = "its state does not fit"
 
 
-def every_other(self: CoordinatedCheckpoints, failed: Collection[TaskId]) -> set[TaskId]:
+def every_other(self: CoordinatedCheckpoints, lost: Collection[TaskId]) -> set[TaskId]:
     """Without need: as if all of them had failed at once."""
-    return set(self._context.plan.tasks[::2]) - set(failed)
+    return set(self._context.plan.tasks[::2]) if lost else set()
 
 
 @pytest.mark.parametrize("start", range(0, 120, 20))

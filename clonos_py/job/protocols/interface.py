@@ -144,8 +144,9 @@ class JobCheckpointing(ABC):
         """Whether any failure sends the whole job back, whatever survivors hold: then they are not asked (E2)."""
         return False
 
-    def condemned(self, failed: Collection[TaskId]) -> set[TaskId]:
-        """Survivors whose state does not fit the restart points of the failed tasks: they go back, too."""
+    def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
+        """Tasks whose processes have to begin anew, since what they have taken or received does not fit the restart
+        points of those that have lost theirs: they go back, too."""
         return set()
 
     def fall_back(self, failed: Collection[TaskId]) -> bool:

@@ -7,12 +7,19 @@ from collections.abc import Callable
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.protocols.interface import JobCheckpointing
+from clonos_py.job.protocols.recovery_line import LineCheckpoints
 from clonos_py.job.protocols.unaligned import UnalignedCheckpoints
 from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
 from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED, ProtocolSides
 
+
+def alone(context: CoordinatorContext) -> JobCheckpointing:
+    """Tasks take their snapshots alone. Without logs, those that fit together have to be found."""
+    return LineCheckpoints(context) if context.plan.rollback else UncoordinatedCheckpoints(context)
+
+
 JOB_SIDES: ProtocolSides[Callable[[CoordinatorContext], JobCheckpointing]] = ProtocolSides()
 JOB_SIDES.register(ALIGNED, CoordinatedCheckpoints)
 JOB_SIDES.register(UNALIGNED, UnalignedCheckpoints)
-JOB_SIDES.register(UNCOORDINATED, UncoordinatedCheckpoints)
-JOB_SIDES.register(INDUCED, UncoordinatedCheckpoints)
+JOB_SIDES.register(UNCOORDINATED, alone)
+JOB_SIDES.register(INDUCED, alone)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 import xxhash
@@ -55,6 +56,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
     """``_last`` counts calls and manifests."""
 
     stores_logs = True
+    _newest_only: ClassVar[bool] = True
+    """Whether a snapshot makes those of its task useless that are durable and no manifest names."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
@@ -62,8 +65,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._next_us: dict[TaskId, int] = {}
         self._calls: dict[TaskId, tuple[int, int]] = {}
         """By task: the newest call, and when it was made by the driver's clock."""
-        self._gathered: dict[TaskId, tuple[int, TaskHandle]] = {}
-        """By task: the newest snapshot that is durable and no manifest names, and the process that has taken it."""
+        self._gathered: list[tuple[int, TaskHandle]] = []
+        """Snapshots that are durable and no manifest names, and the process that has taken each; the newest last."""
         self._gather_until_us = MAX_TIME
         self._writing: _Writing | None = None
 
@@ -153,7 +156,9 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         process, handle = self._context.fleet.processes[message.process], message.handle
         if process.role is not Role.ACTIVE or handle.checkpoint <= self.completed.epoch(process.task):
             return
-        self._gathered[handle.task] = process.number, handle
+        if self._newest_only:
+            self._gathered = [found for found in self._gathered if found[1].task != handle.task]
+        self._gathered.append((process.number, handle))
         self._last = max(self._last, handle.checkpoint)
         if self._gather_until_us == MAX_TIME:
             self._gather_until_us = self._context.now_us + self._gather_us
@@ -161,17 +166,31 @@ class UncoordinatedCheckpoints(JobCheckpointing):
     def _write(self) -> None:
         context = self._context
         self._drop_dead()
-        gathered = {task: handle for task, (_, handle) in self._gathered.items()}
-        known = {task: gathered.get(task) or self.completed.handle(task) for task in context.plan.tasks}
-        handles = [handle for handle in known.values() if handle is not None]
-        if self._writing is not None or not gathered or len(handles) < len(known):
-            self._gather_until_us = MAX_TIME if not gathered else context.now_us + self._gather_us
+        if self._writing is not None:
+            self._gather_until_us = context.now_us + self._gather_us
             return
+        self._gather_until_us = MAX_TIME
+        gathered = [handle for _, handle in self._gathered]
+        if not gathered or (manifest := self._next(gathered)) is None:
+            return
+        self._gathered = []
+        self._begin_writing(manifest, list(dict.fromkeys(handle.task for handle in gathered)))
+
+    def _next(self, gathered: Sequence[TaskHandle]) -> Manifest | None:
+        """The manifest that names these, too. None: not yet, since others are missing."""
+        newest = {handle.task: handle for handle in gathered}
+        known = {task: newest.get(task) or self.completed.handle(task) for task in self._context.plan.tasks}
+        handles = [handle for handle in known.values() if handle is not None]
+        return self._numbered(handles) if len(handles) == len(known) else None
+
+    def _numbered(self, handles: Iterable[TaskHandle], earlier: Iterable[TaskHandle] = ()) -> Manifest:
         self._last += 1
-        manifest = self.completed.next(self._last, context.generation, handles)
-        called_us = min(self._calls.get(task, (0, context.clock_us))[1] for task in gathered)
-        self._writing = _Writing(manifest, context.now_us, called_us, list(gathered))
-        self._gathered, self._gather_until_us = {}, MAX_TIME
+        return self.completed.next(self._last, self._context.generation, handles, earlier)
+
+    def _begin_writing(self, manifest: Manifest, tasks: Sequence[TaskId]) -> None:
+        context = self._context
+        called_us = min((self._calls.get(task, (0, context.clock_us))[1] for task in tasks), default=context.clock_us)
+        self._writing = _Writing(manifest, context.now_us, called_us, tasks)
         context.out.append(WriteManifest(manifest))
 
     def written(self, checkpoint: int) -> Adopted | None:
@@ -195,7 +214,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         """The replacement of a failed task does not go on from what that had stored. What others have stored stays
         good."""
         active = {process.number for process in self._context.fleet.with_role(Role.ACTIVE)}
-        self._gathered = {task: found for task, found in self._gathered.items() if found[0] in active}
+        self._gathered = [found for found in self._gathered if found[0] in active]
 
     # ---- where tasks restart
 

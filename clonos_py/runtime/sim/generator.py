@@ -98,7 +98,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     random_ = random.Random(seed)
     topology, protocol = _topology(random_, range_), _protocol(seed, range_)
     if protocol in ALONE:
-        topology = replace(topology, sharing_depth=-1)
+        topology = replace(topology, sharing_depth=_alone_depth(seed, range_))
     standbys, availability = _standbys_per_process(seed), topology.sharing_depth > 0 and random_.random() < 0.5
     adaptive, queue_us = _adaptive(seed)
     conditions = replace(
@@ -114,11 +114,22 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         protocol=protocol,
     )
     if topology.sharing_depth == 0:
-        topology = replace(topology, rollback=random.Random(f"rollback of {seed}").random() < _ROLLBACKS)
+        drawn = random.Random(f"rollback of {seed}").random() < _ROLLBACKS
+        topology = replace(topology, rollback=protocol in ALONE or drawn)
     if topology.sharing_depth < 0 and protocol not in ALONE:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
-    return Scenario(seed, topology, conditions, faults or _faults(random_, range_))
+    faults = faults or _faults(random_, range_)
+    if topology.rollback and protocol in ALONE:
+        faults += _faults(random.Random(f"more of {seed}"), range_)  # a line has to be fallen behind twice
+    return Scenario(seed, topology, conditions, faults)
+
+
+def _alone_depth(seed: int, range_: Range) -> int:
+    """Snapshots that tasks take alone fit together by all determinants, or there are none."""
+    if range_.sharing_depth is not None:
+        return 0 if range_.sharing_depth == 0 else -1
+    return random.Random(f"depth of {seed}").choice([-1, 0])
 
 
 # ---- topologies

@@ -40,6 +40,7 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.protocols import ALONE
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import Produced, Snapped, TakeState, TaskProgress, TaskState, Took
 from clonos_py.runtime.sim.bounds import Bounds
@@ -97,6 +98,8 @@ class InvariantChecker:
         """Processes that are to begin, as the coordinator has decided."""
         self._has_begun: set[int] = set()
         """Those that know it."""
+        self._chosen: dict[TaskId, int] = {}
+        """By task: the process that was to be it last, as the coordinator has decided."""
         self._reused_by: dict[int, int] = {}
         """By process: the one that begins in its place."""
         self._history: dict[TaskId, list[tuple[int, Extent]]] = {task: [] for task in plan.tasks}
@@ -148,7 +151,7 @@ class InvariantChecker:
                 cut[index, frame.seq] = known.used
                 stamps[index, frame.seq] = frame.stamp
             check(
-                frame.stamp == stamps[index, frame.seq],
+                frame.stamp == stamps[index, frame.seq] or not self._causal,
                 f"{process.task} cuts frame {frame.seq} of output {index} again with another stamp",
             )
 
@@ -162,7 +165,7 @@ class InvariantChecker:
             case Took(index, next_seq):
                 self._moved_us = self._now_us
                 self._took(self._of(process), index, next_seq)
-            case messages.Promote(restore=restore) if process.link.state is not TaskState.FAILED:
+            case messages.Promote(restore=restore) if self._counts(process):
                 self._owner[process.task] = process.number
                 last = self._epochs.get(process.task, self._checkpoint)
                 check(
@@ -179,6 +182,10 @@ class InvariantChecker:
                 self._dropped(process, checkpoint)
             case _:
                 pass
+
+    def _counts(self, process: LocalProcess) -> bool:
+        """Whether it has neither failed nor been replaced: a zombie may hear late that it is to be the task."""
+        return process.link.state is not TaskState.FAILED and self._chosen.get(process.task) == process.number
 
     def restored(self, process: LocalProcess, item: TakeState) -> None:
         """The task of ``process`` has taken the state of a snapshot."""
@@ -284,6 +291,8 @@ class InvariantChecker:
             match instruction:
                 case StartProcess(number, task, reuse=reuse):
                     self._asked_for(number, task, reuse)
+                case Send(number, messages.Promote()):
+                    self._chosen[self._started[number]] = number
                 case Send(number, messages.Replay() as message):
                     self._check_begins(number)
                     replays[self._started[number]] = message
@@ -298,7 +307,10 @@ class InvariantChecker:
         if replays and self._causal:
             self._check_logs(replays, processes)
         if replays and self._plan.rollback:
-            self._check_all_went_back(replays)
+            if self._plan.protocol in ALONE:
+                self._check_all_behind_went_back(replays)
+            else:
+                self._check_all_went_back(replays)
         self._failed -= replays.keys()
 
     def _asked_for(self, number: int, task: TaskId, reuse: int | None) -> None:
@@ -320,6 +332,12 @@ class InvariantChecker:
         check(not self._failed, f"{self._dead} failed, and no rollback followed")
         spared = sorted(set(self._plan.tasks).difference(replays))
         check(not spared, f"the job rolled back without {', '.join(map(str, spared))}")
+
+    def _check_all_behind_went_back(self, replays: Collection[TaskId]) -> None:
+        """A task may have taken what every task before it has sent."""
+        behind = {task for origin in replays for task in self._plan.hops[origin]}
+        spared = sorted(behind.difference(replays))
+        check(not spared, f"{', '.join(map(str, replays))} went back without {', '.join(map(str, spared))}")
 
     def works(self, process: LocalProcess, processes: Mapping[int, LocalProcess]) -> None:
         """A machine of ``process`` has done something."""

@@ -26,7 +26,7 @@ from clonos_py.runtime.sim.violation import Violation
 from clonos_py.runtime.world.world import WorldSettings
 
 ACTIONS_MAX = 300_000
-_RESTARTS_MAX = 8
+_RESTARTS_MAX = 16
 _OF_THE_DISK = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
 """Of a standstill of the coordinator two heartbeats may count: no connection is given up for that."""

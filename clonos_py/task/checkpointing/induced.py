@@ -38,6 +38,8 @@ class InducedSnapshots(OwnSnapshots):
         self._receivers = [plan.tasks.index(plan.receiver(channel)) for channel in plan.outputs[task]]
         self._called: int | None = None
         """The newest call that has not been answered by a snapshot."""
+        self._used = 0
+        """Epochs up to this one were used by a predecessor: they name no snapshots of this task any more."""
         self._hmnr = Hmnr(self._number, self._tasks)
         self._known: set[bytes] = set()
         """Stamps taken."""
@@ -46,20 +48,25 @@ class InducedSnapshots(OwnSnapshots):
     # ---- of a running task
 
     def called(self, call: TriggerCall | AbortCall) -> None:
-        """No checkpoint of a task alone is given up."""
+        """Checkpoints of a task alone are given up when it goes back behind them."""
         if isinstance(call, TriggerCall):
             self._called = call.checkpoint
+        else:
+            self._used = max(self._used, call.checkpoint)
 
     def due(self, now_us: int, epoch: int) -> Trigger | None:
         if self._called is None:
             return None
-        return Trigger(max(self._called, epoch + 1))
+        return Trigger(max(self._called, self._next(epoch)))
+
+    def _next(self, epoch: int) -> int:
+        return max(epoch, self._used) + 1
 
     def before(self, frames: Sequence[Frame], epoch: int) -> Trigger | None:
         new = self._new(frames)
         if not new or not self._hmnr.must_force(_decoded(stamp, self._tasks) for stamp in new):
             return None
-        return Trigger(epoch + 1, forced=True)
+        return Trigger(self._next(epoch), forced=True)
 
     def _new(self, frames: Sequence[Frame]) -> list[bytes]:
         """The stamps of frames that were not taken yet, each once. Frames of a run with another protocol have none:

@@ -8,7 +8,18 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from clonos_py.runtime.sim.scenario import run_seed
-from tests.sim.planted import bounds, checkpoints, induced, logs, outputs, recovery, rollback, unaligned, uncoordinated
+from tests.sim.planted import (
+    bounds,
+    checkpoints,
+    induced,
+    logs,
+    outputs,
+    recovery,
+    recovery_line,
+    rollback,
+    unaligned,
+    uncoordinated,
+)
 from tests.sim.planted.bug import Bug
 
 BUGS: dict[str, Bug] = {
@@ -19,6 +30,7 @@ BUGS: dict[str, Bug] = {
     **unaligned.BUGS,
     **uncoordinated.BUGS,
     **induced.BUGS,
+    **recovery_line.BUGS,
     **outputs.BUGS,
     **bounds.BUGS,
 }

@@ -23,8 +23,8 @@ from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, 
 class SinkGoesBack(CoordinatedCheckpoints):
     """The state of the sink fits no other restart point than its own."""
 
-    def condemned(self, failed: Collection[TaskId]) -> set[TaskId]:
-        return {SINK} - set(failed)
+    def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
+        return {SINK}
 
 
 class NothingFits(CoordinatedCheckpoints):

@@ -34,7 +34,7 @@ from tests.unit.link.links import (
     subscribe,
     told,
 )
-from tests.unit.task.plans import MIDDLE, UP, barrier, keys, rows
+from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, keys, rows, three
 
 STORED = StoredChunk("state/000000000001.middle-0.1.1.1.chunks#0+8:0123456789abcdef", 1, 8, 1)
 
@@ -268,3 +268,21 @@ def alone_snapped(link: LinkMachine, taken: int, cut: int, checkpoint: int = 1) 
 
 def acknowledging(covered: int) -> io.Acknowledged:
     return io.Acknowledged(TO_DOWN, io.Acknowledgement(0, [], 0, covered, io.SnapshotPosition(0, 0)))
+
+
+def test_a_replacement_that_may_still_go_back_covers_and_commits_what_the_earlier_snapshot_does() -> None:
+    link = LinkMachine(replace(three(sharing_depth=0), protocol=UNCOORDINATED), DOWN, 5, PassThrough())
+    found = task.TaskProgress([task.InputProgress(8)], [], [0], [0], False, 0, [], [], [], {})
+    restore = Restore(7, progress=msgspec.msgpack.encode(found), committables={"down": [b"3", b"7"]}, fallback=FALLBACK)
+    link.handle(control.Promote(1, SECOND, restore, [control.Peer(PLAN.inputs[DOWN][0], "middle:1", SECOND)]))
+    told_ = link.handle(io.Loaded(restore, {}, {}, []))
+    assert of(told_, io.Commit) == [io.Commit(3, {"down": [b"3"]})]
+    (connect,) = of(told_, io.Connect)
+    assert (connect.hello.next_seq, connect.hello.covered) == (8, 5)
+    link.handle(control.Replay(1, [], [], []))
+    later = link.handle(control.Complete(7))
+    assert of(later, io.Commit) == [io.Commit(7, {"down": [b"3", b"7"]})]
+    assert link.inputs[0].covered == 8
+
+
+FALLBACK = control.Fallback(3, {"down": [b"3"]}, [5])

@@ -159,6 +159,15 @@ def test_the_plan_names_protocol_and_recovery(settings: dict[str, Any], rollback
             ],
         ),
         (
+            {"protocol": "communication-induced", "guarantee": "exactly-once", "sharing_depth": 0},
+            "transactional",
+            [
+                "a failure restarts the failed task and all tasks behind it, from their newest snapshots that fit "
+                "together",
+                "transactional sinks commit when the recovery line has passed their snapshot",
+            ],
+        ),
+        (
             {"sharing_depth": 0},
             "idempotent",
             [

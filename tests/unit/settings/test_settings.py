@@ -164,6 +164,7 @@ def test_chaining_is_on_or_off_wherever_it_is_written() -> None:
         ({"spill_threshold": "1MiB"}, "a threshold needs spill = spill-threshold"),
         ({"spill": "spill-threshold", "spill_threshold": "2GiB"}, "the budget would be spent before the threshold"),
         ({"protocol": "uncoordinated", "sharing_depth": 1}, "protocol .* contradicts sharing_depth"),
+        ({"protocol": "uncoordinated", "sharing_depth": 0}, "by none with guarantee = exactly-once"),
         ({"protocol": "uncoordinated", "guarantee": "at-least-once"}, "fit together by all determinants"),
         ({"protocol": "uncoordinated", "spill": "regenerate"}, "what is made again is not kept"),
         ({"protocol": "communication-induced", "sharing_depth": 1}, "protocol .* contradicts sharing_depth"),

@@ -1,0 +1,204 @@
+"""Checkpoints that tasks take alone where nothing is logged: after a failure tasks go back to the recovery line (E9).
+
+Whatever a failed task decided anew, tasks behind it must not have seen the old decisions. So all tasks that it reaches
+go back with it, to the newest snapshots of these that fit together (``checkpoint/line.py``). Tasks before it, and those
+on other ways, go on.
+
+A manifest names, for each task, the newest snapshot and all to which it may still have to go back: from the recovery
+line of all tasks on. That line never moves back. Sinks commit what it covers, and frames are kept that it does not.
+Before tasks go back, a manifest is written without the snapshots that they give up: these never count again, whoever
+is the coordinator. There is none before a line has a snapshot of each task; until then they go back to the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+
+import msgspec
+
+from clonos_py.checkpoint.line import LineChannel, Positions, recovery_line
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
+from clonos_py.model import messages
+from clonos_py.model.coordinator_events import WentBack
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Fallback, Restore
+from clonos_py.model.segments import StableMark
+from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.process.contract import TaskProgress
+
+_History = Sequence[TaskHandle]
+"""Of one task, oldest first."""
+
+
+class LineCheckpoints(UncoordinatedCheckpoints):
+    """``_histories`` are of the newest manifest; without one they are empty."""
+
+    stores_logs = False
+    _newest_only = False
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        super().__init__(context)
+        plan = context.plan
+        self._channels = [
+            LineChannel(sender, output, receiver := plan.receiver(channel), plan.inputs[receiver].index(channel))
+            for sender in plan.tasks
+            for output, channel in enumerate(plan.outputs[sender])
+        ]
+        self._histories: dict[TaskId, _History] = {}
+        self._safe: dict[TaskId, TaskHandle] = {}
+        """By task: its snapshot on the recovery line of all tasks."""
+        self._pressed: dict[TaskId, dict[TaskId, int]] = {}
+        """Tasks whose retained frames are too many: the epochs that their receivers had on the line then."""
+        self._told: frozenset[TaskId] = frozenset()
+        """The failed tasks that were reported last."""
+        self._durable = 0
+        self._given_up = 0
+        """The numbers of snapshots that were given up are below."""
+        if self.completed.manifest is not None and self.completed.handle(plan.tasks[0]) is not None:
+            self._take(self.completed.manifest)
+
+    # ---- the line
+
+    def _take(self, manifest: Manifest) -> None:
+        self._histories = _histories(manifest.handles)
+        line = self._line(self._histories)
+        self._safe = {task: history[line[task]] for task, history in self._histories.items()}
+
+    def _line(self, histories: Mapping[TaskId, _History], from_nothing: bool = False) -> dict[TaskId, int]:
+        """By task: the index of its snapshot on the line of these tasks. All that they send to each other counts.
+        ``from_nothing``: the index before the first is that of the start."""
+        start = [Positions((), ())] if from_nothing else []
+        positions = {task: [*start, *map(_positions, history)] for task, history in histories.items()}
+        if from_nothing:
+            for task, found in positions.items():
+                plan = self._context.plan
+                found[0] = Positions([0] * len(plan.inputs[task]), [0] * len(plan.outputs[task]))
+        channels = [c for c in self._channels if c.sender in histories and c.receiver in histories]
+        return {task: index - len(start) for task, index in recovery_line(positions, channels).items()}
+
+    # ---- from call to manifest
+
+    def request(self, task: TaskId) -> bool:
+        """All tasks are called, until the line has passed what its receivers cover now."""
+        plan = self._context.plan
+        receivers = {plan.receiver(channel) for channel in plan.outputs[task]}
+        self._pressed[task] = {receiver: self._safe_epoch(receiver) for receiver in receivers}
+        self._call(plan.tasks)
+        return False
+
+    def _next(self, gathered: Sequence[TaskHandle]) -> Manifest | None:
+        self._durable += len(gathered)
+        histories = _histories(chain(*self._histories.values(), gathered))
+        if len(histories) < len(self._context.plan.tasks):
+            return None
+        line = self._line(histories, from_nothing=not self._histories)
+        if min(line.values()) < 0:
+            return None
+        return self._naming({task: history[line[task] :] for task, history in histories.items()})
+
+    def _naming(self, histories: Mapping[TaskId, _History]) -> Manifest:
+        tasks = self._context.plan.tasks
+        return self._numbered(
+            [histories[task][-1] for task in tasks], [handle for task in tasks for handle in histories[task][:-1]]
+        )
+
+    def announce(self, manifest: Manifest, tasks: Collection[TaskId]) -> None:
+        """Of some tasks the newest snapshot is another, of some that on the line."""
+        before = dict(self._safe)
+        self._take(manifest)
+        moved = [task for task, handle in self._safe.items() if before.get(task) != handle]
+        super().announce(manifest, {*tasks, *moved})
+        self._press_on()
+
+    def _press_on(self) -> None:
+        self._pressed = {
+            task: epochs
+            for task, epochs in self._pressed.items()
+            if any(self._safe_epoch(receiver) == epoch for receiver, epoch in epochs.items())
+        }
+        if self._pressed:
+            self._call(self._context.plan.tasks)
+
+    def _finished(self, task: TaskId) -> bool:
+        handle = self._safe.get(task)
+        return handle is not None and _progress(handle).finished
+
+    # ---- failures
+
+    def condemned(self, lost: Collection[TaskId]) -> set[TaskId]:
+        """All that a failed task reaches. They are not asked what they have received: one that has got nothing since
+        the snapshot of a task before it would be an exception."""
+        hops = self._context.plan.hops
+        return {task for origin in lost for task in hops[origin]}
+
+    def fall_back(self, failed: Collection[TaskId]) -> bool:
+        if not self._histories:
+            return False
+        going_back = {task: self._histories[task] for task in failed}
+        line = self._line(going_back)
+        kept = {task: history[: line[task] + 1] for task, history in going_back.items()}
+        invalid = sum(len(going_back[task]) - len(kept[task]) for task in failed)
+        self._report(failed, invalid)
+        if not invalid:
+            return False
+        self._given_up = self._last
+        self._begin_writing(self._naming({**self._histories, **kept}), [])
+        return True
+
+    def _report(self, failed: Collection[TaskId], invalid: int) -> None:
+        if self._durable and self._told != frozenset(failed):
+            self._told = frozenset(failed)
+            self._context.report(WentBack(len(failed), invalid, self._durable))
+
+    def begin(self) -> None:
+        self._told = frozenset()
+        super().begin()
+
+    # ---- where tasks restart
+
+    def restart(self, task: TaskId) -> Restore:
+        restore, safe = super().restart(task), self._safe.get(task)
+        if safe is None or safe.checkpoint == restore.checkpoint:
+            return restore
+        covered = [channel.next_seq for channel in _progress(safe).inputs]
+        fallback = Fallback(safe.checkpoint, dict(safe.committables), covered)
+        return msgspec.structs.replace(restore, fallback=fallback)
+
+    def _safe_epoch(self, task: TaskId) -> int:
+        handle = self._safe.get(task)
+        return handle.checkpoint if handle is not None else 0
+
+    def _mark(self, task: TaskId) -> StableMark:
+        return StableMark(self._context.plan.tasks.index(task), self._safe_epoch(task))
+
+    def complete_message(self, task: TaskId) -> messages.Complete:
+        own = self._safe_epoch(task)
+        return messages.Complete(own, list(self.marks(task)))
+
+    @property
+    def void(self) -> Sequence[int]:
+        """A task that goes back numbers its snapshots anew: behind all that were given up."""
+        newest = min(map(self.epoch, self._context.plan.tasks))
+        return [self._given_up] if self._given_up > newest else []
+
+    def resume(self, newest: int) -> None:
+        super().resume(newest)
+        self._given_up = self.completed.number
+
+
+def _histories(handles: Iterable[TaskHandle]) -> dict[TaskId, _History]:
+    found: dict[TaskId, list[TaskHandle]] = {}
+    for handle in handles:
+        found.setdefault(handle.task, []).append(handle)
+    return {task: sorted(history, key=lambda handle: handle.checkpoint) for task, history in found.items()}
+
+
+def _progress(handle: TaskHandle) -> TaskProgress:
+    return msgspec.msgpack.decode(handle.progress, type=TaskProgress)
+
+
+def _positions(handle: TaskHandle) -> Positions:
+    progress = _progress(handle)
+    return Positions([channel.next_seq for channel in progress.inputs], progress.outputs)

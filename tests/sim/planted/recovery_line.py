@@ -1,0 +1,100 @@
+"""What is wrong with going back to the recovery line: who goes back, how far, what is kept and committed till then."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import msgspec
+import pytest
+
+from clonos_py.job.protocols.recovery_line import LineCheckpoints
+from clonos_py.link.epochs import Epochs
+from clonos_py.link.receiving import InputChannel
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Restore
+from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.snapshots import TaskHandle
+from tests.sim.planted.bug import Bugs
+
+BUGS = Bugs()
+alone = partial(BUGS.planted, "kill", "crash", protocol=UNCOORDINATED, depth=0)
+
+
+@alone()
+def sinks_commit_what_the_line_has_not_passed(patch: pytest.MonkeyPatch) -> None:
+    def newest(self: LineCheckpoints, task: TaskId) -> int:
+        return self.completed.epoch(task)
+
+    patch.setattr(LineCheckpoints, "_safe_epoch", newest)
+
+
+@alone()
+def a_replacement_commits_what_the_line_has_not_passed(patch: pytest.MonkeyPatch) -> None:
+    def newest(self: LineCheckpoints, task: TaskId) -> Restore:
+        found = restart(self, task)
+        if found.fallback is None:
+            return found
+        fallback = msgspec.structs.replace(found.fallback, committables=found.committables)
+        return msgspec.structs.replace(found, fallback=fallback)
+
+    restart = LineCheckpoints.restart
+    patch.setattr(LineCheckpoints, "restart", newest)
+
+
+@alone()
+def a_replacement_forgets_what_is_still_to_be_committed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Epochs, "restored", lambda self, checkpoint, progress, prepared: None)
+
+
+@alone()
+def senders_drop_frames_that_lie_behind_the_line(patch: pytest.MonkeyPatch) -> None:
+    """A replacement says that its newest snapshot covers them."""
+    cover = InputChannel.cover
+
+    def never_less(self: InputChannel, next_seq: int) -> None:
+        cover(self, max(self.covered, next_seq))
+
+    patch.setattr(InputChannel, "cover", never_less)
+
+
+@alone()
+def tasks_behind_a_failed_one_go_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LineCheckpoints, "condemned", lambda self, lost: set())
+
+
+@alone()
+def tasks_go_back_to_their_newest_snapshots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LineCheckpoints, "fall_back", lambda self, failed: False)
+
+
+@alone()
+def only_the_newest_snapshot_of_a_receiver_is_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Its snapshots before that are taken to fit."""
+    line = LineCheckpoints._line
+
+    def one_step(
+        self: LineCheckpoints, histories: Mapping[TaskId, Sequence[TaskHandle]], from_nothing: bool = False
+    ) -> dict[TaskId, int]:
+        found = line(self, histories, from_nothing=from_nothing)
+        return {task: max(index, len(histories[task]) - 2) for task, index in found.items()}
+
+    patch.setattr(LineCheckpoints, "_line", one_step)
+
+
+@alone()
+def snapshots_ahead_of_the_line_count_again_for_the_next_coordinator(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is written down before tasks go back."""
+    fall_back = LineCheckpoints.fall_back
+
+    def unwritten(self: LineCheckpoints, failed: Collection[TaskId]) -> bool:
+        if not fall_back(self, failed):
+            return False
+        assert self._writing is not None
+        self._context.out.pop()
+        manifest, self._writing = self._writing.manifest, None
+        self._take(manifest)
+        self.completed.adopt(manifest)
+        return False
+
+    patch.setattr(LineCheckpoints, "fall_back", unwritten)

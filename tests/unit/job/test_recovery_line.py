@@ -1,0 +1,184 @@
+"""Snapshots that tasks take alone where nothing is logged: what counts, who goes back, and how far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from clonos_py.job.events import JobInstruction, JobPolicy, ManifestWritten, ProcessDied, StartProcess, WriteManifest
+from clonos_py.model.coordinator_events import RolledBack, TaskLost, WentBack
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import (
+    Complete,
+    Fallback,
+    Promote,
+    Replay,
+    RequestCheckpoint,
+    Sever,
+    Snapshotted,
+    Started,
+    TriggerCheckpoint,
+)
+from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.process.contract import InputProgress, TaskProgress
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, reported, sent
+
+PLAN = replace(chain(sharing_depth=0), protocol=UNCOORDINATED, rollback=True)
+
+
+def deployed(manifest: Manifest | None = None) -> Stage:
+    stage = Stage(PLAN, JobPolicy(checkpoint_interval_us=5 * SECOND_US), manifest)
+    stage.start_up()
+    return stage
+
+
+def handle(task: TaskId, epoch: int, taken: int, cut: int) -> TaskHandle:
+    """A snapshot after so many frames in and out. A sink has prepared a file in every epoch."""
+    inputs = [] if task == SOURCE else [InputProgress(taken)]
+    outputs = [] if task == SINK else [cut]
+    progress = TaskProgress(inputs, outputs, [], [], False, 0, [], [], [], {})
+    prepared = {"sink": [b"%d" % epoch]} if task == SINK else {}
+    return TaskHandle(task, epoch, {}, msgspec.msgpack.encode(progress), prepared)
+
+
+def snapshot(stage: Stage, task: TaskId, epoch: int, taken: int = 0, cut: int = 0) -> None:
+    stage.say(Snapshotted(stage.process(task), handle(task, epoch, taken, cut)))
+
+
+def counted(stage: Stage) -> tuple[dict[str, list[int]], list[JobInstruction]]:
+    """The manifest that is written after a while: by task the snapshots that it names; and what is told then."""
+    return adopted(stage, stage.wait(SECOND_US // 5))
+
+
+def adopted(stage: Stage, instructions: list[JobInstruction]) -> tuple[dict[str, list[int]], list[JobInstruction]]:
+    (write,) = of(instructions, WriteManifest)
+    found: dict[str, list[int]] = {}
+    for named in write.manifest.handles:
+        found.setdefault(named.task.vertex, []).append(named.checkpoint)
+    return found, stage.say(ManifestWritten(write.manifest.checkpoint))
+
+
+def completes(instructions: list[JobInstruction]) -> dict[int, int]:
+    return {process: message.checkpoint for process, message in sent(instructions, Complete)}
+
+
+def with_a_line() -> Stage:
+    """The source has snapshots after 10 and 20 frames; the middle after 10 and 15 frames in; the sink likewise."""
+    stage = deployed()
+    snapshot(stage, SOURCE, 1, cut=10)
+    snapshot(stage, MIDDLE, 2, taken=10, cut=10)
+    snapshot(stage, SINK, 3, taken=10)
+    counted(stage)
+    snapshot(stage, MIDDLE, 4, taken=15, cut=15)
+    snapshot(stage, SINK, 5, taken=15)
+    counted(stage)
+    return stage
+
+
+def test_nothing_counts_before_a_line_has_a_snapshot_of_each_task() -> None:
+    stage = deployed()
+    snapshot(stage, MIDDLE, 1, taken=5, cut=5)
+    snapshot(stage, SINK, 2, taken=5)
+    snapshot(stage, SOURCE, 3, cut=4)
+    assert of(stage.wait(SECOND_US), WriteManifest) == [], "what the middle has taken the source would send anew"
+    snapshot(stage, SOURCE, 4, cut=9)
+    named, _ = counted(stage)
+    assert named == {"source": [4], "middle": [1], "sink": [2]}
+
+
+def test_snapshots_ahead_of_the_line_are_named_but_nothing_is_committed_or_dropped_for_them() -> None:
+    stage = deployed()
+    snapshot(stage, SOURCE, 1, cut=10)
+    snapshot(stage, MIDDLE, 2, taken=10, cut=10)
+    snapshot(stage, SINK, 3, taken=10)
+    _, first = counted(stage)
+    assert completes(first) == {stage.process(task): epoch for task, epoch in ((SOURCE, 1), (MIDDLE, 2), (SINK, 3))}
+    snapshot(stage, MIDDLE, 4, taken=15, cut=15)
+    snapshot(stage, SINK, 5, taken=15)
+    named, second = counted(stage)
+    assert named == {"source": [1], "middle": [2, 4], "sink": [3, 5]}
+    assert set(completes(second).values()) == {2, 3}, "the line is where it was"
+    snapshot(stage, SOURCE, 6, cut=20)
+    named, third = counted(stage)
+    assert named == {"source": [6], "middle": [4], "sink": [5]}
+    assert completes(third) == {stage.process(task): epoch for task, epoch in ((SOURCE, 6), (MIDDLE, 4), (SINK, 5))}
+
+
+def test_tasks_behind_a_failed_one_go_back_with_it_and_those_before_it_go_on() -> None:
+    stage = with_a_line()
+    source, sink = stage.process(SOURCE), stage.process(SINK)
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert [event.task for event in reported(instructions) if isinstance(event, TaskLost)] == [MIDDLE, SINK]
+    assert of(instructions, WriteManifest) == [], "the newest snapshots of both fit together"
+    (wish,) = [wish for wish in of(instructions, StartProcess) if wish.reuse is not None]
+    assert (wish.task, wish.reuse) == (SINK, sink)
+    begun = stage.say(Started(wish.process, "somewhere"))
+    assert {message.restore.checkpoint for _, message in sent(begun, Promote)} == {4, 5}
+    assert receivers(begun, Sever) == {source}
+    assert receivers(stage.answer(sent(begun, Sever)), Replay) == {stage.process(MIDDLE), stage.process(SINK)}
+    assert RolledBack not in happened(stage.told)
+
+
+def test_a_replacement_ahead_of_the_line_commits_and_covers_what_the_line_does() -> None:
+    stage = with_a_line()
+    begun = stage.say(ProcessDied(stage.process(SINK), "killed"))
+    (restore,) = [message.restore for _, message in sent(begun, Promote)]
+    assert (restore.checkpoint, restore.committables) == (5, {"sink": [b"5"]})
+    assert restore.fallback == Fallback(3, {"sink": [b"3"]}, [10])
+
+
+def test_before_tasks_go_back_behind_a_snapshot_it_is_written_that_it_counts_no_more() -> None:
+    stage = with_a_line()
+    instructions = stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    assert sent(instructions, Promote) == []
+    assert WentBack(tasks=3, invalid=2, durable=5) in reported(instructions)
+    named, _ = adopted(stage, instructions)
+    assert named == {"source": [1], "middle": [2], "sink": [3]}
+    stage.start_up()
+    restarts = {message.restore.checkpoint for _, message in sent(stage.told, Promote)[3:]}
+    assert restarts == {1, 2, 3}
+
+
+def test_epochs_go_on_behind_those_of_snapshots_that_were_given_up() -> None:
+    stage = with_a_line()
+    adopted(stage, stage.say(ProcessDied(stage.process(SOURCE), "killed")))
+    replays = [message for _, message in sent(stage.start_up(), Replay)]
+    assert len(replays) == 3
+    assert all(message.aborted and message.aborted[0] >= 5 for message in replays)
+
+
+def test_a_failure_before_anything_counts_sends_tasks_back_to_the_start() -> None:
+    stage = deployed()
+    snapshot(stage, MIDDLE, 1, taken=5, cut=5)
+    instructions = stage.say(ProcessDied(stage.process(SINK), "killed"))
+    assert [message.restore.checkpoint for _, message in sent(instructions, Promote)] == [0]
+
+
+def test_the_whole_job_resumes_from_the_line() -> None:
+    (*_, write) = of(with_a_line().told, WriteManifest)
+    stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2)
+    named, _ = adopted(stage, stage.start_up())
+    assert named == {"source": [1], "middle": [2], "sink": [3]}
+    stage.start_up()
+    assert {message.restore.checkpoint for _, message in sent(stage.told, Promote)} == {1, 2, 3}
+
+
+def test_another_coordinator_knows_the_line_and_what_is_ahead_of_it() -> None:
+    (*_, write) = of(with_a_line().told, WriteManifest)
+    machine = Stage(PLAN, JobPolicy(), write.manifest, roster={}).machine
+    assert [machine._protocol.epoch(task) for task in PLAN.tasks] == [1, 4, 5]
+    assert [machine._protocol.complete_message(task).checkpoint for task in PLAN.tasks] == [1, 2, 3]
+
+
+def test_where_memory_is_short_all_tasks_are_called_until_the_line_has_passed_its_receivers() -> None:
+    stage = with_a_line()
+    everybody = {stage.process(task) for task in PLAN.tasks}
+    assert receivers(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == everybody
+    snapshot(stage, MIDDLE, 20, taken=30, cut=30)
+    _, later = counted(stage)
+    assert receivers(later, TriggerCheckpoint) == everybody, "the line has not moved"
+    snapshot(stage, SOURCE, 30, cut=40)
+    _, moved = counted(stage)
+    assert receivers(moved, TriggerCheckpoint) == set()
