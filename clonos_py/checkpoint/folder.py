@@ -125,10 +125,10 @@ class LocalFolder:
         with named_errors(self._at(path)):
             try:
                 with os.scandir(self._at(path)) as entries:
-                    files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-                    return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in files}
+                    sizes = {entry.name: _size(entry) for entry in entries if entry.is_file(follow_symlinks=False)}
             except FileNotFoundError:
                 return {}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def remove(self, path: str) -> None:
         with named_errors(self._at(path)):
@@ -280,6 +280,14 @@ def _write_flushed(path: str, content: Content) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _size(entry: os.DirEntry[str]) -> int | None:
+    """None if the file has gone since it was listed: another process has renamed or deleted it."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return None
 
 
 def _make_folder(path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,22 @@ def test_everything_that_a_manifest_needs_is_on_the_disk_before_it_and_it_is_whe
     ]
     assert set().union(*lost.values()) == set(), "written under a name before what it needs was flushed"
     assert power.unflushed_names == set(), "a power cut would lose the name"
+
+
+def test_a_file_that_goes_while_files_are_listed_hides_no_other(
+    folder: LocalFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks write, and so rename, files beside those that are looked at."""
+    folder.write("state/here", b"abc")
+    folder.write("state/going", b"abc")
+    scandir = os.scandir
+
+    @contextmanager
+    def listed(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            found = list(entries)
+        folder.remove("state/going")
+        yield found
+
+    monkeypatch.setattr(os, "scandir", listed)
+    assert folder.sizes("state") == {"here": 3}
