@@ -83,7 +83,13 @@ class FrameCodec(Protocol):
 
     def encode(self, rows: pa.RecordBatch) -> Any: ...
 
-    def decode(self, body: Any, schema: pa.Schema) -> pa.RecordBatch: ...
+    def message(self, body: Any) -> pa.Buffer:
+        """The body as checkpoint storage keeps it: one Arrow message."""
+        ...
+
+    def body(self, message: pa.Buffer, schema: pa.Schema) -> Any:
+        """What ``message`` was made of. Raises ArrowException where that is seen to be no batch of ``schema``."""
+        ...
 
     def size_bytes(self, body: Any) -> int: ...
 
@@ -99,8 +105,11 @@ class PassThrough:
     def encode(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows
 
-    def decode(self, body: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        return body
+    def message(self, body: pa.RecordBatch) -> pa.Buffer:
+        return body.serialize()
+
+    def body(self, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+        return pa.ipc.read_record_batch(message, schema)
 
     def size_bytes(self, body: pa.RecordBatch) -> int:
         return int(body.nbytes)

@@ -24,7 +24,6 @@ from typing import Any
 
 from clonos_py.channel.frames import Frame, FrameKind
 from clonos_py.model.errors import ProtocolError
-from clonos_py.model.snapshots import StoredChunk
 
 AHEAD_BYTES = 8 << 20
 """So much of a channel is read ahead of its cursor; one frame in any case."""
@@ -43,8 +42,6 @@ class RetainedFrame:
     checksum: int
     place: Any = None
     asked: bool = False
-    stored: StoredChunk | None = None
-    """Where checkpoint storage has it, too."""
 
     @property
     def here(self) -> bool:

@@ -12,7 +12,7 @@ import xxhash
 from clonos_py.model.errors import CheckpointError
 
 DAMAGED_REMEDY = "restore the file from a copy, or start over with --fresh"
-ALIGNMENT_BYTES = 64
+_ALIGNMENT_BYTES = 64
 _WRITE = pa.ipc.IpcWriteOptions(use_threads=False)
 _READ = pa.ipc.IpcReadOptions(use_threads=False)
 
@@ -26,13 +26,16 @@ class Scratch:
 
     def add(self, batch: pa.RecordBatch) -> tuple[int, int, int]:
         """Encodes a batch behind what is there; its offset, size in bytes and checksum."""
-        size_bytes = encoded_bytes(batch)
-        offset = -(-self.used_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        self._reserve(offset + size_bytes)
-        view = memoryview(self._bytes)[offset : offset + size_bytes]
+        offset, view = self.room(encoded_bytes(batch))
         _write(pa.FixedSizeBufferWriter(pa.py_buffer(view)), batch)
+        return offset, len(view), xxhash.xxh3_64_intdigest(view)
+
+    def room(self, size_bytes: int) -> tuple[int, memoryview]:
+        """So much room behind what is there: its offset, and what is to be filled."""
+        offset = aligned(self.used_bytes)
+        self._reserve(offset + size_bytes)
         self.used_bytes = offset + size_bytes
-        return offset, size_bytes, xxhash.xxh3_64_intdigest(view)
+        return offset, memoryview(self._bytes)[offset : self.used_bytes]
 
     def content(self) -> memoryview:
         """All that was added. Valid until ``clear``."""
@@ -46,6 +49,11 @@ class Scratch:
             grown = bytearray(max(size_bytes, 2 * len(self._bytes)))
             grown[: self.used_bytes] = self.content()
             self._bytes = grown
+
+
+def aligned(size_bytes: int) -> int:
+    """As many bytes, and what is missing to a multiple of 64."""
+    return -(-size_bytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 def encoded_bytes(batch: pa.RecordBatch) -> int:

@@ -11,9 +11,9 @@
     FOLDER/JOB/archive/0001/                 a former ``line``, whole, moved aside by ``--fresh``
     FOLDER/JOB/archive/0001.generations/     its generations, if they were damaged: else they are counted on
 
-A chunk file holds one or more chunks of one task's snapshot. Its name begins with the checkpoint that wrote it, so that
-retention can be decided from names alone; task, attempt and a running number make it unique, so that nothing is ever
-overwritten. All paths in handles are below ``line``: an archived line stays readable.
+A chunk file holds chunks of one task's snapshot, and the frames that are stored with it. Its name begins with the
+checkpoint that wrote it, so that retention can be decided from names alone; task, attempt and a running number make it
+unique, so that nothing is ever overwritten. All paths in handles are below ``line``: an archived line stays readable.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from clonos_py.checkpoint.layout import Location, adoption_name, generation_name
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.snapshots import Manifest
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 GONE_REMEDY = (
     "put the file back and resume, or start over with --fresh; only the job itself may delete from this folder"
 )
@@ -181,8 +181,7 @@ def needed_bytes(manifest: Manifest) -> dict[str, int]:
     """The chunk files that a checkpoint needs, and how long each must be at least. Raises CheckpointError if it refers
     to anything else."""
     needed: dict[str, int] = {}
-    for chunk in (chunk for task in manifest.handles for chunk in task.chunks):
-        location = Location.parse(chunk.location)
+    for location in (Location.parse(text) for task in manifest.handles for text in task.locations):
         needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
     return needed
 

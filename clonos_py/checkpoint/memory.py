@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from clonos_py.checkpoint.layout import answer_name, check_answer_name, checkpoint_of
 from clonos_py.checkpoint.manifest import Adoption, Generations, check_newest, check_not_fenced, collectable, is_void
-from clonos_py.checkpoint.storage import encode_values, fresh_chunks, log_chunk, stored_frames
+from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, log_chunk, stored_frames
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
-from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
 
@@ -27,10 +27,11 @@ class MemoryStore:
     def __init__(self, job: str) -> None:
         self.job = job
         self._chunks: dict[str, pa.RecordBatch] = {}
+        self._runs: dict[str, FrameRun] = {}
         self._manifests: dict[tuple[int, int], Manifest] = {}
         self._savepoints: dict[str, Manifest] = {}
         self._generations = Generations(0)
-        self._chunks_written = 0
+        self._parts_written = 0
         self._answers: dict[str, bytes] = {}
         self._archived = 0
         self._failures: dict[str, list[Exception]] = {}
@@ -43,11 +44,13 @@ class MemoryStore:
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         self._fail_if_planned("write")
         logs = log_chunk(snapshot.logs)
-        fresh = fresh_chunks(snapshot, logs)
-        for chunk in fresh:
-            self._chunks_written += 1
-            chunk.location = f"{snapshot.checkpoint:012d}.{snapshot.task}.{attempt}.{self._chunks_written}"
+        chunks = fresh_chunks(snapshot, logs)
+        for chunk in chunks:
+            chunk.location = self._next_location(snapshot, attempt)
             self._chunks[chunk.location] = chunk.rows
+        runs = {self._next_location(snapshot, attempt): run for run in fresh_frames(snapshot)}
+        self._runs |= runs
+        sizes = [chunk.rows.nbytes for chunk in chunks] + [r.size_bytes for run in runs.values() for r in run.records]
         operators = {name: self._handle(name, state) for name, state in snapshot.operators.items()}
         return TaskHandle(
             task=snapshot.task,
@@ -55,11 +58,15 @@ class MemoryStore:
             operators=operators,
             progress=snapshot.progress,
             committables={name: list(named) for name, named in snapshot.committables.items()},
-            written_bytes=sum(chunk.rows.nbytes for chunk in fresh),
-            frames=stored_frames(snapshot, self._stored),
+            written_bytes=sum(sizes),
+            frames=stored_frames(snapshot, runs),
             logs=self._stored(logs) if logs else None,
             forced=snapshot.forced,
         )
+
+    def _next_location(self, snapshot: TaskSnapshot, attempt: Attempt) -> str:
+        self._parts_written += 1
+        return f"{snapshot.checkpoint:012d}.{snapshot.task}.{attempt}.{self._parts_written}"
 
     def _handle(self, operator: str, state: OperatorState) -> OperatorHandle:
         tables = {table: [self._stored(chunk) for chunk in chunks] for table, chunks in state.tables.items()}
@@ -85,6 +92,11 @@ class MemoryStore:
             return known[location]
         self._check_present(location)
         return Chunk(self._chunks[location], location)
+
+    def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:
+        for location in (found := list(locations)):
+            self._check_present(location)
+        return {location: self._runs[location] for location in found}
 
     def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:
         self._fail_if_planned("keep_answer")
@@ -139,8 +151,9 @@ class MemoryStore:
         referenced = frozenset(location for m in (*kept, *self._savepoints.values()) for location in _locations(m))
         self._manifests = {mark: m for mark, m in self._manifests.items() if mark[0] >= oldest_kept}
         oldest_epoch = kept[0].oldest_epoch
-        for location in collectable({name: checkpoint_of(name) for name in self._chunks}, referenced, oldest_epoch):
-            del self._chunks[location]
+        for parts in (self._chunks, self._runs):
+            for location in collectable({name: checkpoint_of(name) for name in parts}, referenced, oldest_epoch):
+                del parts[location]
         for name in collectable({name: checkpoint_of(name) for name in self._answers}, frozenset(), oldest_epoch):
             del self._answers[name]
 
@@ -151,15 +164,14 @@ class MemoryStore:
         self._manifests.clear()
         self._savepoints.clear()
         self._chunks.clear()
+        self._runs.clear()
         self._answers.clear()
         self._archived += 1
         return f"memory, archive {self._archived}"
 
     def _check_present(self, location: str) -> None:
-        if location not in self._chunks:
-            raise CheckpointError(
-                f"chunk {location!r} is missing: it was reclaimed while something still referred to it"
-            )
+        if location not in self._chunks and location not in self._runs:
+            raise CheckpointError(f"{location!r} is missing: it was reclaimed while something still referred to it")
 
     def _fail_if_planned(self, method: str) -> None:
         if failures := self._failures.get(method):
@@ -167,4 +179,4 @@ class MemoryStore:
 
 
 def _locations(manifest: Manifest) -> frozenset[str]:
-    return frozenset(chunk.location for task in manifest.handles for chunk in task.chunks)
+    return frozenset(location for task in manifest.handles for location in task.locations)

@@ -8,14 +8,14 @@ is free of shared state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from clonos_py.checkpoint import layout
+from clonos_py.checkpoint import frames, layout
 from clonos_py.checkpoint import manifest as manifests
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, decode
 from clonos_py.checkpoint.folder import open_folder
@@ -24,7 +24,15 @@ from clonos_py.checkpoint.manifest import Adoption, Generation, Generations
 from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, StoredFrame, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import (
+    FrameRun,
+    Manifest,
+    OperatorHandle,
+    StoredChunk,
+    StoredFrames,
+    TaskHandle,
+    TaskSnapshot,
+)
 from clonos_py.model.state import Chunk, OperatorState
 
 FILE_BYTES = 8 << 20
@@ -65,9 +73,9 @@ class CheckpointStore:
     def write(self, snapshot: TaskSnapshot, attempt: Attempt) -> TaskHandle:
         values = {name: encode_values(name, state) for name, state in snapshot.operators.items()}
         logs = log_chunk(snapshot.logs)
-        fresh = fresh_chunks(snapshot, logs)
-        locations = list(self._write_chunks(snapshot, attempt, fresh))
-        for chunk, location in zip(fresh, locations, strict=True):
+        chunks = fresh_chunks(snapshot, logs)
+        locations = list(self._write_parts(snapshot, attempt, [*chunks, *fresh_frames(snapshot)]))
+        for chunk, location in zip(chunks, locations, strict=False):
             chunk.location = str(location)
         return TaskHandle(
             task=snapshot.task,
@@ -82,21 +90,26 @@ class CheckpointStore:
             progress=snapshot.progress,
             committables={name: list(named) for name, named in snapshot.committables.items()},
             written_bytes=sum(location.size_bytes for location in locations),
-            frames=stored_frames(snapshot, _stored),
+            frames=stored_frames(snapshot, map(str, locations[len(chunks) :])),
             logs=_stored(logs) if logs else None,
             forced=snapshot.forced,
         )
 
-    def _write_chunks(self, snapshot: TaskSnapshot, attempt: Attempt, fresh: Iterable[Chunk]) -> Iterator[Location]:
-        """Encodes chunks into files, each written when it is full."""
+    def _write_parts(
+        self, snapshot: TaskSnapshot, attempt: Attempt, parts: Iterable[Chunk | FrameRun]
+    ) -> Iterator[Location]:
+        """Encodes chunks and frames into files, each written when it is full."""
         self._scratch.clear()
         file = self._next_file(snapshot, attempt)
-        for chunk in fresh:
+        for part in parts:
             if self._scratch.used_bytes >= FILE_BYTES:
                 self._folder.write(f"{layout.LINE}/{file}", self._scratch.content())
                 self._scratch.clear()
                 file = self._next_file(snapshot, attempt)
-            yield Location(file, *self._scratch.add(chunk.rows))
+            if isinstance(part, Chunk):
+                yield Location(file, *self._scratch.add(part.rows))
+            else:
+                yield Location(file, *frames.add(part, self._scratch))
         if self._scratch.used_bytes:
             self._folder.write(f"{layout.LINE}/{file}", self._scratch.content())
 
@@ -121,20 +134,28 @@ class CheckpointStore:
             ) from error
 
     def read_chunks(self, stored: Iterable[StoredChunk]) -> dict[str, Chunk]:
-        return {chunk.location or "": chunk for chunk in self._read_chunks(stored)}
+        rows = {chunk.location: chunk.rows for chunk in stored}
+        return {
+            str(location): Chunk(decode(content, rows[str(location)], location.checksum, path), str(location))
+            for location, content, path in self._read(rows)
+        }
 
-    def _read_chunks(self, stored: Iterable[StoredChunk]) -> Iterator[Chunk]:
-        """File by file, however the chunks are spread over them."""
-        by_file: dict[str, list[tuple[Location, int]]] = {}
-        for chunk in stored:
-            location = Location.parse(chunk.location)
-            by_file.setdefault(location.file, []).append((location, chunk.rows))
+    def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:
+        return {
+            str(location): frames.decode(content, location.checksum, path)
+            for location, content, path in self._read(locations)
+        }
+
+    def _read(self, locations: Iterable[str]) -> Iterator[tuple[Location, pa.Buffer, str]]:
+        """What lies there, and in which file; file by file, however it is spread over them."""
+        by_file: dict[str, list[Location]] = {}
+        for location in map(Location.parse, locations):
+            by_file.setdefault(location.file, []).append(location)
         for file, wanted in by_file.items():
-            ranges = [(location.offset, location.size_bytes) for location, _ in wanted]
+            ranges = [(location.offset, location.size_bytes) for location in wanted]
             contents = self._folder.read_ranges(f"{layout.LINE}/{file}", ranges)
-            for (location, rows), content in zip(wanted, contents, strict=True):
-                batch = decode(content, rows, location.checksum, f"{self.path}/{layout.LINE}/{file}")
-                yield Chunk(batch, str(location))
+            for location, content in zip(wanted, contents, strict=True):
+                yield location, content, f"{self.path}/{layout.LINE}/{file}"
 
     # Answers
 
@@ -145,7 +166,7 @@ class CheckpointStore:
 
     def kept_answer(self, name: str) -> bytes:
         layout.check_answer_name(name)
-        content = self._read(f"{_ANSWERS}/{name}")
+        content = self._read_file(f"{_ANSWERS}/{name}")
         if not layout.is_answer(name, content):
             raise CheckpointError(f"{self.path}/{_ANSWERS}/{name} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
         return content
@@ -177,10 +198,10 @@ class CheckpointStore:
         for number in numbers:
             name, adopted = layout.generation_name(number), layout.adoption_name(number)
             if number not in self._begun:
-                content = self._read(f"{_GENERATIONS}/{name}")
+                content = self._read_file(f"{_GENERATIONS}/{name}")
                 self._begun[number] = manifests.decode_generation(content, number, f"{folder}/{name}")
             if number not in self._adoptions and adopted in names:
-                content = self._read(f"{_GENERATIONS}/{adopted}")
+                content = self._read_file(f"{_GENERATIONS}/{adopted}")
                 self._adoptions[number] = manifests.decode_adoption(content, number, f"{folder}/{adopted}")
         return Generations(newest, tuple(adoption for _, adoption in sorted(self._adoptions.items())))
 
@@ -239,9 +260,9 @@ class CheckpointStore:
 
     def _read_manifest(self, path: str) -> Manifest:
         mark = layout.manifest_mark(path.removeprefix(f"{_MANIFESTS}/"))
-        return manifests.decode(self._read(path), self.job, f"{self.path}/{path}", mark)
+        return manifests.decode(self._read_file(path), self.job, f"{self.path}/{path}", mark)
 
-    def _read(self, path: str) -> bytes:
+    def _read_file(self, path: str) -> bytes:
         return self._folder.read(path).to_pybytes()
 
     # Retention
@@ -325,19 +346,27 @@ def logs_in(chunk: Chunk) -> list[LogSegment]:
 
 
 def fresh_chunks(snapshot: TaskSnapshot, logs: Chunk | None) -> list[Chunk]:
-    """What of a snapshot is not stored yet."""
+    """The chunks of a snapshot that are not stored yet."""
     tables = (chunks for state in snapshot.operators.values() for chunks in state.tables.values())
-    framed = (rows for frames in snapshot.frames.values() for _, rows in frames if rows is not None)
-    every = chain(chain.from_iterable(tables), framed, [logs] if logs else [])
+    every = chain(chain.from_iterable(tables), [logs] if logs else [])
     return [chunk for chunk in every if chunk.location is None]
 
 
-def stored_frames(snapshot: TaskSnapshot, stored: Callable[[Chunk], StoredChunk]) -> dict[int, list[StoredFrame]]:
-    """The frames of a snapshot of which all chunks are stored."""
+def fresh_frames(snapshot: TaskSnapshot) -> list[FrameRun]:
+    """The frames of a snapshot that are not stored yet."""
+    return [part for parts in snapshot.frames.values() for part in parts if isinstance(part, FrameRun)]
+
+
+def stored_frames(snapshot: TaskSnapshot, locations: Iterable[str]) -> dict[int, list[StoredFrames]]:
+    """Where all frames of a snapshot lie. ``locations``: of the fresh ones, in their order."""
+    fresh = iter(locations)
     return {
-        output: [msgspec.structs.replace(frame, rows=stored(rows)) if rows else frame for frame, rows in frames]
-        for output, frames in snapshot.frames.items()
-        if frames
+        output: [
+            StoredFrames(next(fresh), part.start, part.stop, part.rows) if isinstance(part, FrameRun) else part
+            for part in parts
+        ]
+        for output, parts in snapshot.frames.items()
+        if parts
     }
 
 

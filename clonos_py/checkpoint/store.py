@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from clonos_py.model.ids import Attempt
-from clonos_py.model.snapshots import Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
 
@@ -29,6 +29,10 @@ class SnapshotStore(Protocol):
 
     def read_chunks(self, stored: Iterable[StoredChunk]) -> dict[str, Chunk]:
         """By location, verified."""
+        ...
+
+    def read_frames(self, locations: Iterable[str]) -> dict[str, FrameRun]:
+        """By location, verified: all frames that were stored there together."""
         ...
 
     def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:

@@ -83,7 +83,7 @@ def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) ->
 
 def _check_nothing_under_way(manifest: Manifest) -> None:
     """Frames of a channel fit its receiver only (E3)."""
-    under_way = sum(f.rows.rows for task in manifest.tasks for frames in task.frames.values() for f in frames if f.rows)
+    under_way = sum(stored.rows for task in manifest.tasks for frames in task.frames.values() for stored in frames)
     if under_way and not _at_the_end(manifest):
         tasks = ", ".join(f"{vertex} x {parallelism}" for vertex, parallelism in manifest.parallelism.items())
         raise SettingError(

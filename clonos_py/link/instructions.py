@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.model.errors import ClonosError, CodecError
@@ -19,7 +18,7 @@ from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.messages import Restore, ToCoordinator
 from clonos_py.model.operators import OutputSegment, PublishedOutput
 from clonos_py.model.segments import LogSegment, Reach
-from clonos_py.model.snapshots import StoredFrame, TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import FrameRun, TaskHandle, TaskSnapshot
 from clonos_py.model.state import OperatorState
 from clonos_py.process.contract import ToTask
 
@@ -118,8 +117,8 @@ class Lost:
     reason: str = ""
 
 
-LoadedFrames = Mapping[int, Sequence[tuple[StoredFrame, pa.RecordBatch | None]]]
-"""Frames of the restart point, by output channel, with their rows."""
+LoadedFrames = Mapping[int, Sequence[FrameRun]]
+"""Frames of the restart point, by output channel, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,6 +190,7 @@ class LinkMachine:
         for output in self.outputs:
             next_seq = progress.outputs[output.index] if progress else 0
             output.restore(next_seq, self._restored_frames.of(output, next_seq, loaded))
+        self._checkpointing.restored(loaded.restore.frames)
         self._catching_up.restore([channel.next_seq for channel in self.inputs])
 
     def _start(self) -> list[io.Instruction]:

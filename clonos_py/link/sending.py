@@ -17,7 +17,6 @@ from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation
 from clonos_py.model.plan import Edge
 from clonos_py.model.segments import Reach, StableMark
-from clonos_py.model.snapshots import StoredChunk
 from clonos_py.process.contract import ChannelLimits
 
 NO_ATTEMPT = Attempt(-1, -1)
@@ -96,7 +95,7 @@ class OutputChannel:
 
     def retained(self, frame: Frame, codec: FrameCodec, check: bool) -> None:
         """Appends a frame. Raises DivergenceError if it is not what the predecessor sent under this number."""
-        entry = self._entry(frame, codec, check)
+        entry = self._encoded(frame, codec, check)
         self._frame_rows = entry.row_count or self._frame_rows
         self.log.append(entry)
 
@@ -105,16 +104,17 @@ class OutputChannel:
         it is not what was sent under this number."""
         assert self.again is not None
         if frame.seq in self.again.missing:
-            self.again.regenerated(self._entry(frame, codec, check))
+            self.again.regenerated(self._encoded(frame, codec, check))
 
-    def restored(self, frame: Frame, stored: StoredChunk | None, codec: FrameCodec, check: bool) -> RetainedFrame:
-        """A frame of the restart point, whose rows are ``stored``."""
-        entry = self._entry(frame, codec, check)
-        entry.stored = stored
-        return entry
+    def _encoded(self, frame: Frame, codec: FrameCodec, check: bool) -> RetainedFrame:
+        rows = frame.rows
+        if rows is None:
+            return self.entry(frame, 0, None, codec, check)
+        return self.entry(_without_rows(frame), rows.num_rows, codec.encode(rows), codec, check)
 
-    def _entry(self, frame: Frame, codec: FrameCodec, check: bool) -> RetainedFrame:
-        body = codec.encode(frame.rows) if frame.rows is not None else None
+    def entry(self, frame: Frame, rows: int, body: Any, codec: FrameCodec, check: bool) -> RetainedFrame:
+        """A frame as it is retained: without its body, which has so many rows. Raises DivergenceError if it is not what
+        the predecessor sent under this number."""
         checksum = codec.checksum(body, self._sampled) if check and body is not None else 0
         sent = self._expected.pop(frame.seq, checksum)
         known = self.again.checksum_of(frame.seq, sent) if self.again is not None else sent
@@ -123,9 +123,7 @@ class OutputChannel:
                 f"frame {frame.seq} on {self.channel} was rebuilt with other content than was sent to "
                 f"{self.receiver} before: an operator of this task is not deterministic; find it with 'clonos check'"
             )
-        size = codec.size_bytes(body) if body is not None else 0
-        row_count = frame.rows.num_rows if frame.rows is not None else 0
-        return RetainedFrame(_without_rows(frame), row_count, body, size, checksum)
+        return RetainedFrame(frame, rows, body, codec.size_bytes(body) if body is not None else 0, checksum)
 
     def subscribe(self, connection: int, attempt: Attempt, next_seq: int, store: CausalStore) -> FrameHeader:
         """Starts to serve a receiver; gives the log-only frame that opens the connection."""

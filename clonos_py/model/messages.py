@@ -12,7 +12,7 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.errors import ClonosError, CodecError, UserCodeError
 from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.segments import Incarnation, LogSegment, StableMark
-from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrame, TaskHandle
+from clonos_py.model.snapshots import OperatorHandle, StoredChunk, StoredFrames, TaskHandle
 
 
 class Fallback(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Restore(msgspec.Struct, frozen=True):
     committables: dict[str, list[bytes]] = {}
     marks: list[StableMark] = []
     """What is stable for a task that restarts here."""
-    frames: dict[int, list[StoredFrame]] = {}
+    frames: dict[int, list[StoredFrames]] = {}
     """By output channel: what its receiver's restart point does not cover of the frames before this one."""
     logs: StoredChunk | None = None
     """Determinants that the state depends on."""

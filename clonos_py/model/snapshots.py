@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import pyarrow as pa
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.state import Chunk, OperatorState
+from clonos_py.model.state import OperatorState
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
@@ -21,9 +22,18 @@ class StoredChunk(msgspec.Struct, frozen=True):
     checksum: int
 
 
-class StoredFrame(msgspec.Struct, frozen=True):
-    """A frame of a channel that was under way when a snapshot was taken; the fields are those of ``Frame``. ``rows``:
-    None where it has none, or they are not stored yet."""
+class StoredFrames(msgspec.Struct, frozen=True):
+    """Where the frames [start, stop) of a channel lie in storage, perhaps among others that were stored with them."""
+
+    location: str
+    start: int
+    stop: int
+    rows: int
+    """In these frames."""
+
+
+class FrameRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What storage keeps of a frame beside its body; the fields are those of ``Frame``."""
 
     seq: int
     kind: int
@@ -31,8 +41,32 @@ class StoredFrame(msgspec.Struct, frozen=True):
     watermark: int
     idle: bool
     checkpoint: int
-    stamp: bytes = b""
-    rows: StoredChunk | None = None
+    stamp: bytes
+    rows: int
+    size_bytes: int
+    """Of the body; 0: it has none."""
+
+
+@dataclass(frozen=True)
+class FrameRun:
+    """Consecutive frames of a channel as storage keeps them. Each body is an Arrow message of one batch of ``schema``,
+    so that a checkpoint does not depend on the driver that wrote it."""
+
+    schema: pa.Schema
+    records: Sequence[FrameRecord]
+    bodies: Sequence[pa.Buffer | None]
+
+    @property
+    def start(self) -> int:
+        return self.records[0].seq
+
+    @property
+    def stop(self) -> int:
+        return self.records[-1].seq + 1
+
+    @property
+    def rows(self) -> int:
+        return sum(record.rows for record in self.records)
 
 
 @dataclass(frozen=True)
@@ -47,9 +81,9 @@ class TaskSnapshot:
     operators: Mapping[str, OperatorState]
     progress: bytes
     committables: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
-    frames: Mapping[int, Sequence[tuple[StoredFrame, Chunk | None]]] = field(default_factory=dict)
+    frames: Mapping[int, Sequence[StoredFrames | FrameRun]] = field(default_factory=dict)
     """By output channel: the frames before the snapshot that its receiver's snapshot does not cover (channel state, see
-    E3). With the rows of those that are not stored yet."""
+    E3), in their order. With the content of those that are not stored yet."""
     logs: Sequence[LogSegment] = ()
     """Of upstream tasks: what the state depends on of what they have decided since their own restart points (E8)."""
     forced: bool = False
@@ -73,7 +107,7 @@ class TaskHandle(msgspec.Struct, frozen=True):
     committables: dict[str, list[bytes]]
     written_bytes: int = 0
     """New bytes that this snapshot cost; chunks of earlier ones are referenced."""
-    frames: dict[int, list[StoredFrame]] = {}
+    frames: dict[int, list[StoredFrames]] = {}
     """By output channel: see TaskSnapshot."""
     logs: StoredChunk | None = None
     """See TaskSnapshot: one row for each segment."""
@@ -81,15 +115,15 @@ class TaskHandle(msgspec.Struct, frozen=True):
     """See TaskSnapshot."""
 
     @property
-    def chunks(self) -> Iterator[StoredChunk]:
-        """All that the snapshot consists of."""
+    def locations(self) -> Iterator[str]:
+        """Of all that the snapshot consists of."""
         for operator in self.operators.values():
             for chunks in operator.tables.values():
-                yield from chunks
+                yield from (chunk.location for chunk in chunks)
         for frames in self.frames.values():
-            yield from (frame.rows for frame in frames if frame.rows is not None)
+            yield from (stored.location for stored in frames)
         if self.logs is not None:
-            yield self.logs
+            yield self.logs.location
 
 
 class Manifest(msgspec.Struct, frozen=True):

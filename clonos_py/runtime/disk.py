@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from clonos_py.checkpoint.frames import between
 from clonos_py.checkpoint.storage import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
@@ -11,7 +12,7 @@ from clonos_py.link.instructions import Loaded, LoadedFrames, LoadFailed, Persis
 from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.messages import Restore
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrame
+from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrames
 from clonos_py.model.state import Chunk
 
 
@@ -41,12 +42,9 @@ class Snapshots:
     def _logs(self, stored: StoredChunk | None) -> list[LogSegment]:
         return logs_in(self._store.read_chunks([stored])[stored.location]) if stored else []
 
-    def _frames(self, stored: Mapping[int, Sequence[StoredFrame]]) -> LoadedFrames:
-        chunks = self._store.read_chunks(f.rows for frames in stored.values() for f in frames if f.rows is not None)
-        return {
-            output: [(frame, chunks[frame.rows.location].rows if frame.rows else None) for frame in frames]
-            for output, frames in stored.items()
-        }
+    def _frames(self, stored: Mapping[int, Sequence[StoredFrames]]) -> LoadedFrames:
+        runs = self._store.read_frames(part.location for parts in stored.values() for part in parts)
+        return {output: [between(runs[part.location], part) for part in parts] for output, parts in stored.items()}
 
     def persist(self, wish: Persist) -> Persisted | PersistFailed:
         """It has no clock: the caller fills the time in. A task that persists loads nothing any

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.files import read_results
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
@@ -34,8 +35,8 @@ UNALIGNED = 'protocol="unaligned"'
 
 def rows_under_way(folder: Path) -> int:
     latest = CheckpointStore(str(folder / "checkpoints"), "under_way").latest()
-    frames = [f for task in latest.tasks for stored in task.frames.values() for f in stored] if latest else []
-    return sum(frame.rows.rows for frame in frames if frame.rows)
+    tasks = latest.tasks if latest else []
+    return sum(stored.rows for task in tasks for frames in task.frames.values() for stored in frames)
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +99,14 @@ def test_another_parallelism_is_refused_and_everything_stays() -> None:
 
 
 @pytest.mark.usefixtures("unaligned")
-def test_a_missing_frame_is_an_error_that_names_the_file() -> None:
+def test_a_damaged_frame_is_an_error_that_names_the_file() -> None:
     latest = CheckpointStore("checkpoints", "under_way").latest()
     assert latest is not None
-    stored = next(f.rows for task in latest.tasks for frames in task.frames.values() for f in frames if f.rows)
-    file = Path("checkpoints", "under_way", "line", stored.location.split("#")[0])
+    stored = next(f for task in latest.tasks for frames in task.frames.values() for f in frames if f.rows)
+    location = Location.parse(stored.location)
+    file = Path("checkpoints", "under_way", "line", location.file)
     content = bytearray(file.read_bytes())
-    content[int(stored.location.split("#")[1].split("+")[0]) + stored.size_bytes // 2] ^= 1
+    content[location.offset + location.size_bytes // 2] ^= 1
     file.write_bytes(content)
     done = go_on()
     assert done.returncode == 1

@@ -10,7 +10,7 @@ log of the sender retains them, and the sender stores them. A frame is written o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,9 +21,13 @@ from clonos_py.link.checkpointing.interface import LinkCheckpointing
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import StoredFrame, TaskHandle, TaskSnapshot
-from clonos_py.model.state import Chunk
+from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process.contract import TaskProgress
+
+RUN_BYTES = 4 << 20
+"""Frames are stored together until they have so much: what is read later, and kept, is whole runs."""
+_Fresh = list[RetainedFrame]
+"""Consecutive frames that are to be stored together."""
 
 
 @dataclass
@@ -33,7 +37,7 @@ class _Pending:
     snapshot: TaskSnapshot
     attempt: Attempt
     ends: Sequence[int]
-    frames: dict[int, list[RetainedFrame]] = field(default_factory=dict)
+    parts: dict[int, list[StoredFrames | _Fresh]] = field(default_factory=dict)
     """By output, once it is known which."""
     unread: set[tuple[int, int]] = field(default_factory=set)
     """(output, sequence number) of those that lie on disk."""
@@ -50,6 +54,11 @@ class ChannelState(LinkCheckpointing):
         super().__init__(plan, [output for output in outputs if output.retain], codec)
         self._schemas = {output.index: plan.edges[output.channel.edge].schema for output in self._outputs}
         self._pending: _Pending | None = None
+        self._stored: Mapping[int, Sequence[StoredFrames]] = {}
+        """By output: frames that need not be stored again, in their order."""
+
+    def restored(self, frames: Mapping[int, Sequence[StoredFrames]]) -> None:
+        self._stored = frames
 
     def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         self._pending = _Pending(snapshot, attempt, progress.outputs)
@@ -57,7 +66,7 @@ class ChannelState(LinkCheckpointing):
 
     def reported(self) -> list[io.Instruction]:
         pending = self._pending
-        if pending is None or pending.frames:
+        if pending is None or pending.parts:
             return []
         checkpoint = pending.snapshot.checkpoint
         starts = [start for output in self._outputs if (start := self._start(output, checkpoint)) is not None]
@@ -65,11 +74,9 @@ class ChannelState(LinkCheckpointing):
             return []
         reads: list[io.Instruction] = []
         for output, start in zip(self._outputs, starts, strict=True):
-            end = pending.ends[output.index]
             # the receiver's restart point may have come to cover them all
-            frames = list(output.log.between(start, end)) if start < end else []
-            pending.frames[output.index] = frames
-            fresh = [entry for entry in frames if entry.stored is None]
+            parts = pending.parts[output.index] = list(self._parts(output, start, pending.ends[output.index]))
+            fresh = [entry for part in parts if not isinstance(part, StoredFrames) for entry in part]
             pending.bodies.update({(output.index, e.frame.seq): e.body for e in fresh if e.here})
             places = [(e.frame.seq, e.place) for e in fresh if not e.here]
             if places:
@@ -84,6 +91,19 @@ class ChannelState(LinkCheckpointing):
             return None
         return output.snapshot.next_seq if output.snapshot.next_seq >= 0 else output.log.first
 
+    def _parts(self, output: OutputChannel, start: int, stop: int) -> Iterator[StoredFrames | _Fresh]:
+        """The frames [start, stop): those that are stored already, and those between them."""
+        at = start
+        for stored in self._stored.get(output.index, ()):
+            first, last = max(stored.start, at), min(stored.stop, stop)
+            if first < last:
+                yield from _together(output.log.between(at, first))
+                rows = sum(entry.row_count for entry in output.log.between(first, last))
+                yield StoredFrames(stored.location, first, last, rows)
+                at = last
+        if at < stop:
+            yield from _together(output.log.between(at, stop))
+
     def read(self, event: io.FramesRead) -> list[io.Instruction]:
         pending = self._pending
         if pending is None or pending.snapshot.checkpoint != event.checkpoint:
@@ -96,28 +116,41 @@ class ChannelState(LinkCheckpointing):
     def _persist(self, pending: _Pending) -> list[io.Instruction]:
         self._pending = None
         frames = {
-            index: [self._to_store(index, entry, pending) for entry in entries]
-            for index, entries in pending.frames.items()
-            if entries
+            index: [part if isinstance(part, StoredFrames) else self._run(index, part, pending) for part in parts]
+            for index, parts in pending.parts.items()
+            if parts
         }
         return [io.Persist(replace(pending.snapshot, frames=frames), pending.attempt)]
 
-    def _to_store(self, index: int, entry: RetainedFrame, pending: _Pending) -> tuple[StoredFrame, Chunk | None]:
-        f = entry.frame
-        frame = StoredFrame(f.seq, f.kind, f.epoch, f.watermark, f.idle, f.checkpoint, f.stamp, entry.stored)
-        if entry.stored is not None or not entry.size_bytes:
-            return frame, None
-        return frame, Chunk(self._codec.decode(pending.bodies[index, f.seq], self._schemas[index]))
+    def _run(self, index: int, entries: _Fresh, pending: _Pending) -> FrameRun:
+        kept = [pending.bodies[index, entry.frame.seq] for entry in entries]
+        bodies = [self._codec.message(body) if body is not None else None for body in kept]
+        records = [_record(entry, body.size if body else 0) for entry, body in zip(entries, bodies, strict=True)]
+        return FrameRun(self._schemas[index], records, bodies)
 
     def persisted(self, handle: TaskHandle) -> list[io.Instruction]:
-        for output in self._outputs:
-            log = output.log
-            frames = [frame for frame in handle.frames.get(output.index, ()) if log.first <= frame.seq < log.next_seq]
-            if frames:
-                for entry, frame in zip(log.between(frames[0].seq, frames[-1].seq + 1), frames, strict=True):
-                    entry.stored = frame.rows
+        self._stored = handle.frames
         return []
 
     def abort(self, checkpoint: int) -> None:
         if self._pending is not None and self._pending.snapshot.checkpoint == checkpoint:
             self._pending = None
+
+
+def _together(entries: Iterable[RetainedFrame]) -> Iterator[_Fresh]:
+    """Consecutive frames, divided so that each part has about ``RUN_BYTES`` at most."""
+    part: _Fresh = []
+    size_bytes = 0
+    for entry in entries:
+        part.append(entry)
+        size_bytes += entry.size_bytes
+        if size_bytes >= RUN_BYTES:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part
+
+
+def _record(entry: RetainedFrame, size_bytes: int) -> FrameRecord:
+    f = entry.frame
+    return FrameRecord(f.seq, f.kind, f.epoch, f.watermark, f.idle, f.checkpoint, f.stamp, entry.row_count, size_bytes)

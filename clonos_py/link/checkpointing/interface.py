@@ -6,14 +6,14 @@ The side of the task is in ``task/checkpointing/interface.py``, that of the coor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from clonos_py.channel.frames import FrameCodec
 from clonos_py.link import instructions as io
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import Attempt
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
+from clonos_py.model.snapshots import StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process.contract import TaskProgress
 
 
@@ -31,6 +31,9 @@ class LinkCheckpointing:
 
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         self._plan, self._outputs, self._codec = plan, outputs, codec
+
+    def restored(self, frames: Mapping[int, Sequence[StoredFrames]]) -> None:
+        """The task begins at a restart point with which these frames are stored, by output channel."""
 
     def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         """The task has taken a snapshot."""

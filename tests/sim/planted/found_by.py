@@ -41,6 +41,7 @@ SEEDS_MAX = 2_000
 FOUND_BY = {
     "determinants_are_left_out_of_snapshots": 17,
     "frames_are_stored_from_where_their_receivers_are": 17,
+    "frames_that_are_stored_already_are_left_out_of_snapshots": 5,
     "determinants_are_stable_before_the_snapshot_counts": 1,
     "sinks_commit_before_the_snapshot_counts": 1,
     "what_a_dead_task_has_stored_counts_after_its_restart": 16,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.segments import LogSegment, StableMark
+from clonos_py.model.snapshots import StoredFrames
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
 
@@ -34,6 +37,16 @@ def frames_are_stored_from_where_their_receivers_are(patch: pytest.MonkeyPatch) 
         return output.log.acked
 
     patch.setattr(RetainedState, "_start", acknowledged)
+
+
+@alone("kill", "crash")
+def frames_that_are_stored_already_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    parts = RetainedState._parts
+
+    def fresh(self: RetainedState, output: OutputChannel, start: int, stop: int) -> Iterator[Any]:
+        return (part for part in parts(self, output, start, stop) if not isinstance(part, StoredFrames))
+
+    patch.setattr(RetainedState, "_parts", fresh)
 
 
 @alone("kill", "crash")

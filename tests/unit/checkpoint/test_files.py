@@ -172,8 +172,8 @@ def test_files_that_are_not_ours_are_left_alone(store: CheckpointStore) -> None:
 def test_a_manifest_of_another_format_version_is_refused(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
     (file,) = files_below(store, "manifests")
-    file.write_bytes(file.read_bytes().replace(b"clonos-manifest 2", b"clonos-manifest 1", 1))
-    with pytest.raises(CheckpointError, match=f"{file} has format version 1.*reads 2"):
+    file.write_bytes(file.read_bytes().replace(b"clonos-manifest 3", b"clonos-manifest 2", 1))
+    with pytest.raises(CheckpointError, match=f"{file} has format version 2.*reads 3"):
         store.latest()
 
 
@@ -475,6 +475,6 @@ def test_a_checkpoint_is_not_complete_without_the_chunks_of_earlier_ones(store: 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_manifest_do_anything_but_raise_its_error(content: bytes) -> None:
-    for candidate in (content, b"clonos-manifest 2 " + content, encode(manifest(1))[:-1] + b"\0" + content):
+    for candidate in (content, b"clonos-manifest 3 " + content, encode(manifest(1))[:-1] + b"\0" + content):
         with pytest.raises(CheckpointError):
             decode(candidate, JOB, "there")

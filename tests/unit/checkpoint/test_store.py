@@ -11,7 +11,7 @@ from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.snapshots import StoredFrame, TaskSnapshot
+from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, begin, chunk, complete, manifest, rows_of, snapshot
 
@@ -248,24 +248,37 @@ def test_an_answer_is_there_at_every_checkpoint_that_needs_it_and_goes_with_the_
                     store.kept_answer(name)
 
 
+def run(*seqs: int) -> FrameRun:
+    """Frames with rows, the last one but with none."""
+    batches = [chunk(seq).rows for seq in seqs[:-1]]
+    bodies = [batch.serialize() for batch in batches]
+    records = [
+        FrameRecord(seq, 0, 1, 7, False, 0, b"stamp", 4, body.size) for seq, body in zip(seqs, bodies, strict=False)
+    ]
+    records.append(FrameRecord(seqs[-1], 1, 1, 7, True, 1, b"", 0, 0))
+    return FrameRun(batches[0].schema, records, [*bodies, None])
+
+
 def test_frames_under_way_are_stored_once_and_kept_as_long_as_a_checkpoint_needs_them(store: SnapshotStore) -> None:
     begin(store)
-    frame, rows = StoredFrame(3, 0, 1, 7, False, 0, b"stamp"), chunk(0)
-    first = store.write(
-        replace(snapshot(1, []), frames={2: [(frame, rows), (StoredFrame(4, 1, 1, 7, True, 1), None)]}), FIRST
-    )
+    first = store.write(replace(snapshot(1, []), frames={2: [run(3, 4, 5)], 3: [run(0, 1)]}), FIRST)
     store.write_manifest(manifest(1, first))
-    data, barrier = first.frames[2]
-    assert (data.seq, data.stamp, barrier.seq, barrier.checkpoint, barrier.rows) == (3, b"stamp", 4, 1, None)
-    assert data.rows is not None
+    (stored,) = first.frames[2]
+    assert (stored.start, stored.stop, stored.rows) == (3, 6, 8)
     for checkpoint in (2, 3):
-        later = store.write(replace(snapshot(checkpoint, []), frames={2: [(data, None)]}), FIRST)
-        assert later.written_bytes == 0
+        part = StoredFrames(stored.location, 4, 6, 4)
+        later = store.write(replace(snapshot(checkpoint, []), frames={2: [part, run(6, 7)]}), FIRST)
+        assert 0 < later.written_bytes < first.written_bytes
+        assert [(f.start, f.stop, f.rows) for f in later.frames[2]] == [(4, 6, 4), (6, 8, 4)]
         store.write_manifest(manifest(checkpoint, later))
     store.retire(keep=1)
-    read = store.read_chunks([data.rows])[data.rows.location]
-    assert read.rows.equals(rows.rows)
+    assert same(store.read_frames([stored.location])[stored.location], run(3, 4, 5))
+    assert same(store.read_frames([later.frames[2][1].location]).popitem()[1], run(6, 7))
     store.write_manifest(manifest(4, store.write(snapshot(4, []), FIRST)))
     store.retire(keep=1)
     with pytest.raises(CheckpointError):
-        store.read_chunks([data.rows])
+        store.read_frames([stored.location])
+
+
+def same(one: FrameRun, other: FrameRun) -> bool:
+    return (one.schema, one.records, one.bodies) == (other.schema, other.records, other.bodies)

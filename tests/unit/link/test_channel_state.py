@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from clonos_py.channel.frames import FrameKind, PassThrough
 from clonos_py.link import instructions as io
+from clonos_py.link.checkpointing import channel_state
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.messages import Restore
 from clonos_py.model.protocols import UNALIGNED, UNCOORDINATED
 from clonos_py.model.retention import Spill
-from clonos_py.model.snapshots import StoredChunk, StoredFrame, TaskHandle, TaskSnapshot
-from clonos_py.model.state import Chunk
+from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
 from tests.unit.link.links import (
     FROM_UP,
-    OUTPUT,
     PLAN,
     SECOND,
     TO_DOWN,
@@ -34,9 +34,9 @@ from tests.unit.link.links import (
     subscribe,
     told,
 )
-from tests.unit.task.plans import DOWN, MIDDLE, UP, barrier, keys, rows, three
+from tests.unit.task.plans import DOWN, MIDDLE, SCHEMA, UP, barrier, keys, rows, three
 
-STORED = StoredChunk("state/000000000001.middle-0.1.1.1.chunks#0+8:0123456789abcdef", 1, 8, 1)
+STORED = "state/000000000001.middle-0.1.1.1.chunks#0+8:0123456789abcdef"
 
 
 def connected_link(protocol: str, limits: ChannelLimits) -> LinkMachine:
@@ -71,9 +71,21 @@ def reported(next_seq: int, checkpoint: int = 1, taken: int = 0) -> io.Acknowled
     return io.Acknowledged(TO_DOWN, io.Acknowledgement(taken, [], 0, 0, io.SnapshotPosition(checkpoint, next_seq)))
 
 
+def parts_of(persist: io.Persist) -> list[StoredFrames | list[tuple[int, list[int] | None]]]:
+    """What is stored with a snapshot: frames that are stored already, numbers and keys of others."""
+    return [part if isinstance(part, StoredFrames) else content(part) for part in persist.snapshot.frames.get(0, ())]
+
+
+def content(run: FrameRun) -> list[tuple[int, list[int] | None]]:
+    return [
+        (record.seq, keys(pa.ipc.read_record_batch(body, run.schema)) if body else None)
+        for record, body in zip(run.records, run.bodies, strict=True)
+    ]
+
+
 def frames_of(persist: io.Persist) -> list[tuple[int, list[int] | None]]:
-    """Numbers and keys of the frames that are stored with a snapshot."""
-    return [(f.seq, keys(rows.rows) if rows else None) for f, rows in persist.snapshot.frames.get(0, ())]
+    """Numbers and keys of the frames that are stored with a snapshot for the first time."""
+    return [frame for part in parts_of(persist) if not isinstance(part, StoredFrames) for frame in part]
 
 
 def test_a_snapshot_waits_until_the_receiver_has_taken_its_own() -> None:
@@ -115,19 +127,54 @@ def test_an_aborted_checkpoint_is_not_stored() -> None:
     assert of(link.handle(reported(0)), io.Persist) == []
 
 
+def durable(persist: io.Persist) -> io.Persisted:
+    frames = {index: [placed(part) for part in parts] for index, parts in persist.snapshot.frames.items()}
+    return io.Persisted(TaskHandle(MIDDLE, persist.snapshot.checkpoint, {}, b"", {}, frames=frames), 1.0)
+
+
+def placed(part: StoredFrames | FrameRun) -> StoredFrames:
+    if isinstance(part, StoredFrames):
+        return part
+    return StoredFrames(f"{STORED}{part.start}", part.start, part.stop, part.rows)
+
+
 def test_a_frame_is_stored_once() -> None:
     link = unaligned()
     link.handle(produced(0))
     link.handle(reported(0))
     (persist,) = of(snapped(link, taken=0, cut=2), io.Persist)
-    stored = [msgspec.structs.replace(f, rows=STORED if chunk else None) for f, chunk in persist.snapshot.frames[0]]
-    link.handle(io.Persisted(TaskHandle(MIDDLE, 1, {}, b"", {}, frames={0: stored}), 1.0))
+    link.handle(durable(persist))
     link.handle(reported(0, checkpoint=2))
     (later,) = of(snapped(link, taken=0, cut=3, checkpoint=2), io.Persist)
-    assert [(f.seq, f.rows, rows) for f, rows in later.snapshot.frames[0]] == [
-        (0, STORED, None),
-        (1, None, None),
-        (2, None, None),
+    assert parts_of(later) == [StoredFrames(f"{STORED}0", 0, 2, 1), [(2, None)]]
+    link.handle(durable(later))
+    link.handle(reported(1, checkpoint=3))
+    (last,) = of(snapped(link, taken=0, cut=4, checkpoint=3), io.Persist)
+    assert parts_of(last) == [StoredFrames(f"{STORED}0", 1, 2, 0), StoredFrames(f"{STORED}2", 2, 3, 0), [(3, None)]]
+
+
+def test_frames_from_before_those_that_are_stored_are_stored_too() -> None:
+    """A receiver that was replaced may take its next snapshot earlier than its predecessor its last."""
+    link = unaligned()
+    link.handle(produced(0, 1))
+    link.handle(reported(1))
+    (persist,) = of(snapped(link, taken=0, cut=3), io.Persist)
+    link.handle(durable(persist))
+    link.handle(reported(0, checkpoint=2))
+    (later,) = of(snapped(link, taken=0, cut=4, checkpoint=2), io.Persist)
+    assert parts_of(later) == [[(0, [0])], StoredFrames(f"{STORED}1", 1, 3, 1), [(3, None)]]
+
+
+def test_many_frames_are_stored_in_runs_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_state, "RUN_BYTES", 16)
+    link = unaligned()
+    link.handle(produced(*range(5)))
+    link.handle(reported(0))
+    (persist,) = of(snapped(link, taken=0, cut=6), io.Persist)
+    assert [[seq for seq, _ in part] for part in parts_of(persist) if isinstance(part, list)] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
     ]
 
 
@@ -167,24 +214,29 @@ def test_a_snapshot_is_reported_to_senders_now_and_when_a_connection_stands_agai
 # ---- after a restart
 
 
-def restarted(*frames: tuple[StoredFrame, Chunk | None], cut: int = 3) -> LinkMachine:
+def restarted(*runs: FrameRun, cut: int = 3) -> LinkMachine:
     """From checkpoint 1, before which frames below ``cut`` had been cut."""
     link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
     restore = Restore(1, progress=msgspec.msgpack.encode(progress(0, cut)))
     link.handle(promote(restore=restore))
-    loaded = {0: [(frame, chunk.rows if chunk else None) for frame, chunk in frames]}
-    link.handle(io.Loaded(restore, {}, loaded))
+    link.handle(io.Loaded(restore, {}, {0: list(runs)}))
     return link
 
 
-def stored(seq: int, key: int | None = None) -> tuple[StoredFrame, Chunk | None]:
-    kind = FrameKind.BARRIER if key is None else FrameKind.DATA
-    frame = StoredFrame(seq, kind, 0, 0, False, 1 if key is None else 0, rows=None if key is None else STORED)
-    return frame, None if key is None else Chunk(rows(key))
+def stored(*frames: tuple[int, int | None], schema: pa.Schema = SCHEMA) -> FrameRun:
+    """Numbers and keys of frames; without a key it is a barrier."""
+    bodies = [rows(key).rename_columns(schema.names).serialize() if key is not None else None for _, key in frames]
+    records = [
+        FrameRecord(seq, FrameKind.DATA, 0, 0, False, 0, b"", 1, body.size)
+        if body is not None
+        else FrameRecord(seq, FrameKind.BARRIER, 0, 0, False, 1, b"", 0, 0)
+        for (seq, _), body in zip(frames, bodies, strict=True)
+    ]
+    return FrameRun(schema, records, bodies)
 
 
 def test_frames_under_way_are_sent_again_from_where_the_receiver_is() -> None:
-    link = restarted(stored(1, 7), stored(2))
+    link = restarted(stored((1, 7)), stored((2, None)))
     sent = of(link.handle(subscribe(next_seq=1)), io.SendFrame)
     assert [(frame.header.seq, frame.header.kind, keys(frame.body)) for frame in sent] == [
         (1, FrameKind.LOG_ONLY, []),
@@ -193,24 +245,25 @@ def test_frames_under_way_are_sent_again_from_where_the_receiver_is() -> None:
     ]
 
 
-@pytest.mark.parametrize("frames", [[stored(1, 7)], [stored(0, 7), stored(2)], [stored(2), stored(3)]])
-def test_a_frame_that_is_missing_is_an_error(frames: list[tuple[StoredFrame, Chunk | None]]) -> None:
-    with pytest.raises(CheckpointError, match=f"are stored, those before 3 belong there.*{OUTPUT.edge}|--fresh"):
-        restarted(*frames)
+@pytest.mark.parametrize(
+    "runs", [[stored((1, 7))], [stored((0, 7)), stored((2, None))], [stored((2, None), (3, None))]]
+)
+def test_a_frame_that_is_missing_is_an_error(runs: list[FrameRun]) -> None:
+    with pytest.raises(CheckpointError, match=r"are stored, those before 3 belong there.*--fresh"):
+        restarted(*runs)
 
 
 def test_frames_of_other_columns_are_an_error() -> None:
-    frame, chunk = stored(2, 7)
-    assert chunk is not None
-    renamed = Chunk(chunk.rows.rename_columns(["other"]))
     with pytest.raises(CheckpointError, match="was under way with other columns than the job has now"):
-        restarted((frame, renamed))
+        restarted(stored((2, 7), schema=pa.schema([("other", pa.int64())])))
 
 
-def test_a_frame_of_an_unknown_kind_is_an_error() -> None:
-    frame, _ = stored(2)
-    with pytest.raises(CheckpointError, match="of an unknown kind, 9"):
-        restarted((msgspec.structs.replace(frame, kind=9), None))
+def test_a_frame_that_cannot_be_read_is_an_error() -> None:
+    good = stored((2, 7))
+    strange = msgspec.structs.replace(good.records[0], kind=9)
+    for run in (replace(good, records=[strange]), replace(good, bodies=[pa.py_buffer(b"no message")])):
+        with pytest.raises(CheckpointError, match=r"frame 2 of .* cannot be read: .*--fresh"):
+            restarted(run)
 
 
 # ---- snapshots that tasks take alone
