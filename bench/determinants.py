@@ -109,7 +109,7 @@ def measure(query: str, events: int, settings: Settings) -> DeterminantTally:
         planned,
         store,
         clock,
-        lambda task: LocalPorts(store, str(task)),
+        lambda task: LocalPorts(store, task),
         WorldSettings(policy(settings), limits(settings), settings.linger_us),
         layers=Layers(connections=lambda process, inner: CountedConnections(inner, count)),
     )

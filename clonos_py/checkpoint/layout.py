@@ -39,6 +39,10 @@ ADOPTED_SUFFIX = ".adopted"
 TEMPORARY_SUFFIX = ".incomplete"
 
 _ANSWER = re.compile(r"\d{12}\.[\w.~%-]+\.[0-9a-f]{32}\.answer", re.ASCII)
+_ORIGIN = re.compile(
+    rf"(?P<epoch>\d{{12}})\.(?P<writer>.+-\d+)\.(\d+\.\d+\.\d+\.chunks|\d+\.[0-9a-f]{{32}}\.answer)({re.escape(TEMPORARY_SUFFIX)})?",
+    re.ASCII,
+)
 _LOCATION = re.compile(
     rf"(?P<file>{STATE}/\d{{12}}\.[\w.~%-]+\.chunks)#(?P<offset>\d{{1,18}})\+(?P<size>\d{{1,18}}):(?P<checksum>[0-9a-f]{{16}})",
     re.ASCII,
@@ -68,13 +72,18 @@ def manifest_name(checkpoint: int, generation: int) -> str:
     return f"{checkpoint:012d}.{generation:08d}{MANIFEST_SUFFIX}"
 
 
+def writer_name(task: TaskId) -> str:
+    """A task in the names of its files."""
+    return f"{name_in_folder(task.vertex)}-{task.index}"
+
+
 def chunk_file_name(task: TaskId, attempt: Attempt, checkpoint: int, number: int) -> str:
-    return f"{checkpoint:012d}.{name_in_folder(task.vertex)}-{task.index}.{attempt}.{number}.chunks"
+    return f"{checkpoint:012d}.{writer_name(task)}.{attempt}.{number}.chunks"
 
 
-def answer_name(epoch: int, owner: str, content: bytes) -> str:
+def answer_name(epoch: int, task: TaskId, process: int, content: bytes) -> str:
     """The same for the same content only."""
-    return f"{epoch:012d}.{name_in_folder(owner)}.{xxhash.xxh3_128_hexdigest(content)}.answer"
+    return f"{epoch:012d}.{writer_name(task)}.{process}.{xxhash.xxh3_128_hexdigest(content)}.answer"
 
 
 def check_answer_name(name: str) -> None:
@@ -92,9 +101,22 @@ def is_answer(name: str, content: bytes) -> bool:
 
 
 def checkpoint_of(name: str) -> int | None:
-    """The checkpoint that wrote a manifest or chunk file, incomplete ones included; None for a foreign file."""
+    """That of a manifest's file, incomplete ones included; None for a foreign file."""
     number = name.split(".", 1)[0]
     return int(number) if number.isascii() and number.isdigit() else None
+
+
+class FileOrigin(NamedTuple):
+    """Who wrote a file, for which epoch."""
+
+    epoch: int
+    writer: str
+
+
+def origin(name: str) -> FileOrigin | None:
+    """Of a file of chunks or an answer, incomplete ones included; None for a foreign file."""
+    found = _ORIGIN.fullmatch(name)
+    return FileOrigin(int(found["epoch"]), found["writer"]) if found else None
 
 
 def manifest_mark(name: str) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint as a file, and the rules of which manifests count and what they keep alive.
+"""The manifest of a checkpoint as a file, and the rules of which manifests count.
 
 A manifest is one line of header (format version, checksum of the rest), then JSON: a person can read what a checkpoint
 consists of. So are the two files of a generation. The first, made exclusively, only says that it has begun; then its
@@ -17,24 +17,53 @@ so then), that the newest generation was removed before it wrote a manifest, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import xxhash
 
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
-from clonos_py.checkpoint.layout import Location, adoption_name, generation_name
+from clonos_py.checkpoint.layout import adoption_name, generation_name
+from clonos_py.checkpoint.retention import needed_bytes
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.snapshots import Manifest
+from clonos_py.model.ids import TaskId
+from clonos_py.model.snapshots import Manifest, TaskHandle
 
 FORMAT_VERSION = 3
-GONE_REMEDY = (
-    "put the file back and resume, or start over with --fresh; only the job itself may delete from this folder"
-)
 _MANIFEST = "manifest"
+_DELTA = "delta"
 _GENERATION = "generation"
+Mark = tuple[int, int]
+"""Checkpoint and generation of a manifest."""
 S = TypeVar("S")
+
+
+class Base(msgspec.Struct, frozen=True):
+    """The manifest that a delta goes on from, of the same generation. ``checksum``: as in the header of its file."""
+
+    checkpoint: int
+    checksum: str
+
+
+class NamedEpochs(msgspec.Struct, frozen=True, array_like=True):
+    """The snapshots of a task that a manifest names, by epoch, oldest first: the last is its newest."""
+
+    task: TaskId
+    epochs: list[int]
+
+
+class ManifestDelta(msgspec.Struct, frozen=True):
+    """A manifest that differs from its base in the snapshots of some tasks only (``manifest_chain``)."""
+
+    job: str
+    checkpoint: int
+    generation: int
+    base: Base
+    named: list[NamedEpochs]
+    """Of the tasks of which the base names others."""
+    handles: list[TaskHandle]
+    """The snapshots that the base does not name."""
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -57,8 +86,18 @@ class Generations(NamedTuple):
     adoptions: tuple[Adoption, ...] = ()
 
 
-def encode(manifest: Manifest) -> bytes:
-    return _sealed(_MANIFEST, manifest)
+def encode(manifest: Manifest | ManifestDelta) -> bytes:
+    return _sealed(_MANIFEST if isinstance(manifest, Manifest) else _DELTA, manifest)
+
+
+def is_delta(content: bytes) -> bool:
+    """Whether this is a file of a delta."""
+    return content.startswith(_begin(_DELTA))
+
+
+def checksum(content: bytes) -> str:
+    """What the header of a file says that is not damaged."""
+    return content.partition(b"\n")[0].split(b" ")[-1].decode()
 
 
 def encode_generation(record: Generation | Adoption) -> bytes:
@@ -67,20 +106,35 @@ def encode_generation(record: Generation | Adoption) -> bytes:
 
 def _sealed(kind: str, content: msgspec.Struct) -> bytes:
     body = msgspec.json.encode(content)
-    return b"clonos-%s %d %016x\n%s" % (kind.encode(), FORMAT_VERSION, xxhash.xxh3_64_intdigest(body), body)
+    return b"%s%d %016x\n%s" % (_begin(kind), FORMAT_VERSION, xxhash.xxh3_64_intdigest(body), body)
 
 
-def decode(content: bytes, job: str, path: str, mark: tuple[int, int] | None = None) -> Manifest:
+def _begin(kind: str) -> bytes:
+    return b"clonos-%s " % kind.encode()
+
+
+def decode(content: bytes, job: str, path: str, mark: Mark | None = None) -> Manifest:
     """``mark``: which checkpoint of which generation it must be. Raises CheckpointError if the file is damaged, of
     another format version, of another job or checkpoint, or if it refers to anything but files of chunks."""
-    manifest = _unsealed(_MANIFEST, content, Manifest, path)
+    return _checked(_unsealed(_MANIFEST, content, Manifest, path), job, path, mark)
+
+
+def decode_delta(content: bytes, job: str, path: str, mark: Mark) -> ManifestDelta:
+    """As ``decode``."""
+    return _checked(_unsealed(_DELTA, content, ManifestDelta, path), job, path, mark)
+
+
+M = TypeVar("M", Manifest, ManifestDelta)
+
+
+def _checked(manifest: M, job: str, path: str, mark: Mark | None) -> M:
     if mark is not None and mark != (manifest.checkpoint, manifest.generation):
         raise CheckpointError(
             f"{path} is the manifest of checkpoint {manifest.checkpoint}, generation {manifest.generation}; "
             f"{DAMAGED_REMEDY}"
         )
     try:
-        needed_bytes(manifest)
+        needed_bytes(manifest.handles)
     except CheckpointError as problem:
         raise CheckpointError(f"{path}: {problem}; {DAMAGED_REMEDY}") from problem
     if manifest.job != job:
@@ -112,7 +166,7 @@ def _numbered(record: G, number: int, path: str) -> G:
 def _unsealed(kind: str, content: bytes, type_: type[S], path: str) -> S:
     header, _, body = content.partition(b"\n")
     fields = header.split(b" ")
-    if len(fields) != 3 or fields[0] != b"clonos-" + kind.encode() or not fields[1].isdigit():
+    if len(fields) != 3 or not header.startswith(_begin(kind)) or not fields[1].isdigit():
         raise CheckpointError(f"{path} is corrupt: it does not begin like a {kind}; {DAMAGED_REMEDY}")
     if int(fields[1]) != FORMAT_VERSION:
         raise CheckpointError(
@@ -175,36 +229,3 @@ def check_newest(generation: int | None, newest: int, job: str) -> None:
         raise CheckpointError(
             f"job {job!r} cannot go on after generation {generation}: generation {newest} has taken over; stop this run"
         )
-
-
-def needed_bytes(manifest: Manifest) -> dict[str, int]:
-    """The chunk files that a checkpoint needs, and how long each must be at least. Raises CheckpointError if it refers
-    to anything else."""
-    needed: dict[str, int] = {}
-    for location in (Location.parse(text) for task in manifest.handles for text in task.locations):
-        needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
-    return needed
-
-
-def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: str) -> None:
-    """``sizes``: those of the files that there are. Raises CheckpointError for one that is missing or too short."""
-    for file, size_bytes in needed.items():
-        if file not in sizes:
-            raise CheckpointError(f"{folder}/{file} is missing, which the next checkpoint needs, too; {GONE_REMEDY}")
-        if sizes[file] < size_bytes:
-            raise CheckpointError(
-                f"{folder}/{file} has {sizes[file]} bytes, the next checkpoint needs {size_bytes} of it; {GONE_REMEDY}"
-            )
-
-
-def collectable(files: Mapping[str, int | None], referenced: frozenset[str], oldest_epoch: int) -> list[str]:
-    """The files (by the checkpoint that wrote them) that are not needed any more.
-
-    A file of an earlier epoch than any in the oldest kept manifest, to which no kept manifest refers, is dead: state
-    that still lived after that was part of it. A later file may belong to a checkpoint being written.
-    """
-    return [
-        file
-        for file, checkpoint in files.items()
-        if checkpoint is not None and checkpoint < oldest_epoch and file not in referenced
-    ]

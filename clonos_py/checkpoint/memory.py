@@ -12,11 +12,20 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import pyarrow as pa
 
-from clonos_py.checkpoint.layout import answer_name, check_answer_name, checkpoint_of
-from clonos_py.checkpoint.manifest import Adoption, Generations, check_newest, check_not_fenced, collectable, is_void
+from clonos_py.checkpoint import layout, manifest_chain
+from clonos_py.checkpoint.manifest import (
+    Adoption,
+    Generations,
+    Mark,
+    check_newest,
+    check_not_fenced,
+    is_void,
+)
+from clonos_py.checkpoint.manifest_chain import DELTAS_MAX, ManifestChain
+from clonos_py.checkpoint.retention import collectable, oldest_epochs
 from clonos_py.checkpoint.storage import encode_values, fresh_chunks, fresh_frames, log_chunk, stored_frames
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
@@ -24,11 +33,12 @@ from clonos_py.model.state import Chunk, OperatorState
 class MemoryStore:
     """The checkpoints of one job in this process; see ``SnapshotStore``."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, deltas_max: int = DELTAS_MAX) -> None:
         self.job = job
+        self._chain = ManifestChain(deltas_max)
         self._chunks: dict[str, pa.RecordBatch] = {}
         self._runs: dict[str, FrameRun] = {}
-        self._manifests: dict[tuple[int, int], Manifest] = {}
+        self._manifests: dict[Mark, bytes] = {}
         self._savepoints: dict[str, Manifest] = {}
         self._generations = Generations(0)
         self._parts_written = 0
@@ -66,7 +76,8 @@ class MemoryStore:
 
     def _next_location(self, snapshot: TaskSnapshot, attempt: Attempt) -> str:
         self._parts_written += 1
-        return f"{snapshot.checkpoint:012d}.{snapshot.task}.{attempt}.{self._parts_written}"
+        name = layout.chunk_file_name(snapshot.task, attempt, snapshot.checkpoint, self._parts_written)
+        return str(layout.Location(f"{layout.STATE}/{name}", 0, 0, 0))
 
     def _handle(self, operator: str, state: OperatorState) -> OperatorHandle:
         tables = {table: [self._stored(chunk) for chunk in chunks] for table, chunks in state.tables.items()}
@@ -98,21 +109,22 @@ class MemoryStore:
             self._check_present(location)
         return {location: self._runs[location] for location in found}
 
-    def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:
+    def keep_answer(self, epoch: int, task: TaskId, process: int, content: bytes) -> str:
         self._fail_if_planned("keep_answer")
-        name = answer_name(epoch, owner, content)
+        name = layout.answer_name(epoch, task, process, content)
         self._answers[name] = content
         return name
 
     def kept_answer(self, name: str) -> bytes:
         self._fail_if_planned("kept_answer")
-        check_answer_name(name)
+        layout.check_answer_name(name)
         if name not in self._answers:
             raise CheckpointError(f"answer {name!r} is missing: it was reclaimed while a log still referred to it")
         return self._answers[name]
 
     def open_generation(self, after: int | None = None) -> int:
         self._fail_if_planned("open_generation")
+        self._chain.end()
         number, adoptions = self._generations
         check_newest(after, number, self.job)
         newest = self.latest()
@@ -125,14 +137,29 @@ class MemoryStore:
         check_not_fenced(manifest, self._generations)
         for location in _locations(manifest):
             self._check_present(location)
-        self._manifests[manifest.checkpoint, manifest.generation] = manifest
+        content = self._chain.encode(manifest)
+        self._manifests[manifest.checkpoint, manifest.generation] = content
+        self._chain.written(manifest, content)
 
     def latest(self) -> Manifest | None:
         self._fail_if_planned("latest")
-        return next(reversed(self.manifests()), None)
+        marks = self._valid_marks()
+        return self._read(marks[-1])[0] if marks else None
 
     def manifests(self) -> list[Manifest]:
-        return [self._manifests[mark] for mark in sorted(self._manifests) if not is_void(*mark, self._generations)]
+        return [self._read(mark)[0] for mark in self._valid_marks()]
+
+    def _valid_marks(self) -> list[Mark]:
+        return [mark for mark in sorted(self._manifests) if not is_void(*mark, self._generations)]
+
+    def _read(self, mark: Mark) -> tuple[Manifest, list[Mark]]:
+        """With the marks of those of which it is composed."""
+        return manifest_chain.read(mark, self._file, self.job)
+
+    def _file(self, mark: Mark) -> tuple[bytes, str]:
+        if mark not in self._manifests:
+            raise CheckpointError(f"manifest {mark} is missing: it was deleted while another went on from it")
+        return self._manifests[mark], f"manifest {mark}"
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
         if name in self._savepoints:
@@ -144,17 +171,24 @@ class MemoryStore:
 
     def retire(self, keep: int = 2) -> None:
         self._fail_if_planned("retire")
-        kept = self.manifests()[-keep:]
+        kept = [self._read(mark) for mark in self._valid_marks()[-keep:]]
         if not kept:
             return
-        oldest_kept = kept[0].checkpoint
-        referenced = frozenset(location for m in (*kept, *self._savepoints.values()) for location in _locations(m))
-        self._manifests = {mark: m for mark, m in self._manifests.items() if mark[0] >= oldest_kept}
-        oldest_epoch = kept[0].oldest_epoch
+        oldest_kept = kept[0][0]
+        needed = frozenset(mark for _, marks in kept for mark in marks)
+        self._manifests = {
+            mark: content
+            for mark, content in self._manifests.items()
+            if mark[0] >= oldest_kept.checkpoint or mark in needed
+        }
+        referenced = frozenset(
+            location for m in (*(m for m, _ in kept), *self._savepoints.values()) for location in _locations(m)
+        )
+        oldest = oldest_epochs(oldest_kept)
         for parts in (self._chunks, self._runs):
-            for location in collectable({name: checkpoint_of(name) for name in parts}, referenced, oldest_epoch):
+            for location in collectable({location: _origin(location) for location in parts}, referenced, oldest):
                 del parts[location]
-        for name in collectable({name: checkpoint_of(name) for name in self._answers}, frozenset(), oldest_epoch):
+        for name in collectable({name: layout.origin(name) for name in self._answers}, (), oldest):
             del self._answers[name]
 
     def archive(self) -> str | None:
@@ -163,6 +197,7 @@ class MemoryStore:
             return None
         self._manifests.clear()
         self._savepoints.clear()
+        self._chain.end()
         self._chunks.clear()
         self._runs.clear()
         self._answers.clear()
@@ -176,6 +211,10 @@ class MemoryStore:
     def _fail_if_planned(self, method: str) -> None:
         if failures := self._failures.get(method):
             raise failures.pop(0)
+
+
+def _origin(location: str) -> layout.FileOrigin | None:
+    return layout.origin(layout.Location.parse(location).file.removeprefix(f"{layout.STATE}/"))
 
 
 def _locations(manifest: Manifest) -> frozenset[str]:

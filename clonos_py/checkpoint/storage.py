@@ -2,27 +2,28 @@
 
 New chunks of a snapshot share files of about ``FILE_BYTES``: few enough files for an object store, small enough that a
 long-lived chunk does not keep much dead state from being reclaimed. See ``layout`` for names, ``folder`` for
-durability, ``manifest`` for which checkpoints count. Used by one I/O thread of a process at a time for writing; reading
-is free of shared state.
+durability, ``manifest_files`` for which checkpoints count, ``retention`` for what these keep. Used by one I/O thread of
+a process at a time for writing; reading is free of shared state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from clonos_py.checkpoint import frames, layout
-from clonos_py.checkpoint import manifest as manifests
+from clonos_py.checkpoint import frames, layout, retention
 from clonos_py.checkpoint.chunks import DAMAGED_REMEDY, Scratch, decode
 from clonos_py.checkpoint.folder import open_folder
 from clonos_py.checkpoint.layout import Location
-from clonos_py.checkpoint.manifest import Adoption, Generation, Generations
+from clonos_py.checkpoint.manifest import Mark
+from clonos_py.checkpoint.manifest_files import ManifestFiles
+from clonos_py.checkpoint.retention import OldestEpochs, oldest_epochs
 from clonos_py.model.errors import CheckpointError
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import (
     FrameRun,
@@ -37,18 +38,17 @@ from clonos_py.model.state import Chunk, OperatorState
 
 FILE_BYTES = 8 << 20
 
-_GENERATIONS = layout.GENERATIONS
-_MANIFESTS = f"{layout.LINE}/{layout.MANIFESTS}"
-_SAVEPOINTS = f"{layout.LINE}/{layout.SAVEPOINTS}"
 _STATE = f"{layout.LINE}/{layout.STATE}"
 _ANSWERS = f"{layout.LINE}/{layout.ANSWERS}"
 
 
 class _Needs(NamedTuple):
-    """What a manifest keeps: the files to which it refers, and all that was written for its oldest epoch or later."""
+    """What a manifest keeps: the files of chunks to which it refers, the manifests of which it is composed, and all
+    that was written for its oldest epochs or later."""
 
     files: frozenset[str]
-    oldest_epoch: int
+    marks: Sequence[Mark]
+    oldest: OldestEpochs
 
 
 class CheckpointStore:
@@ -59,10 +59,9 @@ class CheckpointStore:
         self._folder = open_folder(uri, layout.name_in_folder(job))
         self._scratch = Scratch()
         self._files_written = 0
-        self._needs: dict[str, _Needs] = {}
-        """By path of a manifest."""
-        self._begun: dict[int, Generation] = {}
-        self._adoptions: dict[int, Adoption] = {}
+        self._manifests = ManifestFiles(self._folder, job)
+        self._needs: dict[Mark | str, _Needs] = {}
+        """Of manifests by mark, of savepoints by file."""
 
     @property
     def path(self) -> str:
@@ -159,149 +158,80 @@ class CheckpointStore:
 
     # Answers
 
-    def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:
-        name = layout.answer_name(epoch, owner, content)
+    def keep_answer(self, epoch: int, task: TaskId, process: int, content: bytes) -> str:
+        name = layout.answer_name(epoch, task, process, content)
         self._folder.write(f"{_ANSWERS}/{name}", content)
         return name
 
     def kept_answer(self, name: str) -> bytes:
         layout.check_answer_name(name)
-        content = self._read_file(f"{_ANSWERS}/{name}")
+        content = self._folder.read(f"{_ANSWERS}/{name}").to_pybytes()
         if not layout.is_answer(name, content):
             raise CheckpointError(f"{self.path}/{_ANSWERS}/{name} is corrupt: its checksum differs; {DAMAGED_REMEDY}")
         return content
 
-    # Generations
-
-    def open_generation(self, after: int | None = None) -> int:
-        self.latest()  # a line that is damaged is refused before anything is made
-        number = self._begin_generation(after)
-        newest = self.latest()
-        adoption = Adoption(number, newest.checkpoint if newest else None)
-        self._folder.write(f"{_GENERATIONS}/{layout.adoption_name(number)}", manifests.encode_generation(adoption))
-        manifests.check_newest(number, self._generations().newest, self.job)
-        return number
-
-    def _begin_generation(self, after: int | None) -> int:
-        while True:
-            newest = self._generations().newest
-            manifests.check_newest(after, newest, self.job)
-            record = manifests.encode_generation(Generation(newest + 1))
-            if self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record):
-                return newest + 1
-
-    def _generations(self) -> Generations:
-        """Each file is read once: they never change."""
-        folder, names = f"{self.path}/{_GENERATIONS}", self._folder.names(_GENERATIONS)
-        numbers = [number for name in names if (number := layout.generation_number(name)) is not None]
-        newest = manifests.check_numbers(numbers, folder)
-        for number in numbers:
-            name, adopted = layout.generation_name(number), layout.adoption_name(number)
-            if number not in self._begun:
-                content = self._read_file(f"{_GENERATIONS}/{name}")
-                self._begun[number] = manifests.decode_generation(content, number, f"{folder}/{name}")
-            if number not in self._adoptions and adopted in names:
-                content = self._read_file(f"{_GENERATIONS}/{adopted}")
-                self._adoptions[number] = manifests.decode_adoption(content, number, f"{folder}/{adopted}")
-        return Generations(newest, tuple(adoption for _, adoption in sorted(self._adoptions.items())))
-
     # Manifests
 
+    def open_generation(self, after: int | None = None) -> int:
+        return self._manifests.open_generation(after)
+
     def write_manifest(self, manifest: Manifest) -> None:
-        self._check_job(manifest)
-        manifests.check_not_fenced(manifest, self._generations())
-        needed = manifests.needed_bytes(manifest)
-        sizes = self._folder.sizes(_STATE)
-        manifests.check_present(
-            needed, {f"{layout.STATE}/{file}": size for file, size in sizes.items()}, f"{self.path}/{layout.LINE}"
-        )
-        name = layout.manifest_name(manifest.checkpoint, manifest.generation)
-        self._folder.write(f"{_MANIFESTS}/{name}", manifests.encode(manifest))
-        manifests.check_not_fenced(manifest, self._generations())
-        self._needs[f"{_MANIFESTS}/{name}"] = _Needs(frozenset(needed), manifest.oldest_epoch)
+        self._manifests.check(manifest)
+        needed = retention.needed_bytes(manifest.handles)
+        sizes = {f"{layout.STATE}/{file}": size for file, size in self._folder.sizes(_STATE).items()}
+        retention.check_present(needed, sizes, f"{self.path}/{layout.LINE}")
+        marks = self._manifests.write(manifest)
+        self._needs[marks[-1]] = _Needs(frozenset(needed), marks, oldest_epochs(manifest))
 
     def latest(self) -> Manifest | None:
-        names = self._valid_names()
-        return self._read_manifest(f"{_MANIFESTS}/{names[-1]}") if names else None
+        return self._manifests.latest()
 
     def manifests(self) -> list[Manifest]:
-        return [self._read_manifest(f"{_MANIFESTS}/{name}") for name in self._valid_names()]
+        return [self._manifests.read(mark)[0] for mark in self._manifests.valid()]
 
     def write_savepoint(self, name: str, manifest: Manifest) -> None:
-        self._check_job(manifest)
-        path = f"{_SAVEPOINTS}/{layout.name_in_folder(name)}{layout.MANIFEST_SUFFIX}"
-        if not self._folder.create(path, manifests.encode(manifest)):
-            raise CheckpointError(f"{self.path}/{path} exists: savepoints are never overwritten, choose another name")
+        self._manifests.write_savepoint(name, manifest)
 
     def savepoints(self) -> dict[str, Manifest]:
-        return {
-            layout.savepoint_name(file): self._read_manifest(f"{_SAVEPOINTS}/{file}")
-            for file in self._savepoint_files()
-        }
-
-    def _valid_names(self) -> list[str]:
-        """The files of the manifests that count, oldest checkpoint first."""
-        generations = self._generations()
-        marks = {name: mark for name in self._folder.names(_MANIFESTS) if (mark := layout.manifest_mark(name))}
-        for _, generation in marks.values():
-            manifests.check_begun(generation, generations, f"{self.path}/{_GENERATIONS}")
-        valid = [name for name, mark in marks.items() if not manifests.is_void(*mark, generations)]
-        if self._folder.names(layout.LINE):
-            checkpoints = [marks[name][0] for name in valid]
-            manifests.check_adopted(checkpoints, generations, f"{self.path}/{_MANIFESTS}")
-        return valid
-
-    def _savepoint_files(self) -> list[str]:
-        return [file for file in self._folder.names(_SAVEPOINTS) if file.endswith(layout.MANIFEST_SUFFIX)]
-
-    def _check_job(self, manifest: Manifest) -> None:
-        if manifest.job != self.job:
-            raise CheckpointError(f"{self.path} belongs to job {self.job!r}: the manifest is of job {manifest.job!r}")
-
-    def _read_manifest(self, path: str) -> Manifest:
-        mark = layout.manifest_mark(path.removeprefix(f"{_MANIFESTS}/"))
-        return manifests.decode(self._read_file(path), self.job, f"{self.path}/{path}", mark)
-
-    def _read_file(self, path: str) -> bytes:
-        return self._folder.read(path).to_pybytes()
+        files = self._manifests.savepoints()
+        return {layout.savepoint_name(file): self._manifests.read_savepoint(file) for file in files}
 
     # Retention
 
     def retire(self, keep: int = 2) -> None:
-        kept = self._valid_names()[-keep:]
+        kept = self._manifests.valid()[-keep:]
         if not kept:
             return
         self._look_up_needs(kept)
-        referenced = frozenset[str]().union(*(needs.files for needs in self._needs.values()))
-        chunks = frozenset(file.removeprefix(f"{layout.STATE}/") for file in referenced)
-        oldest_epoch = self._needs[f"{_MANIFESTS}/{kept[0]}"].oldest_epoch
+        chunks = {file.removeprefix(f"{layout.STATE}/") for needs in self._needs.values() for file in needs.files}
+        marks = {mark for needs in self._needs.values() for mark in needs.marks}
+        oldest = self._needs[kept[0]].oldest
         problems = [
-            *self._remove_before(_MANIFESTS, layout.checkpoint_of(kept[0]) or 0, frozenset(kept)),
-            *self._remove_before(_ANSWERS, oldest_epoch, frozenset()),
-            *self._remove_before(_STATE, oldest_epoch, chunks),
+            *self._remove(self._manifests.before(kept[0][0], marks)),
+            *self._remove(self._written_before(_ANSWERS, oldest, ())),
+            *self._remove(self._written_before(_STATE, oldest, chunks)),
         ]
         if problems:
             others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise CheckpointError(f"{problems[0]}{others}")
 
-    def _look_up_needs(self, kept: Iterable[str]) -> None:
-        """Of the kept manifests (each is read once, none that this store wrote itself) and all savepoints."""
-        paths = [
-            *(f"{_MANIFESTS}/{name}" for name in kept),
-            *(f"{_SAVEPOINTS}/{file}" for file in self._savepoint_files()),
-        ]
-        self._needs = {path: self._needs.get(path) or self._read_needs(path) for path in paths}
+    def _look_up_needs(self, kept: Iterable[Mark]) -> None:
+        """Of the kept manifests and all savepoints. Each is read once, none that this store wrote itself."""
+        known, self._needs = self._needs, {}
+        for mark in kept:
+            self._needs[mark] = known.get(mark) or _needs(*self._manifests.read(mark))
+        for file in self._manifests.savepoints():
+            self._needs[file] = known.get(file) or _needs(self._manifests.read_savepoint(file), ())
 
-    def _read_needs(self, path: str) -> _Needs:
-        manifest = self._read_manifest(path)
-        return _Needs(frozenset(manifests.needed_bytes(manifest)), manifest.oldest_epoch)
+    def _written_before(self, folder: str, oldest: OldestEpochs, needed: Collection[str]) -> list[str]:
+        files = {name: layout.origin(name) for name in self._folder.names(folder)}
+        return [f"{folder}/{name}" for name in retention.collectable(files, needed, oldest)]
 
-    def _remove_before(self, folder: str, oldest_kept: int, needed: frozenset[str]) -> Iterator[CheckpointError]:
+    def _remove(self, paths: Iterable[str]) -> Iterator[CheckpointError]:
         """A file that cannot be deleted does not keep the others."""
-        names = {name: layout.checkpoint_of(name) for name in self._folder.names(folder)}
-        for name in manifests.collectable(names, needed, oldest_kept):
+        for path in paths:
             try:
-                self._folder.remove(f"{folder}/{name}")
+                self._folder.remove(path)
             except CheckpointError as problem:
                 yield problem
 
@@ -311,22 +241,13 @@ class CheckpointStore:
         had_line = bool(self._folder.names(layout.LINE))
         if had_line:
             self._folder.move(layout.LINE, target)
-        self._archive_damaged_generations(f"{target}.{_GENERATIONS}")
+        self._manifests.archived(f"{target}.{layout.GENERATIONS}")
         self._needs.clear()
         return f"{self.path}/{target}" if had_line else None
 
-    def _archive_damaged_generations(self, target: str) -> None:
-        """Nothing could ever begin with them. The next one is numbered beyond them."""
-        try:
-            self._generations()
-        except CheckpointError:
-            numbers = map(layout.generation_number, self._folder.names(_GENERATIONS))
-            newest = max((number for number in numbers if number is not None), default=0)
-            self._folder.move(_GENERATIONS, target)
-            self._begun.clear()
-            self._adoptions.clear()
-            record = manifests.encode_generation(Generation(newest + 1))
-            self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record)
+
+def _needs(manifest: Manifest, marks: Sequence[Mark]) -> _Needs:
+    return _Needs(frozenset(retention.needed_bytes(manifest.handles)), marks, oldest_epochs(manifest))
 
 
 def log_chunk(logs: Sequence[LogSegment]) -> Chunk | None:

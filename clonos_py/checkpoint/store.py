@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, StoredChunk, TaskHandle, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 
@@ -35,9 +35,9 @@ class SnapshotStore(Protocol):
         """By location, verified: all frames that were stored there together."""
         ...
 
-    def keep_answer(self, epoch: int, owner: str, content: bytes) -> str:
-        """Makes an answer that is too large for a log durable, and names it. It is kept until a later checkpoint than
-        ``epoch`` is the oldest kept one. ``owner`` tells writers apart."""
+    def keep_answer(self, epoch: int, task: TaskId, process: int, content: bytes) -> str:
+        """Makes an answer that is too large for a log durable, and names it. It is kept until the oldest kept
+        checkpoint has a later snapshot of ``task`` than ``epoch``. ``process`` tells writers apart."""
         ...
 
     def kept_answer(self, name: str) -> bytes:
@@ -62,7 +62,8 @@ class SnapshotStore(Protocol):
         ...
 
     def manifests(self) -> list[Manifest]:
-        """All complete checkpoints that are kept, oldest first."""
+        """All complete checkpoints whose manifests are there, oldest first. Those before the kept ones are there as
+        long as these are composed of them; their chunks may be gone."""
         ...
 
     def retire(self, keep: int = 2) -> None:

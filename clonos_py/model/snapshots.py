@@ -154,11 +154,6 @@ class Manifest(msgspec.Struct, frozen=True):
     """The verb of each operator with state or results to commit, by name; sources among them."""
 
     @property
-    def oldest_epoch(self) -> int:
-        """That of the earliest snapshot. All are of this checkpoint, unless tasks take theirs alone."""
-        return min((handle.checkpoint for handle in self.handles), default=self.checkpoint)
-
-    @property
     def handles(self) -> Iterator[TaskHandle]:
         """All snapshots that it names."""
         yield from self.earlier

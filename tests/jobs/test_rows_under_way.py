@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from clonos_py.checkpoint.layout import Location
+from clonos_py.checkpoint.manifest import is_delta
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.files import read_results
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
@@ -148,4 +150,28 @@ def test_other_code_is_refused() -> None:
     Path(SCRIPT).write_text(job)
     assert done.returncode == 1
     assert "and this run has other code" in done.stderr
+    complete(go_on())
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_manifest_without_its_base_is_an_error_and_everything_stays() -> None:
+    store = CheckpointStore("checkpoints", "under_way")
+    newest = store.latest()
+    assert newest is not None
+    generation = store.open_generation()
+    whole = replace(newest, generation=generation, checkpoint=newest.checkpoint + 100)
+    first, *others = whole.tasks
+    store.write_manifest(whole)
+    newest = replace(whole, checkpoint=whole.checkpoint + 1, tasks=[replace(first, written_bytes=0), *others])
+    store.write_manifest(newest)
+    base, delta = sorted(Path(store.path, "line", "manifests").iterdir())[-2:]
+    assert is_delta(delta.read_bytes())
+    content = base.read_bytes()
+    base.unlink()
+    done = go_on()
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert f"{base.name} is missing; restore the file from a copy, or start over with --fresh" in line
+    base.write_bytes(content)
+    assert store.latest() == newest
     complete(go_on())

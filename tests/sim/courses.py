@@ -68,13 +68,12 @@ class Course:
         return problems + disagreements(self.ledger, self._job.total)
 
     def _next_world(self) -> World:
-        ports = SimulatedPorts(self._time.now_us, self.random, self._store)
         policy = JobPolicy(checkpoint_interval_us=self.random.choice([10_000, 25_000]))
         return World(
             self._plan,
             self._store,
             self._time,
-            lambda task: ports,
+            lambda task: SimulatedPorts(self._time.now_us, self.random, self._store, task),
             WorldSettings(policy, ChannelLimits(window=self._window), 2_000, events_max=200_000),
             lambda time_us, event: self.events.append(event),
             hook=self._befall,

@@ -153,7 +153,7 @@ def run(
         found.happened.append(type(event))
 
     store = MemoryStore("witness")
-    ports = SimulatedPorts(time.now_us, random_, store)
+    ports = lambda task: SimulatedPorts(time.now_us, random_, store, task)  # noqa: E731
     policy = JobPolicy(checkpoint_interval_us=random_.choice([10_000, 25_000]), checkpoint_timeout_us=2_000_000)
     settings = WorldSettings(
         policy,
@@ -163,7 +163,7 @@ def run(
         standbys_per_process=standbys_per_process,
     )
     harmer = Harmer(random_, point, harm, times, found)
-    world = World(job.plan(ledger), store, time, lambda task: ports, settings, listen, hook=harmer)
+    world = World(job.plan(ledger), store, time, ports, settings, listen, hook=harmer)
     found.problems.extend(_problems(world))
     found.problems.extend(disagreements(ledger, job.total))
     if RolledBack in found.happened and not job.rollback:

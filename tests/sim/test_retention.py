@@ -68,13 +68,13 @@ class SmallDisk:
             self.happened.append(type(event))
 
         time = VirtualTime(self.random)
-        ports = SimulatedPorts(time.now_us, self.random, self.store)
+        ports = lambda task: SimulatedPorts(time.now_us, self.random, self.store, task)  # noqa: E731
         policy = JobPolicy(checkpoint_interval_us=60_000_000)
         shelf = lambda number: MemoryShelf(frames_max)  # noqa: E731
         settings = WorldSettings(policy, self.limits, 2_000, events_max=200_000, shelf=shelf)
         faults = Faults(self.random, kills, [])
         plan = self.job.plan(self.ledger)
-        return World(plan, self.store, time, lambda task: ports, settings, listen, hook=faults).run()
+        return World(plan, self.store, time, ports, settings, listen, hook=faults).run()
 
 
 def test_disks_that_are_full_slow_a_job_down_to_the_pace_of_its_checkpoints() -> None:

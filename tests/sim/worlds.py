@@ -17,7 +17,6 @@ from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World, WorldSettings
-from clonos_py.task.context import Ports
 
 Kind = TypeVar("Kind", bound=CoordinatorEvent)
 INTERVAL_US = 25_000
@@ -52,12 +51,11 @@ def run(seed: int, job: WitnessJob, faults: Callable[[World, Run], None], policy
     )
     plan = job.plan(made.ledger)
     store = MemoryStore(plan.job)
-    ports: Ports = SimulatedPorts(time.now_us, random_, store)
     world = World(
         plan,
         store,
         time,
-        lambda task: ports,
+        lambda task: SimulatedPorts(time.now_us, random_, store, task),
         settings,
         lambda time_us, event: made.events.append(event),
         hook=lambda world: faults(world, made),

@@ -49,8 +49,8 @@ _KILL_AGAIN_US = 50_000
 class LocalPorts:
     """The outside world of one task."""
 
-    def __init__(self, store: SnapshotStore, owner: str) -> None:
-        self._store, self._owner = store, owner
+    def __init__(self, store: SnapshotStore, task: TaskId) -> None:
+        self._store, self._task = store, task
         self._services = ServiceRegistry({}, HttpxClient)
 
     def now_us(self) -> int:
@@ -63,7 +63,7 @@ class LocalPorts:
         return self._services.client(name)
 
     def keep(self, epoch: int, content: bytes) -> str:
-        return self._store.keep_answer(epoch, self._owner, content)
+        return self._store.keep_answer(epoch, self._task, 0, content)
 
     def kept(self, name: str) -> bytes:
         return self._store.kept_answer(name)
@@ -191,7 +191,7 @@ def _calls(clock: RealTime, stack: ExitStack) -> Callable[[ServiceCall, Callable
 
 
 def _ports(store: SnapshotStore) -> Callable[[TaskId], LocalPorts]:
-    return lambda task: LocalPorts(store, str(task))
+    return lambda task: LocalPorts(store, task)
 
 
 def _open_store(plan: PhysicalPlan, settings: Settings, stack: ExitStack) -> SnapshotStore:

@@ -96,8 +96,11 @@ def _elsewhere() -> Any:
 class LivePorts:
     """The world outside of a task: clock, dice and service clients."""
 
-    def __init__(self, services: ServiceRegistry, open_store: Callable[[], SnapshotStore], owner: str) -> None:
-        self._services, self._owner = services, owner
+    def __init__(
+        self, services: ServiceRegistry, open_store: Callable[[], SnapshotStore], task: TaskId, number: int
+    ) -> None:
+        """``number``: of the process."""
+        self._services, self._task, self._number = services, task, number
         self._store = functools.cache(open_store)
 
     def now_us(self) -> int:
@@ -110,7 +113,7 @@ class LivePorts:
         return self._services.client(name)
 
     def keep(self, epoch: int, content: bytes) -> str:
-        return self._store().keep_answer(epoch, self._owner, content)
+        return self._store().keep_answer(epoch, self._task, self._number, content)
 
     def kept(self, name: str) -> bytes:
         return self._store().kept_answer(name)
@@ -134,7 +137,7 @@ class ProcessRuntime:
         plan, clock = deployment.plan, deployment.clock.here()
         self._done = threading.Event()
         self._services = ServiceRegistry({}, _http_client)
-        ports = LivePorts(self._services, deployment.open_store, f"{task.vertex}-{task.index}.{number}")
+        ports = LivePorts(self._services, deployment.open_store, task, number)
         self._machine = TaskMachine(plan, task, ports, deployment.linger_us, deployment.limits)
         self._scratch = hold(deployment.scratch)
         tls = deployment.tls.load() if deployment.tls else None

@@ -8,6 +8,7 @@ from typing import Any
 
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import ServiceError
+from clonos_py.model.ids import TaskId
 
 ORACLE = "oracle"
 LARGE = "large"
@@ -19,8 +20,8 @@ _REFUSALS = 0.1
 class HarshPorts:
     """Those of one process. No answer is ever given twice, and now and then one is refused."""
 
-    def __init__(self, now_us: Callable[[], int], random_: random.Random, store: SnapshotStore) -> None:
-        self._now_us, self._random, self._store = now_us, random_, store
+    def __init__(self, now_us: Callable[[], int], random_: random.Random, store: SnapshotStore, task: TaskId) -> None:
+        self._now_us, self._random, self._store, self._task = now_us, random_, store, task
         self.ahead_us = 0
         """How far the time of day is ahead of the steady clock."""
 
@@ -42,7 +43,7 @@ class HarshPorts:
         return self._number().to_bytes(8) + bytes(_LARGE_BYTES)
 
     def keep(self, epoch: int, content: bytes) -> str:
-        return self._store.keep_answer(epoch, "simulated", content)
+        return self._store.keep_answer(epoch, self._task, 0, content)
 
     def kept(self, name: str) -> bytes:
         return self._store.kept_answer(name)

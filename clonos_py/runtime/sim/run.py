@@ -21,16 +21,16 @@ from clonos_py.runtime.sim.schedule import VirtualTime
 from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.witness import WitnessJob, WitnessLedger, disagreements
 from clonos_py.runtime.world.world import World, WorldSettings
-from clonos_py.task.context import Ports
 
 
 @dataclass(frozen=True)
 class SimulatedPorts:
-    """Time of the world, and randomness and answers that no two attempts get alike."""
+    """Of one task: time of the world, and randomness and answers that no two attempts get alike."""
 
     now: Callable[[], int]
     random: random.Random
     store: SnapshotStore
+    task: TaskId
     client: Callable[[str], Any] | None = None
 
     def now_us(self) -> int:
@@ -45,7 +45,7 @@ class SimulatedPorts:
         return lambda: self.random.getrandbits(62)
 
     def keep(self, epoch: int, content: bytes) -> str:
-        return self.store.keep_answer(epoch, "simulated", content)
+        return self.store.keep_answer(epoch, self.task, 0, content)
 
     def kept(self, name: str) -> bytes:
         return self.store.kept_answer(name)
@@ -101,8 +101,8 @@ def simulate_plan(
     limits = replace(limits or ChannelLimits(), window=window)
     settings = WorldSettings(chosen, limits, linger_us=linger_us, events_max=actions_max)
     store = MemoryStore(plan.job)
-    ports: Ports = SimulatedPorts(time.now_us, random_, store, client)
-    world = World(plan, store, time, lambda task: ports, settings, listen, observer, faults)
+    ports = lambda task: SimulatedPorts(time.now_us, random_, store, task, client)  # noqa: E731
+    world = World(plan, store, time, ports, settings, listen, observer, faults)
     try:
         with interrupts(), exits_told():
             outcome.ended = world.run()

@@ -30,6 +30,8 @@ _RESTARTS_MAX = 16
 _OF_THE_DISK = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
 """Of a standstill of the coordinator two heartbeats may count: no connection is given up for that."""
+_DELTAS_MAX = 3
+"""So few that every run has several whole manifests."""
 _SPILL_BYTES = 500
 """Some frames of a few rows."""
 
@@ -64,7 +66,7 @@ class _Run:
         conditions = scenario.conditions
         self._ledger = HistoryLedger()
         self._plan = scenario.topology.plan(self._ledger)
-        self._store = MemoryStore(self._plan.job)
+        self._store = MemoryStore(self._plan.job, _DELTAS_MAX)
         self._time = VirtualTime(random.Random(2 * scenario.seed), dict(conditions.slowness))
         self._answers = random.Random(2 * scenario.seed + 1)
         self._start_us = self._time.now_us()
@@ -111,7 +113,7 @@ class _Run:
                 self._plan,
                 self._store,
                 self._time,
-                lambda task: HarshPorts(self._time.now_us, self._answers, self._store),
+                lambda task: HarshPorts(self._time.now_us, self._answers, self._store, task),
                 settings,
                 self._listen,
                 self._chaos,

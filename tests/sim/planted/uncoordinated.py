@@ -1,13 +1,19 @@
-"""What is wrong with snapshots that tasks take alone: what is stored with them, and when they count."""
+"""What is wrong with snapshots that tasks take alone: what is stored with them, when they count, what manifests say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
+from clonos_py.checkpoint import manifest as manifests
+from clonos_py.checkpoint import manifest_chain
+from clonos_py.checkpoint.manifest import Base, ManifestDelta, Mark
+from clonos_py.checkpoint.manifest_chain import ManifestChain
+from clonos_py.checkpoint.retention import OldestEpochs
 from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing.retained import RetainedState
@@ -16,7 +22,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.segments import LogSegment, StableMark
-from clonos_py.model.snapshots import StoredFrames
+from clonos_py.model.snapshots import Manifest, StoredFrames
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
 
@@ -82,3 +88,53 @@ def replacements_answer_before_their_state_is_here(patch: pytest.MonkeyPatch) ->
         """What was loaded comes too late."""
 
     patch.setattr(HeldLogs, "restore", restore)
+
+
+def changed_deltas(patch: pytest.MonkeyPatch, change: Callable[[ManifestChain, ManifestDelta], ManifestDelta]) -> None:
+    encode = ManifestChain.encode
+
+    def changed(self: ManifestChain, manifest: Manifest) -> bytes:
+        content = encode(self, manifest)
+        if not manifests.is_delta(content):
+            return content
+        delta = manifests.decode_delta(content, manifest.job, "", (manifest.checkpoint, manifest.generation))
+        return manifests.encode(change(self, delta))
+
+    patch.setattr(ManifestChain, "encode", changed)
+
+
+@alone("kill", "coordinator")
+def a_delta_goes_on_from_another_base_than_it_names(patch: pytest.MonkeyPatch) -> None:
+    """It has what is new since the manifest before it, and names the whole one."""
+    written = ManifestChain.written
+    whole: dict[ManifestChain, Base] = {}
+
+    def noted(self: ManifestChain, manifest: Manifest, content: bytes) -> None:
+        written(self, manifest, content)
+        if not manifests.is_delta(content):
+            whole[self] = Base(manifest.checkpoint, manifests.checksum(content))
+
+    patch.setattr(ManifestChain, "written", noted)
+    changed_deltas(patch, lambda chain, delta: msgspec.structs.replace(delta, base=whole[chain]))
+
+
+@alone("kill", "coordinator")
+def a_delta_leaves_out_a_task_with_a_new_snapshot(patch: pytest.MonkeyPatch) -> None:
+    changed_deltas(patch, lambda chain, delta: msgspec.structs.replace(delta, named=delta.named[1:]))
+
+
+@alone("kill", "coordinator")
+def a_base_is_deleted_while_a_kept_delta_goes_on_from_it(patch: pytest.MonkeyPatch) -> None:
+    read = manifest_chain.read
+
+    def alone(*given: Any) -> tuple[Manifest, list[Mark]]:
+        manifest, marks = read(*given)
+        return manifest, marks[-1:]
+
+    patch.setattr(manifest_chain, "read", alone)
+
+
+@alone("kill", "crash")
+def what_no_manifest_names_yet_is_deleted(patch: pytest.MonkeyPatch) -> None:
+    """The epoch of one task says nothing of those of others."""
+    patch.setattr(OldestEpochs, "of", lambda self, writer: max(self.by_writer.values()))

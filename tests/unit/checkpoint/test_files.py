@@ -23,7 +23,7 @@ from clonos_py.model.errors import CheckpointError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.snapshots import OperatorHandle, StoredChunk
 from tests.disks import make_read_only
-from tests.unit.checkpoint.stores import FIRST, JOB, chunk, complete, manifest, rows_of, snapshot
+from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, complete, manifest, rows_of, snapshot
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_missing_chunk_file_is_named(store: CheckpointStore) -> None:
 
 
 def test_a_corrupt_answer_is_named(store: CheckpointStore) -> None:
-    name = store.keep_answer(3, "join-0", b"x" * 1_000)
+    name = store.keep_answer(3, JOIN, 0, b"x" * 1_000)
     (file,) = files_below(store, "answers")
     damage(file)
     with pytest.raises(CheckpointError, match=f"{file} is corrupt: its checksum differs.*--fresh"):
@@ -142,7 +142,7 @@ def test_incomplete_files_of_old_checkpoints_are_reclaimed(store: CheckpointStor
 
 def test_a_file_that_cannot_be_deleted_keeps_no_other_and_is_tried_again(store: CheckpointStore) -> None:
     complete(store, 1, [chunk(0)])
-    name = store.keep_answer(0, "join-0", b"answer")
+    name = store.keep_answer(0, JOIN, 0, b"answer")
     (stuck,) = files_below(store, "manifests")
     content = stuck.read_bytes()
     stuck.unlink()

@@ -13,7 +13,7 @@ import pytest
 from clonos_py.checkpoint.folder import LocalFolder
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.model.errors import CheckpointError
-from tests.unit.checkpoint.stores import FIRST, JOB, chunk, manifest, snapshot
+from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, manifest, snapshot
 
 pytestmark = pytest.mark.timeout(20, method="thread")
 
@@ -92,7 +92,7 @@ def test_sizes_are_those_of_the_files(folder: LocalFolder) -> None:
 def test_only_the_owner_may_read(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path / "made" / "too"), JOB)
     store.open_generation()
-    store.keep_answer(0, "join-0", b"answer")
+    store.keep_answer(0, JOIN, 0, b"answer")
     store.write_manifest(manifest(1, store.write(snapshot(1, [chunk(0)]), FIRST)))
     store.archive()
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made").rglob("*")}
@@ -146,7 +146,7 @@ def test_everything_that_a_manifest_needs_is_on_the_disk_before_it_and_it_is_whe
     store = CheckpointStore(str(tmp_path), JOB)
     power = PowerSupply(monkeypatch)
     store.open_generation()
-    store.keep_answer(0, "join-0", b"answer")
+    store.keep_answer(0, JOIN, 0, b"answer")
     handles = [store.write(snapshot(1, [chunk(n)]), FIRST) for n in range(2)]
     store.write_manifest(manifest(1, *handles))
     lost = {os.path.relpath(target, tmp_path): found for target, found in power.at_rename}

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from clonos_py.checkpoint.layout import FileOrigin, origin, writer_name
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import TaskId
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, begin, chunk, complete, manifest, rows_of, snapshot
@@ -196,7 +198,7 @@ def test_what_was_adopted_stays_the_last_checkpoint_whatever_a_replaced_coordina
 
 
 def test_answers_are_kept_until_no_checkpoint_before_them_is(store: SnapshotStore) -> None:
-    names = [store.keep_answer(epoch, "join-0.3", f"answer {epoch}".encode()) for epoch in (0, 1, 2)]
+    names = [store.keep_answer(epoch, JOIN, 3, f"answer {epoch}".encode()) for epoch in (0, 1, 2)]
     assert [store.kept_answer(name) for name in names] == [b"answer 0", b"answer 1", b"answer 2"]
     store.open_generation()
     complete(store, 1, [chunk(0)])
@@ -224,9 +226,15 @@ def test_a_log_cannot_lead_out_of_the_folder_of_answers(store: SnapshotStore, na
         store.kept_answer(name)
 
 
-@pytest.mark.parametrize("owner", ["join-0.3", "a/b", "..", "j\u00f6in[0].12"])
-def test_an_answer_is_found_whatever_its_owner_is_called(store: SnapshotStore, owner: str) -> None:
-    assert store.kept_answer(store.keep_answer(7, owner, b"answer")) == b"answer"
+@pytest.mark.parametrize("vertex", ["join", "a/b", "..", "j\u00f6in[0].12", "x-1.2.3.chunks"])
+def test_files_are_found_and_have_their_origin_whatever_the_vertex_is_called(store: SnapshotStore, vertex: str) -> None:
+    task = TaskId(vertex, 12)
+    name = store.keep_answer(7, task, 3, b"answer")
+    assert store.kept_answer(name) == b"answer"
+    handle = store.write(snapshot(4, [chunk(0)], task), FIRST)
+    file = next(handle.locations).removeprefix("state/").partition("#")[0]
+    assert (origin(name), origin(file)) == (FileOrigin(7, writer_name(task)), FileOrigin(4, writer_name(task)))
+    assert origin(f"{file}.incomplete") == FileOrigin(4, writer_name(task))
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
@@ -236,7 +244,7 @@ def test_an_answer_is_there_at_every_checkpoint_that_needs_it_and_goes_with_the_
     store.open_generation()
     names: list[str] = []
     for checkpoint in range(1, 9):
-        names.append(store.keep_answer(checkpoint - 1, "join-0", b"%d" % checkpoint))
+        names.append(store.keep_answer(checkpoint - 1, JOIN, 0, b"%d" % checkpoint))
         complete(store, checkpoint, [chunk(checkpoint)])
         store.retire(keep)
         oldest_kept = max(1, checkpoint - keep + 1)

@@ -92,12 +92,11 @@ def _answers(query: str, parallelism: int, seed: int = 0, kills: Kills | None = 
     random_ = random.Random(seed)
     time, sink = VirtualTime(random_), MemorySink()
     store = MemoryStore(query)
-    ports = SimulatedPorts(time.now_us, random_, store)
     World(
         plan(build(query, SOURCE, sink), parallelism=parallelism),
         store,
         time,
-        lambda task: ports,
+        lambda task: SimulatedPorts(time.now_us, random_, store, task),
         WorldSettings(JobPolicy(checkpoint_interval_us=20_000), linger_us=2_000, events_max=100_000),
         hook=kills or (lambda world: None),
     ).run()

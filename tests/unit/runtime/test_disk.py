@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clonos_py.causal.gate import Keeper
-from clonos_py.checkpoint.layout import checkpoint_of
+from clonos_py.checkpoint.layout import FileOrigin, origin
 from clonos_py.checkpoint.memory import MemoryStore
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.checkpoint.store import SnapshotStore
@@ -21,7 +21,7 @@ from clonos_py.runtime.ray.process import LivePorts
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.services.registry import ServiceRegistry
-from tests.unit.checkpoint.stores import FIRST, JOB, chunk, manifest, snapshot
+from tests.unit.checkpoint.stores import FIRST, JOB, JOIN, chunk, manifest, snapshot
 
 PLANNED = "planned failure of {}; nothing was changed"
 
@@ -46,10 +46,10 @@ def test_a_manifest_that_cannot_be_written_completes_nothing() -> None:
 
 
 PORTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
-    "local": lambda store: LocalPorts(store, "join[0]"),
-    "ray": lambda store: LivePorts(ServiceRegistry({}, HttpxClient), lambda: store, "join-0.3"),
-    "sim": lambda store: SimulatedPorts(lambda: 0, random.Random(0), store),
-    "generated runs": lambda store: HarshPorts(lambda: 0, random.Random(0), store),
+    "local": lambda store: LocalPorts(store, JOIN),
+    "ray": lambda store: LivePorts(ServiceRegistry({}, HttpxClient), lambda: store, JOIN, 3),
+    "sim": lambda store: SimulatedPorts(lambda: 0, random.Random(0), store, JOIN),
+    "generated runs": lambda store: HarshPorts(lambda: 0, random.Random(0), store, JOIN),
 }
 
 
@@ -57,5 +57,5 @@ PORTS: dict[str, Callable[[SnapshotStore], Keeper]] = {
 def test_every_driver_files_an_answer_under_the_epoch_that_it_is_told(driver: str, tmp_path: Path) -> None:
     ports = PORTS[driver](CheckpointStore(str(tmp_path), JOB))
     names = {epoch: ports.keep(epoch, b"answer") for epoch in (0, 3, 7)}
-    assert [checkpoint_of(name) for name in names.values()] == list(names)
+    assert [origin(name) for name in names.values()] == [FileOrigin(epoch, "join-0") for epoch in names]
     assert [ports.kept(name) for name in names.values()] == [b"answer"] * 3

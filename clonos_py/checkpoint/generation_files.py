@@ -1,0 +1,71 @@
+"""The files of the generations of a job: which have begun, and what each has adopted (D11)."""
+
+from __future__ import annotations
+
+from clonos_py.checkpoint import layout
+from clonos_py.checkpoint import manifest as manifests
+from clonos_py.checkpoint.folder import Folder
+from clonos_py.checkpoint.manifest import Adoption, Generation, Generations
+from clonos_py.model.errors import CheckpointError
+
+_GENERATIONS = layout.GENERATIONS
+
+
+class GenerationFiles:
+    """In the folder of a job."""
+
+    def __init__(self, folder: Folder, job: str) -> None:
+        self._folder, self._job = folder, job
+        self._begun: dict[int, Generation] = {}
+        self._adoptions: dict[int, Adoption] = {}
+
+    @property
+    def path(self) -> str:
+        return f"{self._folder.root}/{_GENERATIONS}"
+
+    def begin(self, after: int | None) -> int:
+        """The number of the next one, which no other coordinator gets. Raises CheckpointError if ``after`` is given and
+        is not the newest."""
+        while True:
+            newest = self.known().newest
+            manifests.check_newest(after, newest, self._job)
+            record = manifests.encode_generation(Generation(newest + 1))
+            if self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record):
+                return newest + 1
+
+    def adopt(self, number: int, checkpoint: int | None) -> None:
+        """Generation ``number`` goes on from this checkpoint. Raises CheckpointError if it is not the newest any
+        more."""
+        record = manifests.encode_generation(Adoption(number, checkpoint))
+        self._folder.write(f"{_GENERATIONS}/{layout.adoption_name(number)}", record)
+        manifests.check_newest(number, self.known().newest, self._job)
+
+    def known(self) -> Generations:
+        """Each file is read once: they never change."""
+        names = self._folder.names(_GENERATIONS)
+        numbers = [number for name in names if (number := layout.generation_number(name)) is not None]
+        newest = manifests.check_numbers(numbers, self.path)
+        for number in numbers:
+            name, adopted = layout.generation_name(number), layout.adoption_name(number)
+            if number not in self._begun:
+                self._begun[number] = manifests.decode_generation(self._read(name), number, f"{self.path}/{name}")
+            if number not in self._adoptions and adopted in names:
+                record = manifests.decode_adoption(self._read(adopted), number, f"{self.path}/{adopted}")
+                self._adoptions[number] = record
+        return Generations(newest, tuple(adoption for _, adoption in sorted(self._adoptions.items())))
+
+    def _read(self, name: str) -> bytes:
+        return self._folder.read(f"{_GENERATIONS}/{name}").to_pybytes()
+
+    def archive_damaged(self, target: str) -> None:
+        """Nothing could ever begin with them. The next one is numbered beyond them."""
+        try:
+            self.known()
+        except CheckpointError:
+            numbers = map(layout.generation_number, self._folder.names(_GENERATIONS))
+            newest = max((number for number in numbers if number is not None), default=0)
+            self._folder.move(_GENERATIONS, target)
+            self._begun.clear()
+            self._adoptions.clear()
+            record = manifests.encode_generation(Generation(newest + 1))
+            self._folder.create(f"{_GENERATIONS}/{layout.generation_name(newest + 1)}", record)

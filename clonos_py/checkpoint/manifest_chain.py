@@ -1,0 +1,119 @@
+"""Delta manifests: where tasks take snapshots alone, most of a manifest is what the one before says (E6).
+
+    whole <-- delta <-- delta <-- ... <-- delta    whole <-- delta <-- ...
+
+A delta manifest names its base, the manifest that its coordinator wrote before it, with that file's checksum, and has
+the snapshots that the base does not name. A manifest is composed of all files back to the whole one; each must be
+there and undamaged. So the files of a chain live as long as a manifest that needs them.
+
+The first manifest of a generation is whole, so is the one after ``DELTAS_MAX`` deltas, and so is each in which all
+tasks have new snapshots: all manifests of coordinated checkpoints are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from clonos_py.checkpoint import manifest as manifests
+from clonos_py.checkpoint.chunks import DAMAGED_REMEDY
+from clonos_py.checkpoint.manifest import Base, ManifestDelta, Mark, NamedEpochs
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.snapshots import Manifest
+
+DELTAS_MAX = 63
+
+
+class ManifestChain:
+    """The manifests that one coordinator writes one after the other."""
+
+    def __init__(self, deltas_max: int = DELTAS_MAX) -> None:
+        self._deltas_max = deltas_max
+        self._newest: Manifest | None = None
+        self._checksum = ""
+        self.marks: list[Mark] = []
+        """Of the files of which the newest manifest is composed."""
+
+    def end(self) -> None:
+        """The next manifest is whole."""
+        self._newest, self.marks = None, []
+
+    def encode(self, manifest: Manifest) -> bytes:
+        """The content of its file: a delta where that is possible and shorter."""
+        base = self._newest
+        if base is not None and base.generation == manifest.generation and len(self.marks) <= self._deltas_max:
+            delta = _delta(base, self._checksum, manifest)
+            if len(delta.named) < len(manifest.tasks) and composed(base, delta) == manifest:
+                return manifests.encode(delta)
+        return manifests.encode(manifest)
+
+    def written(self, manifest: Manifest, content: bytes) -> None:
+        """The file of ``manifest`` is durable."""
+        if not manifests.is_delta(content):
+            self.marks = []
+        self.marks.append((manifest.checkpoint, manifest.generation))
+        self._newest, self._checksum = manifest, manifests.checksum(content)
+
+
+def read(newest: Mark, file: Callable[[Mark], tuple[bytes, str]], job: str) -> tuple[Manifest, list[Mark]]:
+    """The manifest of this mark, and those of all files of which it is composed, the whole one first. ``file`` gives
+    content and path of each. Raises CheckpointError if one is damaged or not that from which the next goes on."""
+    deltas: list[ManifestDelta] = []
+    mark = newest
+    content, path = file(mark)
+    while manifests.is_delta(content):
+        delta = manifests.decode_delta(content, job, path, mark)
+        if delta.base.checkpoint >= delta.checkpoint:
+            raise CheckpointError(f"{path} goes on from a later manifest than itself; {DAMAGED_REMEDY}")
+        deltas.append(delta)
+        mark = delta.base.checkpoint, delta.generation
+        content, base_path = file(mark)
+        if manifests.checksum(content) != delta.base.checksum:
+            raise CheckpointError(f"{base_path} is not the manifest that {path} goes on from; {DAMAGED_REMEDY}")
+        path = base_path
+    manifest, marks = manifests.decode(content, job, path, mark), [mark]
+    for delta in reversed(deltas):
+        manifest = composed(manifest, delta)
+        marks.append((delta.checkpoint, delta.generation))
+    return manifest, marks
+
+
+def composed(base: Manifest, delta: ManifestDelta) -> Manifest:
+    """What ``delta`` says of its ``base``. Tasks stay in their order. Raises CheckpointError if a snapshot that it
+    names is in neither."""
+    epochs = _epochs(base) | {named.task: named.epochs for named in delta.named}
+    known = {(handle.task, handle.checkpoint): handle for handle in (*base.handles, *delta.handles)}
+    try:
+        tasks = [known[task, newest] for task, (*_, newest) in epochs.items()]
+        earlier = [known[task, epoch] for task, (*before, _) in epochs.items() for epoch in before]
+    except (KeyError, ValueError) as unknown:
+        raise CheckpointError(
+            f"the manifest of checkpoint {delta.checkpoint} names a snapshot that is nowhere, {unknown}; "
+            f"{DAMAGED_REMEDY}"
+        ) from unknown
+    return msgspec.structs.replace(
+        base, checkpoint=delta.checkpoint, generation=delta.generation, tasks=tasks, earlier=earlier
+    )
+
+
+def _delta(base: Manifest, checksum: str, manifest: Manifest) -> ManifestDelta:
+    before = _epochs(base)
+    known = {(handle.task, handle.checkpoint): handle for handle in base.handles}
+    return ManifestDelta(
+        manifest.job,
+        manifest.checkpoint,
+        manifest.generation,
+        Base(base.checkpoint, checksum),
+        [NamedEpochs(task, epochs) for task, epochs in _epochs(manifest).items() if epochs != before.get(task)],
+        [handle for handle in manifest.handles if known.get((handle.task, handle.checkpoint)) != handle],
+    )
+
+
+def _epochs(manifest: Manifest) -> dict[TaskId, list[int]]:
+    """Of the snapshots of each task, the newest last; tasks in their order."""
+    epochs: dict[TaskId, list[int]] = {handle.task: [] for handle in manifest.tasks}
+    for handle in manifest.handles:
+        epochs.setdefault(handle.task, []).append(handle.checkpoint)
+    return epochs

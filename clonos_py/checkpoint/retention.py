@@ -1,0 +1,67 @@
+"""Which files the kept checkpoints need: those to which they refer, and all that belongs to later snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from clonos_py.checkpoint.layout import FileOrigin, Location, writer_name
+from clonos_py.model.errors import CheckpointError
+from clonos_py.model.snapshots import Manifest, TaskHandle
+
+GONE_REMEDY = (
+    "put the file back and resume, or start over with --fresh; only the job itself may delete from this folder"
+)
+
+
+class OldestEpochs(NamedTuple):
+    """The oldest epochs that are still needed: of each task, and of all others that may have written something."""
+
+    every: int
+    by_writer: Mapping[str, int] = {}
+
+    def of(self, writer: str) -> int:
+        return self.by_writer.get(writer, self.every)
+
+
+def needed_bytes(handles: Iterable[TaskHandle]) -> dict[str, int]:
+    """The chunk files that snapshots need, and how long each must be at least. Raises CheckpointError if they refer to
+    anything else."""
+    needed: dict[str, int] = {}
+    for location in (Location.parse(text) for handle in handles for text in handle.locations):
+        needed[location.file] = max(needed.get(location.file, 0), location.offset + location.size_bytes)
+    return needed
+
+
+def check_present(needed: Mapping[str, int], sizes: Mapping[str, int], folder: str) -> None:
+    """``sizes``: those of the files that there are. Raises CheckpointError for one that is missing or too short."""
+    for file, size_bytes in needed.items():
+        if file not in sizes:
+            raise CheckpointError(f"{folder}/{file} is missing, which the next checkpoint needs, too; {GONE_REMEDY}")
+        if sizes[file] < size_bytes:
+            raise CheckpointError(
+                f"{folder}/{file} has {sizes[file]} bytes, the next checkpoint needs {size_bytes} of it; {GONE_REMEDY}"
+            )
+
+
+def oldest_epochs(manifest: Manifest) -> OldestEpochs:
+    """Those of the earliest snapshots that a manifest names."""
+    by_writer: dict[str, int] = {}
+    for handle in manifest.handles:
+        writer = writer_name(handle.task)
+        by_writer[writer] = min(handle.checkpoint, by_writer.get(writer, handle.checkpoint))
+    return OldestEpochs(min(by_writer.values(), default=manifest.checkpoint), by_writer)
+
+
+def collectable(files: Mapping[str, FileOrigin | None], referenced: Collection[str], oldest: OldestEpochs) -> list[str]:
+    """The files (with who wrote each, and in which epoch; None: a foreign file) that are not needed any more.
+
+    A file of an earlier epoch than that of its task in the oldest kept manifest, to which no kept manifest refers, is
+    dead: state that still lived after that was part of it. A later file may belong to a snapshot that no manifest names
+    yet.
+    """
+    return [
+        file
+        for file, origin in files.items()
+        if origin is not None and origin.epoch < oldest.of(origin.writer) and file not in referenced
+    ]
