@@ -204,6 +204,7 @@ class LinkMachine:
         if restore.fallback is not None:
             self._may_fall_back(restore, restore.fallback)
         safe = restore.fallback or restore
+        self._restored_frames.begun()
         instructions: list[io.Instruction] = []
         if self._sinks and restore.checkpoint:
             instructions.append(io.Commit(safe.checkpoint, safe.committables))

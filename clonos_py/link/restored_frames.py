@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -21,6 +21,13 @@ class RestoredFrames:
     def __init__(self, plan: PhysicalPlan, codec: FrameCodec, check: bool) -> None:
         """``check``: whether frames carry checksums."""
         self._plan, self._codec, self._check = plan, codec, check
+        self._known: dict[int, dict[int, tuple[FrameRecord, RetainedFrame]]] = {}
+        """By output and sequence number: what the last restart point brought. Where the next one brings the same
+        record, it is the same frame."""
+
+    def begun(self) -> None:
+        """There is no next restart point."""
+        self._known = {}
 
     def of(self, output: OutputChannel, next_seq: int, loaded: Loaded) -> list[RetainedFrame]:
         """The frames of ``output`` below ``next_seq`` that its receiver's restart point does not cover. Raises
@@ -33,25 +40,42 @@ class RestoredFrames:
                 f"checkpoint {checkpoint}: frames {seqs} of {output.channel} are stored, those before {next_seq} "
                 "belong there; resume from an earlier checkpoint, or start over with --fresh"
             )
-        return [entry for run in runs for entry in self._entries(output, run, checkpoint)]
+        known = self._known[output.index] = dict(self._entries(output, runs, checkpoint))
+        return [_copy(entry) for _, entry in known.values()]
 
-    def _entries(self, output: OutputChannel, run: FrameRun, checkpoint: int) -> Iterator[RetainedFrame]:
-        schema = self._plan.edges[output.channel.edge].schema
-        if not run.schema.equals(schema):
-            raise CheckpointError(
-                f"checkpoint {checkpoint}: frame {run.start} of {output.channel} was under way with other columns than "
-                "the job has now; resume with the former code, or start over with --fresh"
-            )
-        for record, message in zip(run.records, run.bodies, strict=True):
-            try:
-                body = self._codec.body(message, schema) if message is not None else None
-                frame = _frame(record)
-            except (pa.ArrowException, OSError, ValueError) as problem:
+    def _entries(
+        self, output: OutputChannel, runs: Iterable[FrameRun], checkpoint: int
+    ) -> Iterator[tuple[int, tuple[FrameRecord, RetainedFrame]]]:
+        known, schema = self._known.get(output.index, {}), self._plan.edges[output.channel.edge].schema
+        for run in runs:
+            if not run.schema.equals(schema):
                 raise CheckpointError(
-                    f"checkpoint {checkpoint}: frame {record.seq} of {output.channel} cannot be read: {problem}; "
-                    "resume from an earlier checkpoint, or start over with --fresh"
-                ) from problem
-            yield output.entry(frame, record.rows, body, self._codec, self._check)
+                    f"checkpoint {checkpoint}: frame {run.start} of {output.channel} was under way with other columns "
+                    "than the job has now; resume with the former code, or start over with --fresh"
+                )
+            for record, message in zip(run.records, run.bodies, strict=True):
+                before = known.get(record.seq)
+                if before is None or before[0] is not record:
+                    before = record, self._entry(output, record, message, schema, checkpoint)
+                yield record.seq, before
+
+    def _entry(
+        self, output: OutputChannel, record: FrameRecord, message: pa.Buffer | None, schema: pa.Schema, checkpoint: int
+    ) -> RetainedFrame:
+        try:
+            body = self._codec.body(message, schema) if message is not None else None
+            frame = _frame(record)
+        except (pa.ArrowException, OSError, ValueError) as problem:
+            raise CheckpointError(
+                f"checkpoint {checkpoint}: frame {record.seq} of {output.channel} cannot be read: {problem}; resume "
+                "from an earlier checkpoint, or start over with --fresh"
+            ) from problem
+        return output.entry(frame, record.rows, body, self._codec, self._check)
+
+
+def _copy(e: RetainedFrame) -> RetainedFrame:
+    """As it was restored: an in-flight log changes what it retains."""
+    return RetainedFrame(e.frame, e.row_count, e.body, e.size_bytes, e.checksum)
 
 
 def _frame(r: FrameRecord) -> Frame:

@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.frames import between
 from clonos_py.checkpoint.storage import logs_in
 from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.job.events import CheckpointsRetired, ManifestFailed, ManifestWritten
-from clonos_py.link.instructions import Loaded, LoadedFrames, LoadFailed, Persist, Persisted, PersistFailed
+from clonos_py.link.instructions import Loaded, LoadFailed, Persist, Persisted, PersistFailed
 from clonos_py.model.errors import CheckpointError, one_line
 from clonos_py.model.messages import Restore
 from clonos_py.model.segments import LogSegment
-from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrames
+from clonos_py.model.snapshots import FrameRun, Manifest, StoredChunk
 from clonos_py.model.state import Chunk
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the last load brought, by location. None of it ever changes."""
+
+    chunks: Mapping[str, Chunk] = field(default_factory=dict)
+    runs: Mapping[str, FrameRun] = field(default_factory=dict)
+    logs: Mapping[str, Sequence[LogSegment]] = field(default_factory=dict)
+
+
 class Snapshots:
-    """Those of one process in storage. A standby loads one after the other: chunks that the last one brought, ``known``
-    by their location, are not read again."""
+    """Those of one process in storage. A standby loads one after the other: what the last one brought is not read
+    again, and what the next one does not name any more is let go."""
 
     def __init__(self, store: SnapshotStore) -> None:
         self._store = store
-        self.known: Mapping[str, Chunk] = {}
+        self._known = _Known()
+
+    @property
+    def known(self) -> set[str]:
+        """The locations of what is not read again."""
+        return {*self._known.chunks, *self._known.runs, *self._known.logs}
 
     def load(self, restore: Restore) -> Loaded | LoadFailed:
         try:
             operators = {
-                name: [self._store.read(handle, self.known) for handle in handles]
+                name: [self._store.read(handle, self._known.chunks) for handle in handles]
                 for name, handles in restore.operators.items()
             }
-            frames = self._frames(restore.frames)
+            runs = self._runs({part.location for parts in restore.frames.values() for part in parts})
+            frames = {
+                output: [between(runs[part.location], part) for part in parts]
+                for output, parts in restore.frames.items()
+            }
             logs = self._logs(restore.logs)
         except CheckpointError as problem:
             return LoadFailed(restore, problem)
         states = [state for parts in operators.values() for state in parts]
         chunks = [chunk for state in states for table in state.tables.values() for chunk in table]
-        self.known = {chunk.location: chunk for chunk in chunks if chunk.location is not None}
-        return Loaded(restore, operators, frames, logs)
+        self._known = _Known({chunk.location: chunk for chunk in chunks if chunk.location is not None}, runs, logs)
+        return Loaded(restore, operators, frames, next(iter(logs.values()), ()))
 
-    def _logs(self, stored: StoredChunk | None) -> list[LogSegment]:
-        return logs_in(self._store.read_chunks([stored])[stored.location]) if stored else []
+    def _runs(self, locations: Collection[str]) -> Mapping[str, FrameRun]:
+        kept = {location: run for location, run in self._known.runs.items() if location in locations}
+        return kept | self._store.read_frames(location for location in locations if location not in kept)
 
-    def _frames(self, stored: Mapping[int, Sequence[StoredFrames]]) -> LoadedFrames:
-        runs = self._store.read_frames(part.location for parts in stored.values() for part in parts)
-        return {output: [between(runs[part.location], part) for part in parts] for output, parts in stored.items()}
+    def _logs(self, stored: StoredChunk | None) -> Mapping[str, Sequence[LogSegment]]:
+        if stored is None:
+            return {}
+        if stored.location in self._known.logs:
+            return self._known.logs
+        return {stored.location: logs_in(self._store.read_chunks([stored])[stored.location])}
 
     def persist(self, wish: Persist) -> Persisted | PersistFailed:
         """It has no clock: the caller fills the time in. A task that persists loads nothing any
         more: what it does not need itself is let go."""
-        self.known = {}
+        self._known = _Known()
         try:
             return Persisted(self._store.write(wish.snapshot, wish.attempt), 0.0)
         except CheckpointError as problem:

@@ -46,6 +46,7 @@ FOUND_BY = {
     "a_delta_leaves_out_a_task_with_a_new_snapshot": 103,
     "a_base_is_deleted_while_a_kept_delta_goes_on_from_it": 5,
     "what_no_manifest_names_yet_is_deleted": 8,
+    "a_standby_takes_the_logs_of_an_earlier_snapshot": 200,
     "determinants_are_stable_before_the_snapshot_counts": 1,
     "sinks_commit_before_the_snapshot_counts": 1,
     "what_a_dead_task_has_stored_counts_after_its_restart": 16,

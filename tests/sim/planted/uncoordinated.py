@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,8 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.segments import LogSegment, StableMark
-from clonos_py.model.snapshots import Manifest, StoredFrames
+from clonos_py.model.snapshots import Manifest, StoredChunk, StoredFrames
+from clonos_py.runtime.disk import Snapshots
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
 
@@ -132,6 +133,16 @@ def a_base_is_deleted_while_a_kept_delta_goes_on_from_it(patch: pytest.MonkeyPat
         return manifest, marks[-1:]
 
     patch.setattr(manifest_chain, "read", alone)
+
+
+@alone("kill", "crash")
+def a_standby_takes_the_logs_of_an_earlier_snapshot(patch: pytest.MonkeyPatch) -> None:
+    logs = Snapshots._logs
+
+    def known(self: Snapshots, stored: StoredChunk | None) -> Mapping[str, Sequence[LogSegment]]:
+        return self._known.logs or logs(self, stored)
+
+    patch.setattr(Snapshots, "_logs", known)
 
 
 @alone("kill", "crash")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.channel.frames import FrameKind, PassThrough
+from clonos_py.checkpoint.frames import between
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing import channel_state
 from clonos_py.link.machine import LinkMachine
@@ -264,6 +265,49 @@ def test_a_frame_that_cannot_be_read_is_an_error() -> None:
     for run in (replace(good, records=[strange]), replace(good, bodies=[pa.py_buffer(b"no message")])):
         with pytest.raises(CheckpointError, match=r"frame 2 of .* cannot be read: .*--fresh"):
             restarted(run)
+
+
+class CountingCodec(PassThrough):
+    """How many frames are made of what was stored."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def body(self, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+        self.made += 1
+        return super().body(message, schema)
+
+
+def prepared(link: LinkMachine, checkpoint: int, cut: int, *runs: FrameRun) -> Restore:
+    restore = Restore(checkpoint, progress=msgspec.msgpack.encode(progress(0, cut)))
+    link.handle(control.Prepare(restore))
+    link.handle(io.Loaded(restore, {}, {0: list(runs)}))
+    return restore
+
+
+def replayed_by(link: LinkMachine, restore: Restore, next_seq: int) -> list[tuple[int, list[int]]]:
+    """Numbers and keys of what a receiver gets once the standby has been promoted."""
+    link.handle(promote(restore=restore))
+    sent = of(link.handle(subscribe(next_seq=next_seq)), io.SendFrame)
+    return [(frame.header.seq, keys(frame.body)) for frame in sent if frame.header.kind is FrameKind.DATA]
+
+
+def test_a_standby_makes_each_stored_frame_once() -> None:
+    codec = CountingCodec()
+    link = LinkMachine(replace(PLAN, protocol=UNCOORDINATED), MIDDLE, 5, codec)
+    old, new = stored((0, 7), (1, 8), (2, 9)), stored((3, 10))
+    prepared(link, 1, 3, old)
+    restore = prepared(link, 2, 4, between(old, StoredFrames("", 1, 3, 2)), new)
+    assert codec.made == 4
+    assert replayed_by(link, restore, 1) == [(1, [8]), (2, [9]), (3, [10])]
+
+
+def test_a_frame_of_another_run_is_another_frame_under_the_same_number() -> None:
+    """A job that has rolled back cuts its frames again, and they may be others."""
+    link = LinkMachine(replace(PLAN, protocol=UNALIGNED), MIDDLE, 5, PassThrough())
+    prepared(link, 1, 2, stored((0, 7), (1, 8)))
+    restore = prepared(link, 2, 2, stored((0, 7), (1, 9)))
+    assert replayed_by(link, restore, 0) == [(0, [7]), (1, [9])]
 
 
 # ---- snapshots that tasks take alone

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.columns.keys import hash_rows
 from clonos_py.link.instructions import LinkEvent, Load, Loaded, LoadFailed, Persist
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Restore
-from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.model.segments import LogSegment
+from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
 from clonos_py.operators.history import History
 from clonos_py.runtime.executors.storage import StorageExecutor
@@ -86,6 +88,69 @@ def test_a_standby_reads_of_a_growing_state_no_more_than_was_written_since(tmp_p
     assert sum(whole) > 5 * sum(read), "the test proves little"
 
 
+def run(start: int, stop: int) -> FrameRun:
+    """Frames of a row each."""
+    bodies = [chunk(seq).rows.serialize() for seq in range(start, stop)]
+    records = [FrameRecord(seq, 0, 0, 0, False, 0, b"", 1, body.size) for seq, body in enumerate(bodies, start)]
+    return FrameRun(chunk(0).rows.schema, records, bodies)
+
+
+def log(offset: int) -> LogSegment:
+    return LogSegment(0, 0, offset, 0, 1, b"x")
+
+
+def seqs(event: object) -> list[int]:
+    assert isinstance(event, Loaded)
+    return [record.seq for run in event.frames.get(0, ()) for record in run.records]
+
+
+def test_a_standby_reads_of_stored_frames_only_those_that_are_new(tmp_path: Path) -> None:
+    """Counted in bytes. Each snapshot is stored with a new run of frames, and needs a frame of the oldest one less."""
+    store, standby = CheckpointStore(str(tmp_path), "job"), executor(tmp_path)
+    counted = count_reads(standby)
+    named: list[StoredFrames] = []
+    for checkpoint in range(1, 20):
+        parts: list[StoredFrames | FrameRun] = [*named, run(3 * checkpoint, 3 * checkpoint + 3)]
+        handle = store.write(TaskSnapshot(TASK, checkpoint, {}, b"", frames={0: parts}), Attempt(1, 1))
+        counted.clear()
+        (loaded,) = load(standby, Restore(checkpoint, frames=handle.frames))
+        assert sum(counted) == handle.written_bytes
+        first = handle.frames[0][0].start
+        assert seqs(loaded) == list(range(first, 3 * checkpoint + 3))
+        assert standby.snapshots.known == set(handle.locations)
+        named = without(first, handle.frames[0])
+    assert len(named) > 5, "the test proves little"
+
+
+def without(seq: int, stored: list[StoredFrames]) -> list[StoredFrames]:
+    """The frame of this number, which is the first, is not needed any more."""
+    first, *others = stored
+    return ([replace(first, start=seq + 1, rows=first.rows - 1)] if first.stop > seq + 1 else []) + others
+
+
+def test_a_standby_reads_nothing_of_a_checkpoint_that_it_has(tmp_path: Path) -> None:
+    store, standby = CheckpointStore(str(tmp_path), "job"), executor(tmp_path)
+    counted = count_reads(standby)
+    snapshot = TaskSnapshot(TASK, 1, {}, b"", frames={0: [run(0, 3)]}, logs=[log(5)])
+    handle = store.write(snapshot, Attempt(1, 1))
+    named = Restore(1, frames=handle.frames, logs=handle.logs)
+    first, again = load(standby, named, named)
+    assert sum(counted) == handle.written_bytes
+    for loaded in (first, again):
+        assert seqs(loaded) == [0, 1, 2]
+        assert isinstance(loaded, Loaded)
+        assert loaded.logs == [log(5)]
+
+
+def test_logs_of_an_earlier_snapshot_are_not_those_of_the_next(tmp_path: Path) -> None:
+    store, standby = CheckpointStore(str(tmp_path), "job"), executor(tmp_path)
+    for checkpoint, logs in enumerate(([log(5)], [log(5), log(6)], []), 1):
+        handle = store.write(TaskSnapshot(TASK, checkpoint, {}, b"", logs=logs), Attempt(1, 1))
+        (loaded,) = load(standby, Restore(checkpoint, logs=handle.logs))
+        assert isinstance(loaded, Loaded)
+        assert list(loaded.logs) == logs
+
+
 def count_reads(standby: StorageExecutor) -> list[int]:
     """The sizes of all that is read from now on."""
     store = standby.snapshots._store
@@ -125,7 +190,7 @@ def test_a_task_lets_go_of_what_it_once_loaded(tmp_path: Path) -> None:
     standby = executor(tmp_path)
     load(standby, restore(store, 1, chunk(1, 2)))
     standby.carry_out(Persist(TaskSnapshot(TASK, 2, {}, b""), Attempt(1, 2)))
-    assert standby.snapshots.known == {}
+    assert standby.snapshots.known == set()
 
 
 def test_what_a_checkpoint_does_not_need_any_more_is_let_go(tmp_path: Path) -> None:
@@ -133,4 +198,4 @@ def test_what_a_checkpoint_does_not_need_any_more_is_let_go(tmp_path: Path) -> N
     kept, dropped = chunk(1, 2), chunk(3)
     standby = executor(tmp_path)
     load(standby, restore(store, 1, kept, dropped), restore(store, 2, kept))
-    assert set(standby.snapshots.known) == {kept.location}
+    assert standby.snapshots.known == {kept.location}
