@@ -35,7 +35,8 @@ def _text_lines(plan: PhysicalPlan) -> Iterator[str]:
         yield from (f"  {operator}" for operator in _operators(vertex))
         for edge in plan.edges:
             if edge.source == vertex.name:
-                yield f"  -> {edge.target}: {_partitioning(edge)}, {_columns(vertex, edge)}"
+                arrow = "=> back to" if edge.feedback else "->"
+                yield f"  {arrow} {edge.target}: {_partitioning(edge)}, {_columns(vertex, edge)}"
     if plan.notes:
         yield ""
         yield from (f"note: {note}" for note in plan.notes)
@@ -96,7 +97,8 @@ def _mermaid_lines(plan: PhysicalPlan) -> Iterator[str]:
         yield f'  {places[vertex.name]}["{label}"]'
     for edge in plan.edges:
         label = f"{_mermaid(_partitioning(edge))}<br/>{_mermaid(_columns(plan.by_name[edge.source], edge))}"
-        yield f'  {places[edge.source]} -- "{label}" --> {places[edge.target]}'
+        line, arrow = ("-.", ".->") if edge.feedback else ("--", "-->")
+        yield f'  {places[edge.source]} {line} "{label}" {arrow} {places[edge.target]}'
 
 
 def _mermaid(text: str) -> str:
@@ -109,6 +111,7 @@ _SVG_STYLE = """
   text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #1b1f24; }
   .title { font-weight: bold; } .label { fill: #57606a; font-size: 11px; }
   rect { fill: #f6f8fa; stroke: #8c959f; } path { fill: none; stroke: #57606a; }
+  .feedback { stroke-dasharray: 5 4; }
 """
 
 
@@ -125,6 +128,7 @@ def as_svg(plan: PhysicalPlan) -> str:
     boxes = _boxes(plan)
     width = max((box.x + box.width for box in boxes.values()), default=0) + _MARGIN
     height = max((box.y + box.height for box in boxes.values()), default=0) + _MARGIN
+    height += _GAP if plan.loops else 0
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     return "\n".join(
         [
@@ -133,7 +137,7 @@ def as_svg(plan: PhysicalPlan) -> str:
             '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path d="M0 0L8 4L0 8" /></marker>',
             *(_svg_vertex(vertex, boxes[vertex.name]) for vertex in plan.vertices),
-            *(_svg_edge(_labels(plan, edge), boxes[edge.source], boxes[edge.target]) for edge in plan.edges),
+            *(_svg_edge(plan, edge, boxes) for edge in plan.edges),
             "</svg>",
         ]
     )
@@ -160,8 +164,9 @@ def _boxes(plan: PhysicalPlan) -> dict[str, _Box]:
 
 
 def _rank(plan: PhysicalPlan, vertex: str) -> int:
-    """The length of the longest path that leads to a vertex."""
-    return max((_rank(plan, edge.source) + 1 for edge in plan.edges if edge.target == vertex), default=0)
+    """The length of the longest path that leads to a vertex, round no loop."""
+    before = [edge.source for edge in plan.edges if edge.target == vertex and not edge.feedback]
+    return max((_rank(plan, source) + 1 for source in before), default=0)
 
 
 def _labels(plan: PhysicalPlan, edge: Edge) -> tuple[str, str]:
@@ -178,18 +183,32 @@ def _svg_vertex(vertex: Vertex, box: _Box) -> str:
     return frame + "".join(texts)
 
 
-def _svg_edge(labels: tuple[str, str], source: _Box, target: _Box) -> str:
+def _svg_edge(plan: PhysicalPlan, edge: Edge, boxes: dict[str, _Box]) -> str:
+    source, target = boxes[edge.source], boxes[edge.target]
+    above, below = _labels(plan, edge)
+    if edge.feedback:
+        return _svg_feedback(source, target, above)
     start_x, start_y = source.x + source.width, source.y + source.height / 2
     end_x, end_y = target.x, target.y + target.height / 2
     middle_x, label_y = (start_x + end_x) / 2, (start_y + end_y) / 2
     curve = (
         f"M{start_x:.0f} {start_y:.0f}C{middle_x:.0f} {start_y:.0f} {middle_x:.0f} {end_y:.0f} {end_x:.0f} {end_y:.0f}"
     )
-    above, below = labels
     return (
         f'<path d="{curve}" marker-end="url(#head)" />'
         + _svg_text(start_x + _MARGIN, label_y - 6, above, "label")
         + _svg_text(start_x + _MARGIN, label_y + 14, below, "label")
+    )
+
+
+def _svg_feedback(source: _Box, target: _Box, label: str) -> str:
+    """Leads back below the boxes."""
+    start_x, end_x = source.x + source.width / 2, target.x + target.width / 2
+    start_y, end_y = source.y + source.height, target.y + target.height
+    low = max(start_y, end_y) + _GAP
+    curve = f"M{start_x:.0f} {start_y:.0f}C{start_x:.0f} {low:.0f} {end_x:.0f} {low:.0f} {end_x:.0f} {end_y:.0f}"
+    return f'<path class="feedback" d="{curve}" marker-end="url(#head)" />' + _svg_text(
+        (start_x + end_x) / 2, low - 6, f"fed back: {label}", "label"
     )
 
 

@@ -11,6 +11,7 @@ from clonos_py.plan.logical import (
     CallPerRow,
     EnrichRows,
     FilterRows,
+    LoopHead,
     Node,
     ProjectColumns,
     Spread,
@@ -18,7 +19,7 @@ from clonos_py.plan.logical import (
     Unite,
 )
 
-_ROW_BY_ROW = FilterRows | ProjectColumns | CallPerRow | CallPerBatch | EnrichRows | Unite | Spread
+_ROW_BY_ROW = FilterRows | ProjectColumns | CallPerRow | CallPerBatch | EnrichRows | Unite | Spread | LoopHead
 """Work whose rows are of the kind that its input's are."""
 
 
@@ -36,13 +37,16 @@ def refuse_changes(*streams: OutputPort, instead: str) -> None:
 
 def _table_behind(stream: OutputPort) -> Node | None:
     """The table whose changes a stream has."""
-    waiting = [stream.port]
+    waiting, seen = [stream.port], set[int]()
     while waiting:
         port = waiting.pop()
+        if port.node in seen:
+            continue
+        seen.add(port.node)
         node = stream.draft.nodes[port.node]
         if isinstance(node.work, AggregateTable | TopTable):
             if node.work.mode == "changes" and node.work.kind is None:
                 return node
         elif isinstance(node.work, _ROW_BY_ROW) and port.port == 0:
-            waiting.extend(node.inputs)
+            waiting.extend(node.read)
     return None

@@ -25,6 +25,7 @@ from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape, is_record, record_of
 from clonos_py.dsl.joining import Keys, Within, enriched, joined
+from clonos_py.dsl.loops import closed_loop, loop_head
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.processes import process_types
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Record)
+T = TypeVar("T")
 A = TypeVar("A", bound=Record)
 B = TypeVar("B", bound=Record)
 C = TypeVar("C", bound=Record)
@@ -214,6 +216,25 @@ class Stream(Generic[R]):
             times = (time if all(other.time == time for other in every) else None,)
             records = (rows.record,)
             return Stream(rows.followed("union", Unite(), (self.schema,), site, records, times, others=every[1:]))
+
+    def iterate(self, step: Callable[[Stream[R]], tuple[Stream[R], T]]) -> T:
+        """A loop: ``step`` is given the rows of this stream and those that it gives back itself, and gives back a
+        stream with the same columns, whose rows go through it again, and what comes out of the loop.
+
+        When all streams that enter the loop have ended and no rows are left in it, it ends. In a loop, and behind it,
+        there is no event time. ``seeds.iterate(lambda rows: (rows.filter(...).map(...), rows.filter(...)))``
+        """
+        with located("iterate") as site:
+            head = loop_head(self._output, site)
+            given = step(Stream(head))
+            if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[0], Stream):
+                raise GraphError(
+                    f"the step gave {given!r}: it gives two things, the stream that goes back and what comes out"
+                )
+            back, out = given
+            self._check_partner(back)
+            closed_loop(head, back._output)
+            return out
 
     @overload
     def join(self, other: Stream[Any], on: Keys, within: Within, into: type[S]) -> Stream[S]: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import col
+from clonos_py.dsl.loops import loop_before
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
@@ -16,6 +17,11 @@ def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[
     """The rows and their event-time column. A result of a window belongs to the window it came from, not to the next
     one, which begins at its ``window_end``: for these a column is computed. Raises GraphError without event time."""
     time = rows.time
+    if (head := loop_before(rows)) is not None:
+        raise GraphError(
+            f"{what} comes out of the loop at {head.where}, and in a loop and behind it no event time passes before "
+            "the loop ends; write what needs event time before it, or use processing_time=True, or a table"
+        )
     if time is None:
         raise GraphError(
             f"{what} has no event time; say which column it is at job.source(..., event_time='...') and keep that "

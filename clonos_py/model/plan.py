@@ -94,6 +94,8 @@ class Edge:
     """Waiting frames may be taken together as one batch of at most this many rows; 0: each is taken by itself."""
     adaptive: bool = False
     """Its rows reach a Python function: frames are as large as they can be worked off soon, ``frame_rows`` at most."""
+    feedback: bool = False
+    """It leads back to the head of a loop (E11)."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,19 @@ class Vertex:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """A cycle of vertices (E11): rows enter it at its head, and from other vertices at any member; what feedback edges
+    bring comes back to the head."""
+
+    head: str
+    members: frozenset[str]
+    """Every vertex on a way from the head back to it, the head included."""
+
+
+@dataclass(frozen=True)
 class PhysicalPlan:
-    """What will run. Vertices are in topological order; edge ids are their positions in ``edges``."""
+    """What will run. Vertices are in topological order, but for feedback edges; edge ids are their positions in
+    ``edges``."""
 
     job: str
     vertices: tuple[Vertex, ...]
@@ -176,7 +189,7 @@ class PhysicalPlan:
 
     @cached_property
     def hops(self) -> dict[TaskId, dict[TaskId, int]]:
-        """By task: every task downstream of it with the length of the shortest path."""
+        """By task: every other task downstream of it with the length of the shortest path."""
         direct: dict[TaskId, set[TaskId]] = {t: {self.receiver(c) for c in self.outputs[t]} for t in self.tasks}
         found: dict[TaskId, dict[TaskId, int]] = {}
         for start in self.tasks:
@@ -186,8 +199,26 @@ class PhysicalPlan:
                 reached.update({t: distance for t in front if t not in reached})
                 front = {n for t in front for n in direct[t] if n not in reached}
                 distance += 1
+            reached.pop(start, None)
             found[start] = reached
         return found
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """No two have a member in common."""
+        heads = dict.fromkeys(edge.target for edge in self.edges if edge.feedback)
+        return tuple(Loop(head, self._members(head)) for head in heads)
+
+    def _members(self, head: str) -> frozenset[str]:
+        """What both comes from the head and leads back to it. One pass along the topological order finds either."""
+        forward = [edge for edge in self.edges if not edge.feedback]
+        order = {vertex.name: place for place, vertex in enumerate(self.vertices)}
+        behind, before = {head}, {edge.source for edge in self.edges if edge.feedback and edge.target == head}
+        for edge in sorted(forward, key=lambda edge: order[edge.source]):
+            behind |= {edge.target} if edge.source in behind else set()
+        for edge in sorted(forward, key=lambda edge: -order[edge.target]):
+            before |= {edge.source} if edge.target in before else set()
+        return frozenset(behind & before)
 
     @cached_property
     def depth(self) -> int:

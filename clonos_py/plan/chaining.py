@@ -1,14 +1,15 @@
 """Puts operators into vertices: what needs no shuffle runs in the task of what it reads (D14).
 
 An operator joins the vertex of its producers if all of them are there, no rows have to be brought together, unless they
-are already (``colocation``), or spread in between, and it does not ask for another number of tasks. A function with
+are already (``colocation``), or spread in between, and it does not ask for another number of tasks. The head of a loop
+begins a vertex: what is fed back comes from another task, or from this one on a channel. A function with
 ``ctx`` does not join a vertex whose windows feed it: a closing window gives any number of rows at once, and waiting for
 a server for each of them would hold up the whole task (D2).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -20,7 +21,9 @@ from clonos_py.plan.logical import (
     GROUPING,
     CallPerRow,
     LogicalGraph,
+    LoopHead,
     Node,
+    Port,
     ReadSource,
     Spread,
     Unite,
@@ -74,6 +77,7 @@ class Link:
     partitioning: Partitioning
     keys: tuple[str, ...]
     schema: pa.Schema
+    feedback: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,9 @@ class DraftVertices:
                 self._places[node.id] = _Place(self._begin(node.parallelism or parallelism, node), SOURCE)
             elif not isinstance(node.work, Unite | Spread):
                 self._place(node)
+        for node in graph.nodes:
+            if node.tail is not None:
+                self._feed_back(node, node.tail)
 
     def _begin(self, parallelism: int, source: Node | None = None) -> DraftVertex:
         self.chains.append(DraftVertex(len(self.chains), parallelism, source))
@@ -122,9 +129,15 @@ class DraftVertices:
                 else:
                     self._link(node, feed, producer, port, consumer, side)
 
+    def _feed_back(self, head: Node, tail: Port) -> None:
+        """The edges from what is fed back to the head of its loop."""
+        for feed in feeds(self._graph, tail, tuple(head.schemas[0].names)):
+            producer, port = self._prepared(head, replace(feed, exact=True), chained=False)
+            self._link(head, feed, producer, port, self._places[head.id].operator, len(head.inputs), feedback=True)
+
     def _shared_chain(self, node: Node, sides: list[list[RequiredColumns]]) -> DraftVertex | None:
         """The vertex that the operator can run in: that of all its producers."""
-        if not self._chaining:
+        if not self._chaining or isinstance(node.work, LoopHead):
             return None
         every = [feed for found in sides for feed in found]
         places = [self._places[feed.port.node] for feed in every]
@@ -168,9 +181,18 @@ class DraftVertices:
         taken = {operator.name for chain in self.chains for operator in chain.operators}
         return next(free for n in range(1, len(taken) + 2) if (free := name if n == 1 else f"{name}-{n}") not in taken)
 
-    def _link(self, node: Node, feed: RequiredColumns, producer: int, port: int, consumer: int, side: int) -> None:
+    def _link(
+        self,
+        node: Node,
+        feed: RequiredColumns,
+        producer: int,
+        port: int,
+        consumer: int,
+        side: int,
+        feedback: bool = False,
+    ) -> None:
         source, target = self._places[feed.port.node].chain, self._places[node.id].chain
-        keys = node.exchange(side)
+        keys = None if feedback else node.exchange(side)
         if keys:
             partitioning = Partitioning.HASH
         elif feed.spread or source.parallelism != target.parallelism:
@@ -178,7 +200,9 @@ class DraftVertices:
         else:
             partitioning = Partitioning.FORWARD
         schema = source.schema(producer, port)
-        self.links.append(Link(source, producer, port, target, consumer, side, partitioning, keys or (), schema))
+        self.links.append(
+            Link(source, producer, port, target, consumer, side, partitioning, keys or (), schema, feedback)
+        )
 
 
 def most_telling(chain: DraftVertex) -> str:
@@ -194,5 +218,5 @@ def edge(link: Link, number: int, names: dict[int, str], frame_rows: int, merge_
     source, target = names[link.source.number], names[link.target.number]
     return Edge(
         number, source, link.producer, link.port, target, link.consumer, link.side, link.partitioning, link.keys,
-        link.schema, frame_rows, merge_rows, adaptive,
+        link.schema, frame_rows, merge_rows, adaptive, link.feedback,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from clonos_py.model.windows import Session
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.operators.enrichment import Enrich
 from clonos_py.operators.history_join import HistoryJoin
+from clonos_py.operators.loops import LoopEntry
 from clonos_py.operators.rows import MapRows
 from clonos_py.operators.sessions import SessionAggregate, SessionCombine
 from clonos_py.operators.stateless import Filter, MapBatches, Project
@@ -38,6 +39,7 @@ from clonos_py.plan.logical import (
     JoinHistory,
     JoinVersions,
     JoinWindows,
+    LoopHead,
     Node,
     ProjectColumns,
     ReadSource,
@@ -110,6 +112,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
         case FilterRows(predicate):
             ((_, only),), shared = compiled([("", predicate)], rows, node.name)
             return partial(Filter, only, shared)
+        case LoopHead():
+            return LoopEntry
         case ProjectColumns(columns):
             made, shared = compiled(columns, rows, node.name)
             return partial(Project, made, node.schemas[0], shared)

@@ -8,7 +8,7 @@ them do not count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from clonos_py.plan.chaining import SOURCE, DraftVertex, Link
 from clonos_py.plan.logical import (
@@ -53,6 +53,10 @@ def rows_per_read(chain: DraftVertex) -> tuple[int | None, int]:
     return limit, MERGED_READ_ROWS if limit is None else 0
 
 
+_Reader = tuple[DraftVertex, int]
+"""An operator of a vertex."""
+
+
 class Adaptive:
     """Where the size of frames and reads follows what rows cost: where they reach a Python function, in this vertex or
     a later one, before windows or tables gather them."""
@@ -65,25 +69,37 @@ class Adaptive:
         """Of the rows that operator ``consumer`` is given."""
         key = (chain.number, consumer)
         if key not in self._known:
-            self._known[key] = self._calls(chain.origins[consumer]) or self._passes_on(chain, consumer)
+            self._known[key] = self._reaches_function([(chain, consumer)])
         return self._known[key]
 
     def out_of(self, chain: DraftVertex, producer: int) -> bool:
         """Of the rows that an operator, or the source, gives."""
-        here = (self.into(chain, wire.consumer) for wire in chain.wires if wire.producer == producer)
-        there = (
-            self.into(link.target, link.consumer)
-            for link in self._links
-            if link.source is chain and link.producer == producer
+        return self._reaches_function(self._readers(chain, producer))
+
+    def _reaches_function(self, given: Iterable[_Reader]) -> bool:
+        """Whether one of these operators calls a function, or one that gets their rows, on whatever way: also round a
+        loop."""
+        waiting, seen = list(given), set[tuple[int, int]]()
+        while waiting:
+            chain, consumer = waiting.pop()
+            if (chain.number, consumer) in seen:
+                continue
+            seen.add((chain.number, consumer))
+            origin = chain.origins[consumer]
+            if origin is not None and self._calls(origin):
+                return True
+            if origin is None or not isinstance(origin.work, GROUPING):
+                waiting += self._readers(chain, consumer)
+        return False
+
+    def _readers(self, chain: DraftVertex, producer: int) -> Iterator[_Reader]:
+        yield from ((chain, wire.consumer) for wire in chain.wires if wire.producer == producer)
+        yield from (
+            (link.target, link.consumer) for link in self._links if link.source is chain and link.producer == producer
         )
-        return any(here) or any(there)
 
-    def _calls(self, origin: Node | None) -> bool:
-        return origin is not None and (isinstance(origin.work, CallPerBatch) or _own_limit(origin) is not None)
-
-    def _passes_on(self, chain: DraftVertex, consumer: int) -> bool:
-        origin = chain.origins[consumer]
-        return (origin is None or not isinstance(origin.work, GROUPING)) and self.out_of(chain, consumer)
+    def _calls(self, origin: Node) -> bool:
+        return isinstance(origin.work, CallPerBatch) or _own_limit(origin) is not None
 
 
 def _own_limit(node: Node) -> int | None:

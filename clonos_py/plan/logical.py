@@ -1,8 +1,8 @@
 """The logical graph: what a job says, before anything is decided about tasks.
 
 A node is one verb of the job. Its inputs are ports of other nodes, one per side (a union has many); ``checked`` makes
-sure that there is no cycle. Keys are part of the work that needs them: a keyed stream is no node. Nodes are immutable;
-rewrites make new graphs.
+sure that there is no cycle. A loop is none, since its head only names what leads back to it (``Node.tail``). Keys are
+part of the work that needs them: a keyed stream is no node. Nodes are immutable; rewrites make new graphs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
 from clonos_py.model.tables import FirstOf, SortKey, TableMode
 from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling, Window
+
+
+class Port(NamedTuple):
+    """An output of a node."""
+
+    node: int
+    port: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,14 @@ class Unite:
 @dataclass(frozen=True)
 class Spread:
     """Rows in turn over all instances of what follows."""
+
+
+@dataclass(frozen=True)
+class LoopHead:
+    """Where a loop begins (E11): the rows of its input, and those that come out of ``tail``, which leads back to it.
+    None: the loop is still being written. As the tail is no input, the graph has no cycle."""
+
+    tail: Port | None = None
 
 
 @dataclass(frozen=True)
@@ -204,7 +219,7 @@ class RunProcess:
 
 Work = (
     ReadSource | WriteSink | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch | Unite | Spread
-    | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | JoinVersions
+    | LoopHead | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | JoinVersions
     | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
@@ -212,13 +227,6 @@ STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JOINING |
 """Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
 GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
 """Work whose output is not cut as its input was."""
-
-
-class Port(NamedTuple):
-    """An output of a node."""
-
-    node: int
-    port: int = 0
 
 
 @dataclass(frozen=True)
@@ -263,6 +271,21 @@ class Node:
     def stateful(self) -> bool:
         return isinstance(self.work, STATEFUL)
 
+    @property
+    def tail(self) -> Port | None:
+        """Of the head of a loop: what is fed back to it."""
+        return self.work.tail if isinstance(self.work, LoopHead) else None
+
+    @property
+    def read(self) -> tuple[Port, ...]:
+        """All that it is given rows of: its inputs, and what is fed back to it."""
+        return self.inputs if self.tail is None else (*self.inputs, self.tail)
+
+    def redirected(self, old: Port, new: Port) -> Node:
+        """Reads ``new`` where it has read ``old``."""
+        work = replace(self.work, tail=new) if isinstance(self.work, LoopHead) and self.work.tail == old else self.work
+        return replace(self, work=work, inputs=tuple(new if port == old else port for port in self.inputs))
+
 
 @dataclass(frozen=True)
 class LogicalGraph:
@@ -277,12 +300,12 @@ class LogicalGraph:
         object.__setattr__(self, "by_id", {node.id: node for node in self.nodes})
 
     def consumers(self) -> dict[Port, list[tuple[Node, int]]]:
-        """By port: who reads it, on which side."""
+        """By port: who reads it, on which side; the head of a loop reads the tail, on the side after its inputs."""
         found: dict[Port, list[tuple[Node, int]]] = {
             Port(n.id, p): [] for n in self.nodes for p in range(len(n.schemas))
         }
         for node in self.nodes:
-            for side, port in enumerate(node.inputs):
+            for side, port in enumerate(node.read):
                 found[port].append((node, side))
         return found
 
@@ -308,9 +331,12 @@ class LogicalGraph:
     def without_dead_ends(self) -> LogicalGraph:
         """Only what leads to a sink."""
         alive: set[int] = set()
-        for node in reversed(self.nodes):
-            if isinstance(node.work, WriteSink) or node.id in alive:
-                alive.update((node.id, *(port.node for port in node.inputs)))
+        found = [node.id for node in self.nodes if isinstance(node.work, WriteSink)]
+        while found:
+            number = found.pop()
+            if number not in alive:
+                alive.add(number)
+                found += [port.node for port in self.by_id[number].read]
         dead = [node.name for node in self.nodes if node.id not in alive]
         notes = [f"left out, as no sink is behind it: {', '.join(dead)}"] if dead else []
         return self.rebuilt({node.id: node for node in self.nodes if node.id in alive}, *notes)

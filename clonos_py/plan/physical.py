@@ -79,7 +79,8 @@ def plan(job: Plannable, settings: Settings | None = None, *, parallelism: int |
             *_regeneration_notes(chains, names, chosen),
         ),
     )
-    return replace(made, notes=(*made.notes, *_depth_notes(made, chosen)))
+    _check_loops(made, chosen)
+    return replace(made, notes=(*made.notes, *_loop_notes(made), *_depth_notes(made, chosen)))
 
 
 def _at_parallelism(settings: Settings, parallelism: int) -> Settings:
@@ -135,6 +136,25 @@ def _check_causal_sinks(graph: LogicalGraph, settings: Settings) -> None:
                 f"{node.where}: sink {node.name!r} has delivery='causal', which needs checkpoints of all tasks; "
                 f"protocol is {settings.protocol} ({settings.origin('protocol')}): choose another delivery or protocol"
             )
+
+
+def _check_loops(made: PhysicalPlan, settings: Settings) -> None:
+    """In a loop every task is before and behind every other, so a log reaches all of them or is of no use (E11)."""
+    if made.loops and 0 < settings.sharing_depth < made.depth:
+        raise SettingError(
+            f"the loop at {made.loops[0].head!r} needs sharing_depth = full or 0; it is {settings.sharing_depth} "
+            f"({settings.origin('sharing_depth')}): a task in a loop depends on what it has sent itself, over every "
+            "task of the loop"
+        )
+
+
+def _loop_notes(made: PhysicalPlan) -> list[str]:
+    names = [vertex.name for vertex in made.vertices]
+    return [
+        f"loop at {loop.head!r}: rows go round {', '.join(n for n in names if n in loop.members)}; it ends when all "
+        "that enters it has ended and no rows are left in it"
+        for loop in made.loops
+    ]
 
 
 def _chain_notes(vertices: tuple[Vertex, ...]) -> list[str]:

@@ -24,6 +24,7 @@ from clonos_py.plan.logical import (
     JoinVersions,
     JoinWindows,
     LogicalGraph,
+    LoopHead,
     Node,
     Port,
     ProjectColumns,
@@ -44,7 +45,7 @@ _BOUNDS = ("window_start", "window_end")
 def prune(graph: LogicalGraph) -> LogicalGraph:
     """The graph with columns left out. Notes say how many of each source's columns are read."""
     timed = _timed_ports(graph)
-    wanted: dict[Port, frozenset[str]] = {}
+    wanted = {node.tail: frozenset(graph.schema(node.tail).names) for node in graph.nodes if node.tail is not None}
     reads: dict[int, tuple[tuple[str, ...], ...]] = {}
     for node in reversed(graph.nodes):
         for port in range(len(node.schemas)):
@@ -120,7 +121,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(keys=keys, time_column=time, row_type=row_type):
             return _named(*keys, time, *row_type.__struct_fields__)
-        case CallPerBatch() | WriteSink() | ReadSource():
+        case CallPerBatch() | WriteSink() | ReadSource() | LoopHead():
             return every
 
 

@@ -125,10 +125,7 @@ def _inserted(
 
 
 def _redirected(nodes: Mapping[int, Node], old: Port, new: Port) -> dict[int, Node]:
-    return {
-        key: replace(node, inputs=tuple(new if port == old else port for port in node.inputs))
-        for key, node in nodes.items()
-    }
+    return {key: node.redirected(old, new) for key, node in nodes.items()}
 
 
 def _base(name: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from clonos_py import GraphError, Job, SettingError, forever
+from clonos_py import GraphError, Job, SettingError, Stream, col, forever
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
@@ -30,6 +31,24 @@ def test_a_causal_sink_needs_the_full_depth() -> None:
 def test_more_tasks_than_key_groups_are_refused() -> None:
     with pytest.raises(SettingError, match="parallelism is 200: it must be from 1 to the 128 key groups"):
         plan(build("q0", NexmarkSource(1_000), Nowhere()), parallelism=200)
+
+
+def countdown(job: Job, settings: dict[str, Any] | None = None) -> PhysicalPlan:
+    """Bids go round until their auction is 0."""
+
+    def step(rows: Stream[Any]) -> tuple[Stream[Any], Stream[Any]]:
+        less = rows.rebalance().with_columns(auction=col("auction") - 1)
+        return less.filter(col("auction") > 0), less
+
+    bids(job).iterate(step).sink(Nowhere())
+    return plan(job, resolve(settings or {}))
+
+
+def test_a_loop_needs_full_sharing_depth_or_none() -> None:
+    assert countdown(Job("full")).loops
+    assert countdown(Job("none"), {"sharing_depth": 0}).loops
+    with pytest.raises(SettingError, match="the loop at 'iterate' needs sharing_depth = full or 0; it is 1"):
+        countdown(Job("one"), {"sharing_depth": 1})
 
 
 class Unportable:
