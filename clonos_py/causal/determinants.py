@@ -132,6 +132,10 @@ class Landmark(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
     state: bytes
 
 
+class LoopEnd(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+    """The control call was taken here that ends the loop of which the task is a head: no rows are left in it."""
+
+
 Determinant = (
     InputOrder
     | Time
@@ -150,6 +154,7 @@ Determinant = (
     | ReadBatch
     | FrameRows
     | Landmark
+    | LoopEnd
 )
 
 

@@ -36,6 +36,7 @@ from clonos_py.job.events import (
 )
 from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
+from clonos_py.job.loops import LoopEnds
 from clonos_py.job.protocols.interface import Adopted, Late
 from clonos_py.job.protocols.registry import JOB_SIDES
 from clonos_py.job.rounds import Rounds
@@ -89,6 +90,7 @@ class JobMachine:
         self._starts = Starts(self._context)
         self._unreachable = Unreachable(self._context)
         self._takeover = Takeover(self._context, self._protocol)
+        self._loops = LoopEnds(self._context, self._protocol, lambda: self._trigger(final=False))
         self._early: list[ToCoordinator | JobEvent] = []
         self._drained: set[int] = set()
         """Processes whose tasks are at the end of their input."""
@@ -158,13 +160,14 @@ class JobMachine:
             for process in self._heartbeat.beat():
                 self._replace(process.number, "silent for the heartbeat timeout")
             self._time_checkpoints()
+            self._advance_loops()
             self._time_starts()
         return self._context.take()
 
     @property
     def wake_us(self) -> int:
         """When ``tick`` is due next, by the driver's clock."""
-        due_us = min(self._heartbeat.next_us, self._protocol.wake_us, self._takeover.until_us)
+        due_us = min(self._heartbeat.next_us, self._protocol.wake_us, self._loops.wake_us, self._takeover.until_us)
         return min(due_us + self._context.absent_us, MAX_TIME)
 
     @property
@@ -277,6 +280,7 @@ class JobMachine:
             self._rounds.replace_standby(process.task)
             self._advance(self._rounds.advance)
             return
+        self._loops.forget()
         self._rounds.fail(process, event.reason)
         if self.state is JobState.RUNNING:
             self._enter(JobCause.TASK_FAILED)
@@ -302,6 +306,7 @@ class JobMachine:
         self._protocol.begin()
         if self._protocol.wanted:
             self._trigger(final=False)
+        self._advance_loops()
         self._maybe_final()
 
     def _on_running(self, message: messages.Running) -> None:
@@ -325,6 +330,7 @@ class JobMachine:
         self._protocol.abort("a rollback")
         reuse = self._owners_removed()
         self._drained, self._committed, self._final = set(), {}, None
+        self._loops.forget()
         self._context.generation += 1
         self._context.out.append(OpenGeneration(self._context.generation))
         self._enter(JobCause.ROLLED_BACK)
@@ -358,9 +364,12 @@ class JobMachine:
     def _takes_checkpoints(self) -> bool:
         return self.state is JobState.RUNNING and self._final is None
 
-    def _trigger(self, final: bool) -> None:
-        if self._takes_checkpoints and not self._protocol.pending:
+    def _trigger(self, final: bool) -> bool:
+        """Whether there could be one now."""
+        possible = self._takes_checkpoints and not self._protocol.pending
+        if possible:
             self._protocol.trigger(final)
+        return possible
 
     def _on_snapshotted(self, message: messages.Snapshotted) -> None:
         self._protocol.collect(message)
@@ -381,6 +390,7 @@ class JobMachine:
             self._roll_back(reason)
             return
         self._advance(self._rounds.advance)
+        self._advance_loops()
         self._maybe_final()
         self._maybe_finished()
 
@@ -413,7 +423,16 @@ class JobMachine:
 
     def _on_drained(self, message: messages.Drained) -> None:
         self._drained.add(message.process)
+        self._advance_loops()
         self._maybe_final()
+
+    def _on_probed(self, message: messages.Probed) -> None:
+        self._loops.answer(self._fleet.processes[message.process].task, message)
+        self._advance_loops()
+
+    def _advance_loops(self) -> None:
+        if self.state is JobState.RUNNING and self._plan.loops:
+            self._loops.advance(frozenset(t for t, number in self.owners.items() if number in self._drained))
 
     def _maybe_final(self) -> None:
         if self._final is None and self._all_among(self._drained, self._plan.tasks):
@@ -489,6 +508,7 @@ class JobMachine:
         messages.Running: _on_running,
         messages.NewEffect: _on_new_effect,
         messages.Drained: _on_drained,
+        messages.Probed: _on_probed,
         messages.Committed: _on_committed,
         messages.RequestCheckpoint: _on_request_checkpoint,
         messages.FramesNotSpilled: _on_spill_failed,

@@ -10,8 +10,8 @@ orphan. So is one that holds a log from there that depends on what is lost: it m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from itertools import product
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import HeldLogsReport
@@ -43,18 +43,20 @@ def story(plan: PhysicalPlan, found: Mapping[TaskId, TaskId], failed: Iterable[T
 
 
 def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> TaskId | None:
-    """Goes down every path from a failed task as far as no process covers it. A task is visited after all its
-    senders."""
+    """Goes down every path from a failed task as far as no process covers it. A task is visited again when it turns out
+    that more tasks are on such paths before it, which in a loop may be after it, too."""
     number = plan.tasks.index(origin)
     passed: dict[tuple[TaskId, bool], set[TaskId]] = {(origin, True): set()}
     """By task reached on an uncovered path, and whether the log of ``origin`` can have come along: the tasks on such
     paths after ``origin``, the task itself included. Their logs may depend on that of ``origin``."""
-    for sender, carried in product(plan.tasks[number:], (True, False)):
-        if (sender, carried) not in passed:
-            continue
+    waiting = deque(passed)
+    while waiting:
+        sender, carried = waiting.popleft()
         before = passed[sender, carried]
         for channel in plan.outputs[sender]:
             task = plan.receiver(channel)
+            if task == origin:
+                continue
             shared = carried and plan.shares(origin, task)
             answer = survivors.get(task)
             if answer is not None:
@@ -67,7 +69,10 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
                     return task
                 if answer.settled:
                     continue  # beyond it no task depends on more than its log does, which is weighed by itself
-            passed.setdefault((task, shared), {task}).update(before)
+            known = passed.setdefault((task, shared), set())
+            if not known >= before | {task}:
+                known |= before | {task}
+                waiting.append((task, shared))
     return None
 
 

@@ -62,7 +62,7 @@ def replay_of(
             round_.number, skipped, [], list(void), complete=list(range(len(plan.tasks))), incarnation=incarnation
         )
     log = _merged(plan, task, round_, epoch(task))
-    whole = _whole(plan.tasks.index(task), round_)
+    whole = _whole(plan.tasks.index(task), round_) | {answer.own for answer in round_.answers}
     known = [o for n, o in enumerate(plan.tasks) if task in plan.hops[o] and (o in round_.failed or n in whole)]
     upstream = [s for origin in known if log for s in _merged(plan, origin, round_, epoch(origin))]
     complete = [plan.tasks.index(origin) for origin in (*known, task)]

@@ -2,7 +2,8 @@
 
 A process that replaces a failed task holds no logs at first. Until it has caught up it does not count as a holder of
 the logs that its predecessor held: its own log comes from the coordinator, upstream logs come with the first frame of
-every connection. Each frame names the logs that its sender itself lacks.
+every connection. Each frame names the logs that its sender itself lacks. In a loop that would never end, since each
+waits for the other; so a task of a loop gets all upstream logs from the coordinator, to which all send what they hold.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class HeldLogs:
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
         claimed = self._task in failed and not self._settled and self.store.end(self._own) is not None
         reached = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
-        behind = [n for n in upstream if not reached.isdisjoint(plan.hops[plan.tasks[n]])]
+        in_loop = any(task.vertex in loop.members for loop in plan.loops for task in failed)
+        behind = [n for n in upstream if in_loop or not reached.isdisjoint(plan.hops[plan.tasks[n]])]
         return HeldLogsReport(
             process,
             message.round,
@@ -165,6 +167,7 @@ class HeldLogs:
             ends={n: end for n in upstream if n not in numbers and (end := self.store.end(n)) is not None},
             whole=[n for n in behind if self._knows_all(n, claimed)],
             needs=self._needs,
+            own=self._own if in_loop and self._own in behind and self._own not in numbers else None,
         )
 
     def _knows_all(self, number: int, claimed: bool) -> bool:

@@ -83,6 +83,7 @@ class LinkMachine:
                 vertex.sampled,
                 windows_for(plan.edges[channel.edge], limits),
                 stamped,
+                plan.edges[channel.edge].feedback,
             )
             for index, channel in enumerate(plan.outputs[task_id])
         ]
@@ -390,16 +391,17 @@ class LinkMachine:
             snapshot = replace(snapshot, logs=logs)
         instructions = self._causal_outputs.flush()
         instructions += self._checkpointing.snapped(snapshot, event.progress, self.attempt)
-        if self._checkpointing.reports_snapshots:
-            instructions += self._report_snapshot(snapshot.checkpoint, event.progress)
+        instructions += self._report_snapshot(snapshot.checkpoint, event.progress)
         if self._checkpointing.barriers:
             instructions += self._outflow.passed(snapshot.checkpoint)
         return instructions
 
     def _report_snapshot(self, checkpoint: int, progress: TaskProgress) -> list[io.Instruction]:
-        """Senders learn which of their frames it covers."""
+        """Senders that store what is under way learn which of their frames it covers."""
         instructions: list[io.Instruction] = []
         for channel in self.inputs:
+            if not self._checkpointing.reports(channel.channel):
+                continue
             channel.snapshot = io.SnapshotPosition(checkpoint, progress.inputs[channel.index].next_seq)
             instructions += self._acknowledge(channel, channel.acknowledged)
         return instructions
@@ -442,6 +444,20 @@ class LinkMachine:
             if not channel.renumbers:
                 instructions += self._acknowledge(channel, channel.acknowledged)
         return instructions
+
+    # ---- loops
+
+    def _on_probe(self, message: control.Probe) -> list[io.Instruction]:
+        return [io.SendToTask(task.ProbeCall(message.number))]
+
+    def _on_loop_counts(self, event: task.LoopCounts) -> list[io.Instruction]:
+        cut, taken = list(event.cut), list(event.taken)
+        return [
+            io.SendToCoordinator(control.Probed(self.process, event.number, event.passive, event.epoch, cut, taken))
+        ]
+
+    def _on_end_loop(self, message: control.EndLoop) -> list[io.Instruction]:
+        return [io.SendToTask(task.LoopEndCall())]
 
     def _on_commit_done(self, event: io.CommitDone) -> list[io.Instruction]:
         return [io.SendToCoordinator(control.Committed(self.process, event.checkpoint))]
@@ -507,6 +523,8 @@ class LinkMachine:
         control.TriggerCheckpoint: _on_trigger,
         control.AbortCheckpoint: _on_abort,
         control.Complete: _on_complete,
+        control.Probe: _on_probe,
+        control.EndLoop: _on_end_loop,
         control.Stop: _on_stop,
         control.Ping: _on_ping,
         control.StatusRequest: _on_status_request,
@@ -526,5 +544,6 @@ class LinkMachine:
         task.Took: _on_took,
         task.Produced: _on_produced,
         task.Snapped: _on_snapped,
+        task.LoopCounts: _on_loop_counts,
         task.Entered: _on_entered,
     }

@@ -5,6 +5,9 @@
 
 A source that stops to read still takes the trigger of a checkpoint. A task with inputs goes on past the budget until
 the barrier has come through, for which the reserve is there, and only then waits for the checkpoint to be complete.
+
+What waits on a feedback channel holds no task back: its receiver waits for the sender in turn (E11). It weighs as all
+else does, and goes to disk.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ class Pressure:
                 f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent"
                 f"{f', as {self.disk_problem}' if self.disk_problem else ''}: {self._remedy}"
             )
-        crowded = any(output.log.unreceived >= 2 * output.window for output in self._outputs)
+        crowded = any(o.log.unreceived >= 2 * o.window for o in self._outputs if not o.feedback)
         crowded = crowded or self._causal_outputs.unwritten >= 2 * self._limits.window
         full = used >= budget and (self._source or self.barrier_passed > 0)
         return MemoryState(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)

@@ -49,11 +49,12 @@ class OutputChannel:
         sampled: bool = False,
         windows: range = range(16, 17),
         stamped: int = 0,
+        feedback: bool = False,
     ) -> None:
         """``regenerates``: frames that were received are made again when they are asked for. ``sampled``: see the
         vertex. ``windows``: how many frames may be on their way; fewer for a slow receiver. ``stamped``: frames carry
-        stamps, of so many tasks."""
-        self.index, self.channel, self.receiver = index, channel, receiver
+        stamps, of so many tasks. ``feedback``: see the edge."""
+        self.index, self.channel, self.receiver, self.feedback = index, channel, receiver, feedback
         self._windows = windows
         self._shared_logs, self.retain, self._regenerates = shared, retain, regenerates and retain
         self._sampled = sampled

@@ -124,6 +124,16 @@ class AbortCheckpoint(msgspec.Struct, frozen=True, tag=True):
     checkpoint: int
 
 
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """To the tasks of a loop: answer with Probed, in your turn."""
+
+    number: int
+
+
+class EndLoop(msgspec.Struct, frozen=True, tag=True):
+    """To the heads of a loop: no rows are left in it, and every task of it restarts at a point at which none were."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """End: the job is finished, has failed, or this process is not needed any more."""
 
@@ -140,7 +150,18 @@ class StatusRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 ToProcess = (
-    Prepare | Promote | Replay | Sever | TriggerCheckpoint | AbortCheckpoint | Complete | Stop | Ping | StatusRequest
+    Prepare
+    | Promote
+    | Replay
+    | Sever
+    | TriggerCheckpoint
+    | AbortCheckpoint
+    | Complete
+    | Probe
+    | EndLoop
+    | Stop
+    | Ping
+    | StatusRequest
 )
 
 
@@ -195,6 +216,9 @@ class HeldLogsReport(msgspec.Struct, frozen=True, tag=True):
     as far as it has that."""
     needs: dict[int, int] = {}
     """What Replay said; void once the log is used up, or a checkpoint that it has taken is complete."""
+    own: int | None = None
+    """The number of its own task, if that has not failed, its log is among ``logs``, and a failed task in a loop is to
+    have all of it."""
 
 
 class Snapshotted(msgspec.Struct, frozen=True, tag=True):
@@ -229,6 +253,17 @@ class Drained(msgspec.Struct, frozen=True, tag=True):
     """All inputs have ended and all effects are handed on; a final checkpoint may commit them."""
 
     process: int
+
+
+class Probed(msgspec.Struct, frozen=True, tag=True):
+    """The answer of a task in a loop to Probe ``number``; see the task's ``LoopCounts``."""
+
+    process: int
+    number: int
+    passive: bool
+    epoch: int
+    cut: list[int]
+    taken: list[int]
 
 
 class Committed(msgspec.Struct, frozen=True, tag=True):
@@ -320,6 +355,7 @@ ToCoordinator = (
     | Running
     | NewEffect
     | Drained
+    | Probed
     | Committed
     | RequestCheckpoint
     | FramesNotSpilled

@@ -158,6 +158,18 @@ class AbortCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeCall:
+    """Say how far your loop has come, in ``LoopCounts`` of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEndCall:
+    """No rows are left in the loop of which the task is a head: it ends as if the feedback had."""
+
+
+@dataclass(frozen=True, slots=True)
 class MayProduce:
     """Back-pressure: False when receivers have enough. A replaying task is not held back."""
 
@@ -200,6 +212,8 @@ ToTask = (
     | Renumber
     | TriggerCall
     | AbortCall
+    | ProbeCall
+    | LoopEndCall
     | MayProduce
     | RowsWanted
     | Answered
@@ -269,6 +283,19 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopCounts:
+    """The answer to probe ``number``. ``passive``: the streams that enter the loop at this task have ended, and it has
+    no rows in work. ``epoch``: the one that it is in. ``cut`` and ``taken``: by output and by input channel, the number
+    of the next frame."""
+
+    number: int
+    passive: bool
+    epoch: int
+    cut: Sequence[int]
+    taken: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class WentOn:
     """The task goes on where the log has its last landmark: its outputs are at ``next_seqs``, and what its predecessor
     cut before is made again only where it is asked for."""
@@ -285,4 +312,4 @@ class Regenerated:
     frames: Sequence[Frame]
 
 
-FromTask = Produced | Took | Snapped | Entered | Observed | WentOn | Regenerated
+FromTask = Produced | Took | Snapped | Entered | Observed | LoopCounts | WentOn | Regenerated

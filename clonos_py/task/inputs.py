@@ -78,9 +78,12 @@ class Inputs:
             index = (self._next + step) % count
             if self.ready(index):
                 self._next = (index + 1) % count
-                frames = self._mergeable(index, rows_max)
-                return InputOrder(index, 1) if frames == 1 else FrameBatch(index, frames)
+                return self._arrival(index, rows_max)
         return None
+
+    def _arrival(self, index: int, rows_max: int | None) -> InputOrder | FrameBatch:
+        frames = self._mergeable(index, rows_max)
+        return InputOrder(index, 1) if frames == 1 else FrameBatch(index, frames)
 
     def _mergeable(self, index: int, rows_max: int | None) -> int:
         """How many of the waiting frames can be taken together: data only, so many frames and rows at most; at

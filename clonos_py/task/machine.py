@@ -27,6 +27,7 @@ from clonos_py.causal.determinants import (
     InputOrder,
     Landmark,
     Linger,
+    LoopEnd,
     ReadBatch,
     SourceEnd,
     SourceIdle,
@@ -39,7 +40,7 @@ from clonos_py.causal.log import LogWriter
 from clonos_py.channel.frames import FrameKind
 from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
-from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError
+from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, UserCodeError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
@@ -52,7 +53,9 @@ from clonos_py.process.contract import (
     Deliver,
     Entered,
     FromTask,
+    LoopEndCall,
     MayProduce,
+    ProbeCall,
     Regenerate,
     RegenerateBelow,
     Renumber,
@@ -67,9 +70,9 @@ from clonos_py.process.contract import (
 from clonos_py.task.chain import NOT_ENDED, Chain
 from clonos_py.task.checkpointing.registry import TASK_SIDES
 from clonos_py.task.context import Ports, TaskContext
-from clonos_py.task.inputs import Inputs
 from clonos_py.task.landmarks import Landmarks
 from clonos_py.task.lingering import Lingering
+from clonos_py.task.loops import LoopMember, inputs_of
 from clonos_py.task.metrics import TaskMetrics
 from clonos_py.task.outcome import Outcome
 from clonos_py.task.outputs import Outputs
@@ -104,7 +107,9 @@ class TaskMachine:
         self._chain = Chain(plan, task, self._shared, self._outputs)
         self.sinks = self._chain.sinks
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
-        self._inputs = Inputs([edge.merge_rows for edge in self._input_edges], limits.frames_merged)
+        self._inputs = inputs_of(plan, task, limits.frames_merged)
+        in_loop = any(task.vertex in loop.members for loop in plan.loops)
+        self._loop = LoopMember(plan, task, self._inputs) if in_loop else None
         self._adaptive = any(edge.adaptive for edge in self._input_edges) or bool(
             vertex.source and vertex.source.adaptive
         )
@@ -140,6 +145,12 @@ class TaskMachine:
                 self._inputs.restart(index, next_seq, ended)
             case TriggerCall() | AbortCall():
                 self._checkpointing.called(item)
+            case ProbeCall(number) if self._loop:
+                self._events.append(
+                    self._loop.counts(number, self._at_rest, self._outputs.epoch, self._outputs.next_seqs)
+                )
+            case LoopEndCall() if self._loop:
+                self._loop.call_end()
             case Answered():
                 self._shared.calls.answer(item)
             case MayProduce(allowed):
@@ -159,8 +170,16 @@ class TaskMachine:
 
     def _take_state(self, item: TakeState) -> None:
         self._snapshotting.restore(item)
+        if self._loop:
+            self._loop.restore()
         progress = item.progress
         self._ended, self._other_events = (progress.finished, progress.other_events) if progress else (False, 0)
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether only what comes in will make it do more, save timers."""
+        live = self.state in (TaskState.RUNNING, TaskState.FINISHED) and not self._gate.replaying
+        return live and not self._outputs.waiting and not self._shared.working
 
     def _begin(self, item: Begin) -> None:
         if self.state is not TaskState.STANDBY:
@@ -265,6 +284,8 @@ class TaskMachine:
             return True
         if (due := self._checkpointing.due(now_us, self._outputs.epoch)) is not None:
             return self._decide(due)
+        if self._loop and (end := self._loop.due()) is not None:
+            return self._decide(end)
         if (timer := self._shared.timers.due(now_us)) is not None:
             return self._decide(TimerFired(timer[1], timer[0]))
         if self._lingering.due(now_us):
@@ -336,6 +357,9 @@ class TaskMachine:
                 self._snapshot(checkpoint, forced)
             case Abort(checkpoint=checkpoint):
                 self._checkpointing.abort(checkpoint)
+            case LoopEnd() if self._loop:
+                self._loop.end()
+                self._finish()
             case SourceIdle(partition=partition):
                 assert self._reader is not None
                 self._reader.fall_idle(partition)
@@ -359,6 +383,11 @@ class TaskMachine:
         self._shared.frame = (channel, frames[0].seq)
         row_count = 0
         if batches := [f.rows for f in frames if f.rows is not None]:
+            if self._ended:
+                raise UserCodeError(
+                    f"rows came back to {self.task}, the head of a loop that has ended: an operator of the loop gives "
+                    "rows when its input ends, or by a timer; let it give them while rows come, or behind the loop"
+                )
             rows = concat(batches)
             row_count = rows.num_rows
             self._events.append(self._metrics.took(row_count, self._chain.watermark, self.state is TaskState.REPLAYING))
@@ -374,10 +403,10 @@ class TaskMachine:
                 if self._checkpointing.barrier(channel, frame.checkpoint, self._outputs.epoch):
                     self._snapshot(frame.checkpoint)
             case FrameKind.END:
-                if self._inputs.end(channel):
-                    self._finish()
-                else:
+                if not self._inputs.end(channel):
                     self._follow_inputs()
+                elif not self._ended:  # the end of a loop comes back to its head, which has ended
+                    self._finish()
             case FrameKind.LOG_ONLY:
                 raise ProtocolError("a log-only frame is for the link, not for the task")
         return row_count

@@ -19,7 +19,7 @@ from clonos_py.channel.inflight import RetainedFrame
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing.interface import LinkCheckpointing
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process.contract import TaskProgress
@@ -48,8 +48,6 @@ class _Pending:
 class ChannelState(LinkCheckpointing):
     """Completes one snapshot at a time: a later one makes the earlier void."""
 
-    reports_snapshots = True
-
     def __init__(self, plan: PhysicalPlan, outputs: Sequence[OutputChannel], codec: FrameCodec) -> None:
         super().__init__(plan, [output for output in outputs if output.retain], codec)
         self._schemas = {output.index: plan.edges[output.channel.edge].schema for output in self._outputs}
@@ -59,6 +57,9 @@ class ChannelState(LinkCheckpointing):
 
     def restored(self, frames: Mapping[int, Sequence[StoredFrames]]) -> None:
         self._stored = frames
+
+    def reports(self, channel: ChannelId) -> bool:
+        return True
 
     def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         self._pending = _Pending(snapshot, attempt, progress.outputs)

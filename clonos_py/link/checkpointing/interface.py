@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from clonos_py.channel.frames import FrameCodec
 from clonos_py.link import instructions as io
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process.contract import TaskProgress
@@ -20,8 +20,6 @@ from clonos_py.process.contract import TaskProgress
 class LinkCheckpointing:
     """One per link."""
 
-    reports_snapshots = False
-    """Whether receivers report to their senders where they took their last snapshot."""
     barriers = True
     """Whether a snapshot ends its epoch with a barrier on every output channel."""
     stamped = False
@@ -34,6 +32,10 @@ class LinkCheckpointing:
 
     def restored(self, frames: Mapping[int, Sequence[StoredFrames]]) -> None:
         """The task begins at a restart point with which these frames are stored, by output channel."""
+
+    def reports(self, channel: ChannelId) -> bool:
+        """Whether the receiver of a channel reports to its sender where it took its last snapshot."""
+        return False
 
     def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         """The task has taken a snapshot."""

@@ -13,7 +13,7 @@ from clonos_py.channel.frames import FrameCodec
 from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing.channel_state import ChannelState
 from clonos_py.link.sending import OutputChannel
-from clonos_py.model.ids import Attempt
+from clonos_py.model.ids import Attempt, ChannelId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.snapshots import TaskHandle, TaskSnapshot
 from clonos_py.process.contract import TaskProgress
@@ -23,7 +23,6 @@ class RetainedState(ChannelState):
     """A snapshot waits for no other, but one at a time is completed. None is taken while logs may be missing here that
     its state depends on."""
 
-    reports_snapshots = False
     barriers = False
     stores_logs = True
 
@@ -33,6 +32,9 @@ class RetainedState(ChannelState):
         """Whether a snapshot is being completed or made durable: only then it is known where its frames are stored."""
         self._later: tuple[TaskSnapshot, TaskProgress, Attempt] | None = None
         """The newest that was taken meanwhile."""
+
+    def reports(self, channel: ChannelId) -> bool:
+        return False
 
     def snapped(self, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt) -> list[io.Instruction]:
         if self._busy:

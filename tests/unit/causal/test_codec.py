@@ -19,6 +19,7 @@ from clonos_py.causal.determinants import (
     InputOrder,
     Landmark,
     Linger,
+    LoopEnd,
     ReadBatch,
     Refusal,
     Seed,
@@ -55,6 +56,7 @@ KINDS: dict[type, st.SearchStrategy[Determinant]] = {
     ReadBatch: st.builds(ReadBatch, st.integers(1, 2**31)),
     Completion: st.builds(Completion, st.integers(0, 100), int64, plain, st.none() | st.text()),
     FrameRows: st.builds(FrameRows, st.integers(0, 2**31), st.integers(1, 2**31)),
+    LoopEnd: st.builds(LoopEnd),
     Landmark: st.builds(Landmark, st.integers(0, 2**31), st.integers(0, 2**63 - 1), st.binary()),
 }
 determinants: st.SearchStrategy[Determinant] = st.one_of(*KINDS.values())

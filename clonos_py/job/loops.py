@@ -1,0 +1,161 @@
+"""How loops end, on the coordinator's side (E11).
+
+    entering --all that enters it has ended--> probing --no rows are left--> quiet
+    quiet --every task of the loop restarts behind that--> ended, its heads are told
+    any --a task failed--> entering
+
+A loop has ended when no rows are left in it and none will enter. To find out, the coordinator asks its tasks how many
+frames each of their channels has cut and taken. Every channel is counted by itself (Mattern, Algorithms for
+distributed termination detection, 5). If all tasks are passive and each channel has given what it was given, then the
+answers, though of different moments, are a consistent cut without a frame under way: nothing will ever happen again.
+
+But for failures: a task that is replaced would take again, perhaps in another order, what no other task depends on, and
+might feed rows back. So the heads are told only when every task of the loop has a restart point behind its answer. As
+that is durable, it stays true whatever fails afterwards, and a new coordinator may ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.job.protocols.interface import JobCheckpointing
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import EndLoop, Probe, Probed
+from clonos_py.model.plan import Loop, PhysicalPlan
+from clonos_py.model.times import MAX_TIME
+
+_FIRST_PAUSE_US, _LAST_PAUSE_US = 10_000, 500_000
+"""Between two probes that find rows; each pause is twice the one before."""
+_CHECKPOINT_AGAIN_US = 1_000_000
+_PROBES_PER_GENERATION = 1 << 32
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """A channel of a loop: output ``output`` of ``sender``, input ``input`` of ``receiver``."""
+
+    sender: TaskId
+    output: int
+    receiver: TaskId
+    input: int
+
+
+@dataclass
+class _Course:
+    """What is known of one loop."""
+
+    tasks: tuple[TaskId, ...]
+    heads: tuple[TaskId, ...]
+    feeders: frozenset[TaskId]
+    """Tasks outside the loop that send into it."""
+    channels: tuple[_Inside, ...]
+    probe: int = 0
+    """The number of the probe under way; 0: none."""
+    answers: dict[TaskId, Probed] = field(default_factory=dict)
+    due_us: int = 0
+    """When to do the next step, be it a probe or another checkpoint; 0: as soon as it can be."""
+    pause_us: int = _FIRST_PAUSE_US
+    quiet: dict[TaskId, int] | None = None
+    """By task: the epoch in which it was when no rows were left."""
+    told: bool = False
+
+    def forget(self) -> None:
+        """A task has failed: whatever was counted says nothing of its replacement."""
+        self.probe, self.answers, self.quiet, self.told = 0, {}, None, False
+        self.due_us, self.pause_us = 0, _FIRST_PAUSE_US
+
+    @property
+    def empty(self) -> bool:
+        """Whether no rows are left, by the answers of all tasks."""
+        answers = self.answers
+        return all(answer.passive for answer in answers.values()) and all(
+            answers[c.sender].cut[c.output] == answers[c.receiver].taken[c.input] for c in self.channels
+        )
+
+
+class LoopEnds:
+    """One per coordinator. ``checkpoint`` triggers one, and says whether it could."""
+
+    def __init__(self, context: CoordinatorContext, protocol: JobCheckpointing, checkpoint: Callable[[], bool]) -> None:
+        self._context, self._protocol, self._checkpoint = context, protocol, checkpoint
+        self._courses = [_course(context.plan, loop) for loop in context.plan.loops]
+        self._probes = 0
+
+    def forget(self) -> None:
+        """A task has failed, or all begin again: they are not what they were when they answered."""
+        for course in self._courses:
+            course.forget()
+
+    @property
+    def wake_us(self) -> int:
+        """When ``advance`` is due next."""
+        return min((c.due_us for c in self._courses if c.due_us and not c.probe and not c.told), default=MAX_TIME)
+
+    def advance(self, drained: frozenset[TaskId]) -> None:
+        """All tasks run. ``drained``: those at the end of their input."""
+        for course in self._courses:
+            course.told = course.told or drained.issuperset(course.heads)
+            if drained.issuperset(course.feeders) and not course.told and not course.probe:
+                self._next_step(course)
+
+    def answer(self, task: TaskId, message: Probed) -> None:
+        """A task has counted. ``advance`` goes on from that."""
+        for course in self._courses:
+            if message.number != course.probe:
+                continue
+            course.answers[task] = message
+            if len(course.answers) < len(course.tasks):
+                return
+            course.probe = 0
+            if course.empty:
+                course.quiet = {t: answer.epoch for t, answer in course.answers.items()}
+                course.due_us = 0
+            else:
+                course.due_us = self._context.now_us + course.pause_us
+                course.pause_us = min(2 * course.pause_us, _LAST_PAUSE_US)
+
+    def _next_step(self, course: _Course) -> None:
+        if course.quiet is not None:
+            self._end(course, course.quiet)
+        elif course.due_us <= self._context.now_us:
+            self._probe(course)
+
+    def _probe(self, course: _Course) -> None:
+        self._probes += 1
+        course.probe = self._context.generation * _PROBES_PER_GENERATION + self._probes
+        course.answers = {}
+        self._send(course.tasks, Probe(course.probe))
+
+    def _end(self, course: _Course, quiet: dict[TaskId, int]) -> None:
+        if all(self._protocol.epoch(task) > epoch for task, epoch in quiet.items()):
+            course.told = True
+            self._send(course.heads, EndLoop())
+        elif course.due_us <= self._context.now_us:
+            course.due_us = self._context.now_us + _CHECKPOINT_AGAIN_US if self._checkpoint() else 0
+
+    def _send(self, tasks: Collection[TaskId], message: Probe | EndLoop) -> None:
+        for task in tasks:
+            owner = self._context.fleet.owner(task)
+            assert owner is not None
+            self._context.send(owner, message)
+
+
+def _course(plan: PhysicalPlan, loop: Loop) -> _Course:
+    channels = [c for c in plan.channels if plan.edges[c.edge].target in loop.members]
+    inside = [c for c in channels if plan.edges[c.edge].source in loop.members]
+    return _Course(
+        tasks=tuple(task for task in plan.tasks if task.vertex in loop.members),
+        heads=tuple(task for task in plan.tasks if task.vertex == loop.head),
+        feeders=frozenset(plan.sender(c) for c in channels if c not in inside),
+        channels=tuple(
+            _Inside(
+                plan.sender(c),
+                plan.outputs[plan.sender(c)].index(c),
+                plan.receiver(c),
+                plan.inputs[plan.receiver(c)].index(c),
+            )
+            for c in inside
+        ),
+    )

@@ -1,0 +1,90 @@
+"""A loop on the side of its tasks: which input goes first at its head, and what each task says of how far it is (E11).
+
+Rows that come back go before rows that enter: a loop works off what it has begun before it takes more. A barrier goes
+before both, so that a checkpoint does not wait until the loop is empty. The head aligns only the channels that enter
+the loop; what is under way on those that lead back is stored with the snapshots of their senders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clonos_py.causal.determinants import FrameBatch, InputOrder, LoopEnd
+from clonos_py.channel.frames import FrameKind
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.process.contract import LoopCounts
+from clonos_py.task.inputs import Inputs
+
+
+class LoopInputs(Inputs):
+    """The input channels of a head, of which those in ``feedback`` lead back to it."""
+
+    def __init__(self, merge_rows: Sequence[int], frames_merged: int, feedback: Sequence[int]) -> None:
+        super().__init__(merge_rows, frames_merged)
+        self._feedback = feedback
+        self._entries = [index for index in range(len(merge_rows)) if index not in feedback]
+
+    def choose(self, rows_max: int | None = None) -> InputOrder | FrameBatch | None:
+        for index in self._entries:
+            if self.ready(index) and self.waiting(index, 1)[0].kind is not FrameKind.DATA:
+                return InputOrder(index, 1)
+        for group in (self._feedback, self._entries):
+            for index in (*(i for i in group if i >= self._next), *(i for i in group if i < self._next)):
+                if self.ready(index):
+                    self._next = index + 1
+                    return self._arrival(index, rows_max)
+        return None
+
+    @property
+    def all_blocked(self) -> bool:
+        return all(self._channels[index].blocked for index in self._entries)
+
+
+class LoopMember:
+    """One per task of a loop. ``feedback``: its inputs that lead back to it, if it is a head."""
+
+    def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Inputs) -> None:
+        members = next(loop.members for loop in plan.loops if task.vertex in loop.members)
+        self._inputs = inputs
+        channels = list(enumerate(plan.inputs[task]))
+        self._entries = [index for index, channel in channels if plan.sender(channel).vertex not in members]
+        self.feedback = feedback_inputs(plan, task)
+        self._end_called = False
+
+    def restore(self) -> None:
+        """The task goes on after a snapshot."""
+        self._end_called = False
+
+    def call_end(self) -> None:
+        """The coordinator says that no rows are left."""
+        self._end_called = True
+
+    def due(self) -> LoopEnd | None:
+        """What the task is to do and log: only the first call has an effect."""
+        called, self._end_called = self._end_called, False
+        progress = self._inputs.progress if called else []
+        return LoopEnd() if called and not all(progress[index].ended for index in self.feedback) else None
+
+    def end(self) -> None:
+        """The feedback has ended."""
+        for index in self.feedback:
+            self._inputs.end(index)
+
+    def counts(self, number: int, at_rest: bool, epoch: int, cut: Sequence[int]) -> LoopCounts:
+        """``at_rest``: the task runs, and no rows are in work or wait to be cut."""
+        progress = self._inputs.progress
+        passive = at_rest and all(progress[index].ended for index in self._entries)
+        return LoopCounts(number, passive, epoch, cut, [channel.next_seq for channel in progress])
+
+
+def feedback_inputs(plan: PhysicalPlan, task: TaskId) -> list[int]:
+    """The inputs of a task that lead back to it."""
+    return [index for index, channel in enumerate(plan.inputs[task]) if plan.edges[channel.edge].feedback]
+
+
+def inputs_of(plan: PhysicalPlan, task: TaskId, frames_merged: int) -> Inputs:
+    """The input channels of any task."""
+    merge_rows = [plan.edges[channel.edge].merge_rows for channel in plan.inputs[task]]
+    feedback = feedback_inputs(plan, task)
+    return LoopInputs(merge_rows, frames_merged, feedback) if feedback else Inputs(merge_rows, frames_merged)
