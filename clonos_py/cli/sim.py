@@ -38,16 +38,16 @@ class Depth(click.ParamType[int | None]):
         return int(value)
 
 
-def _sim(seeds: int, start: int, faults: str, depth: int | None, tasks: int, protocol: str) -> int:
+def _sim(seeds: int, start: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool) -> int:
     """The command's body; its exit code tells whether a rule was broken."""
     named = tuple(name.strip() for name in faults.split(",") if name.strip() not in ("", "none"))
-    range_ = Range(named, depth, tasks, protocol=protocol)
+    range_ = Range(named, depth, tasks, protocol=protocol, cycles=cycles)
     started = time.monotonic()
     tally = _run_all(start, seeds, range_)
     seconds = time.monotonic() - started
     failing = sorted(tally.failing)
     for seed, problem in failing:
-        click.echo(f"seed {seed}: {problem}\n  again: {_command(seed, faults, depth, tasks, protocol)}")
+        click.echo(f"seed {seed}: {problem}\n  again: {_command(seed, faults, depth, tasks, protocol, cycles)}")
     if failing:
         click.echo("\n".join(explain(failing[0][0], range_)))
     rate = tally.seeds / max(seconds, 1e-3)
@@ -101,13 +101,14 @@ def _end_with_the_command() -> None:
     threading.Thread(target=watch, daemon=True, name="command-watch").start()
 
 
-def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: str) -> str:
+def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool = False) -> str:
     """What replays a seed: the options that are not as they are by default."""
     words = ["clonos sim", f"--start {seed}", "--seeds 1"]
     words += [f"--faults {faults}"] if faults != ",".join(FAULTS) else []
     words += [f"--depth {'full' if depth < 0 else depth}"] if depth is not None else []
     words += [f"--tasks {tasks}"] if tasks != TASKS_MAX else []
     words += [f"--protocol {protocol}"] if protocol != ALIGNED else []
+    words += ["--cycles"] if cycles else []
     return " ".join(words)
 
 
@@ -133,6 +134,7 @@ command = click.Command(
             show_default=True,
             help="Checkpoint protocol; mixed: any, by seed.",
         ),
+        click.Option(["--cycles"], is_flag=True, help="Each job has a loop."),
     ],
     help="""Runs generated jobs under generated failures and checks every step and every result.
 
@@ -143,7 +145,7 @@ command = click.Command(
     Examples:
       clonos sim --seeds 100000
       clonos sim --seeds 2000 --faults kill,partition --depth mixed
-      clonos sim --seeds 2000 --protocol unaligned
+      clonos sim --seeds 2000 --protocol unaligned --cycles
       clonos sim --start 4711 --seeds 1
     """,
 )

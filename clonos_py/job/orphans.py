@@ -55,8 +55,8 @@ def _dependant(plan: PhysicalPlan, origin: TaskId, survivors: Survivors) -> Task
         before = passed[sender, carried]
         for channel in plan.outputs[sender]:
             task = plan.receiver(channel)
-            if task == origin:
-                continue
+            if task in (origin, sender):
+                continue  # what goes round a loop tells no task anything new of itself
             shared = carried and plan.shares(origin, task)
             answer = survivors.get(task)
             if answer is not None:

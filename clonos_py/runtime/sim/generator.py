@@ -11,6 +11,7 @@ from clonos_py.model.plan import Partitioning
 from clonos_py.model.protocols import ALIGNED, ALONE, PROTOCOLS
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import Fault, FaultKind
+from clonos_py.runtime.sim.cyclic import with_loop
 from clonos_py.runtime.sim.origin import Volume
 from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
@@ -50,13 +51,14 @@ _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE,
 @dataclass(frozen=True)
 class Range:
     """What may be generated. ``sharing_depth`` None: any, drawn by the seed, full in every other run. ``protocol``
-    MIXED: one of all, drawn by the seed."""
+    MIXED: one of all, drawn by the seed. ``cycles``: each job has a loop."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
     tasks_max: int = TASKS_MAX
     faults_max: int = 6
     protocol: str = ALIGNED
+    cycles: bool = False
 
     def __post_init__(self) -> None:
         """Raises SettingError for a fault or a protocol that does not exist."""
@@ -99,6 +101,9 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     topology, protocol = _topology(random_, range_), _protocol(seed, range_)
     if protocol in ALONE:
         topology = replace(topology, sharing_depth=_alone_depth(seed, range_))
+    if range_.cycles:
+        topology = replace(topology, sharing_depth=0 if topology.sharing_depth == 0 else -1)
+        topology = with_loop(random.Random(f"loop of {seed}"), topology)
     standbys, availability = _standbys_per_process(seed), topology.sharing_depth > 0 and random_.random() < 0.5
     adaptive, queue_us = _adaptive(seed)
     conditions = replace(
@@ -224,7 +229,7 @@ def _feed(random_: random.Random, source: int, equal: bool) -> InputEdge:
 
 
 def _step(random_: random.Random, feeds: tuple[InputEdge, ...], first: bool) -> StepKind:
-    kinds: list[StepKind] = [k for k in StepKind if k not in (StepKind.RANK, StepKind.OTHER)]
+    kinds: list[StepKind] = [k for k in StepKind if k not in (StepKind.RANK, StepKind.OTHER, StepKind.ROUTE)]
     if all(feed.partitioning is Partitioning.HASH for feed in feeds):
         kinds.append(StepKind.RANK)
     if first and len(feeds) > 1:

@@ -120,15 +120,20 @@ class HistoryLedger:
 
 
 def missing_or_doubled(
-    ledger: HistoryLedger, expected: Mapping[str, set[Path]], rows_of: Mapping[int, int], once: bool
+    ledger: HistoryLedger,
+    expected: Mapping[str, set[Path]],
+    rows_of: Mapping[int, int],
+    once: bool,
+    rounds: Mapping[int, bytes],
 ) -> list[str]:
-    """Every row of a source reaches a sink over each path, and ``once`` only. ``rows_of``: by source number, how many
-    it gives."""
+    """Every row of a source reaches a sink over each path, and ``once`` only, however often it goes round a loop.
+    ``rows_of``: by source number, how many it gives. ``rounds``: by the letter that ends a round, those of it."""
     found = []
     committed = ledger.rows()
     for sink, paths in sorted(expected.items()):
         wanted = {(source * IDS_PER_SOURCE + n, path) for source, path in paths for n in range(rows_of[source])}
-        have = Counter((id_, history[:: STEP.size]) for id_, history in committed.get(sink, []))
+        arrived = [(id_, history[:: STEP.size]) for id_, history in committed.get(sink, [])]
+        have = Counter((id_, _without_rounds(letters, rounds)) for id_, letters in arrived)
         if missing := sorted(wanted - have.keys()):
             found.append(f"{sink} lacks {len(missing)} rows, such as {missing[:3]}")
         if once and (doubled := sorted(row for row, count in have.items() if count > 1)):
@@ -136,6 +141,16 @@ def missing_or_doubled(
         if invented := sorted(have.keys() - wanted):
             found.append(f"{sink} has {len(invented)} rows that were never sent, such as {invented[:3]}")
     return found
+
+
+def _without_rounds(letters: bytes, rounds: Mapping[int, bytes]) -> bytes:
+    """The path without the rounds of each loop that were made after the first way through it."""
+    for last, letters_of_round in rounds.items():
+        first, end = letters.find(last), letters.rfind(last)
+        between = letters[first + 1 : end + 1]
+        if between == letters_of_round * (len(between) // len(letters_of_round)):
+            letters = letters[: first + 1] + letters[end + 1 :]
+    return letters
 
 
 def disagreements(ledger: HistoryLedger, numbered: Mapping[int, bool]) -> list[str]:

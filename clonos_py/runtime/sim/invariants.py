@@ -370,6 +370,8 @@ class InvariantChecker:
         for task, end in ends.items():
             history = self._history[task]
             del history[bisect_right(history, end, key=lambda entry: entry[0]) :]
+            if not self._plan.logged(task):
+                self._cut[task].clear()  # only its own loop has got what it cut, and it does not cut the same again
 
     def _replayer(self, task: TaskId, end: int) -> Survivor:
         """A replacement that replays its log up to ``end``."""

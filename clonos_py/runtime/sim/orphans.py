@@ -72,12 +72,12 @@ def must_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
     """By task: the tasks whose logs it must hold as far as it depends on them. With full sharing depth all upstream of
     it; else those from which no way is longer than the sharing depth: over a longer one it may depend on more."""
     depth = plan.covered
-    longest = _longest_ways(plan)
+    longest = {} if depth >= plan.depth else _longest_ways(plan)
     return {
         task: frozenset(
             number
             for number, origin in enumerate(plan.tasks)
-            if task in plan.hops[origin] and (depth >= plan.depth or longest[origin, task] <= depth)
+            if task in plan.hops[origin] and longest.get((origin, task), 0) <= depth
         )
         for task in plan.tasks
     }
@@ -93,7 +93,8 @@ def may_hold(plan: PhysicalPlan) -> dict[TaskId, frozenset[int]]:
 
 
 def _longest_ways(plan: PhysicalPlan) -> dict[tuple[TaskId, TaskId], int]:
-    """Tasks are in topological order, so that one pass per origin is enough."""
+    """Of a graph without loops, as they need full depth or none. Tasks are in topological order, so that one pass per
+    origin is enough."""
     longest: dict[tuple[TaskId, TaskId], int] = {}
     senders = {task: {plan.sender(c) for c in plan.inputs[task]} for task in plan.tasks}
     for origin in plan.tasks:

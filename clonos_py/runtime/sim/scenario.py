@@ -95,7 +95,9 @@ class _Run:
             verdict.problems.append(f"{type(problem).__name__}: {problem} ({place.filename}:{place.lineno})")
         if not verdict.problems:
             once = self._exactly_once and not self._watch.restarts_without_log
-            verdict.problems += missing_or_doubled(self._ledger, topology.paths, topology.rows_of, once)
+            verdict.problems += missing_or_doubled(
+                self._ledger, topology.paths, topology.rows_of, once, topology.rounds
+            )
             if once:
                 verdict.problems += disagreements(self._ledger, topology.numbered)
         verdict.faults, verdict.rollbacks = self._chaos.done, self._watch.rollbacks

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from clonos_py.model.plan import Partitioning
+from clonos_py.runtime.sim.cyclic import without_loops
 from clonos_py.runtime.sim.generator import Scenario
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario
+from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import SimulatedVertex, Topology
 
 RUNS_MAX = 200
@@ -56,6 +58,8 @@ def _smaller_topologies(topology: Topology) -> Iterator[Topology]:
     if any(node.parallelism > 1 for node in nodes):
         yield replace(topology, nodes=tuple(replace(node, parallelism=1) for node in nodes))
         yield replace(topology, nodes=tuple(replace(node, parallelism=min(node.parallelism, 2)) for node in nodes))
+    if (acyclic := without_loops(nodes)) != nodes:
+        yield replace(topology, nodes=acyclic)
     for number in reversed(range(len(nodes))):
         if (without := _without(nodes, number)) is not None:
             yield replace(topology, nodes=without)
@@ -67,6 +71,8 @@ def _smaller_topologies(topology: Topology) -> Iterator[Topology]:
 def _without(nodes: tuple[SimulatedVertex, ...], gone: int) -> tuple[SimulatedVertex, ...] | None:
     """The graph without a node: what it fed is fed by its own first input. None if that leaves no job."""
     node = nodes[gone]
+    if node.feedback is not None or StepKind.ROUTE in node.steps:
+        return None
     feeds_others = any(feed.source == gone for other in nodes for feed in other.feeds)
     if feeds_others and not node.feeds:
         return None
@@ -82,7 +88,10 @@ def _without(nodes: tuple[SimulatedVertex, ...], gone: int) -> tuple[SimulatedVe
                 )
                 for feed, source in zip(other.feeds, sources, strict=True)
             ]
-            left.append(replace(other, feeds=tuple(feeds)))
+            back = other.feedback and replace(
+                other.feedback, source=other.feedback.source - (other.feedback.source > gone)
+            )
+            left.append(replace(other, feeds=tuple(feeds), feedback=back))
     fed = {feed.source for other in left for feed in other.feeds}
     lone_source = any(not other.feeds and number not in fed for number, other in enumerate(left))
     return None if lone_source or len(left) < 2 else tuple(left)
@@ -99,7 +108,7 @@ def _simpler(node: SimulatedVertex) -> Iterator[SimulatedVertex]:
         yield replace(node, volume=replace(node.volume, rows=node.volume.rows // 2))
     if node.volume is not None and node.volume.burst > 1:
         yield replace(node, volume=replace(node.volume, burst=1))
-    if len(node.steps) > 1:
+    if len(node.steps) > 1 and StepKind.ROUTE not in node.steps:
         yield replace(node, steps=node.steps[:1])
     if node.causal:
         yield replace(node, causal=False)

@@ -178,6 +178,26 @@ class RememberOther(Step):
         self._last = list(parts[0].values["last"]) if parts else [-1, -1]
 
 
+class RouteBack(Step):
+    """Sends some rows round again, as dice say: port 1 leads back. Those that have been round often go on."""
+
+    _BACK = 0.4
+    _ROUNDS_MAX = 4
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        histories: list[bytes] = rows.column(2).to_pylist()  # type: ignore[assignment]
+        back = [self._goes_back(history) for history in histories]
+        longer = [history + STEP.pack(self._letter, again) for history, again in zip(histories, back, strict=True)]
+        columns = [rows.column(0), rows.column(1), pa.array(longer, pa.binary())]
+        taken = pa.record_batch(columns, schema=HISTORY_ROWS)
+        for port in (0, 1):
+            self.out.emit(taken.filter(pa.array([again == port for again in back])), port)
+
+    def _goes_back(self, history: bytes) -> bool:
+        again = self.ctx.random.random() < self._BACK
+        return again and history[:: STEP.size].count(self._letter) < self._ROUNDS_MAX
+
+
 class StepKind(Enum):
     """What an operator of a generated job asks."""
 
@@ -192,6 +212,7 @@ class StepKind(Enum):
     COUNT = "count"
     RANK = "rank"
     OTHER = "other"
+    ROUTE = "route back"
 
 
 STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
@@ -206,5 +227,6 @@ STEPS: Mapping[StepKind, Callable[[int], Operator]] = {
     StepKind.COUNT: CountRows,
     StepKind.RANK: RankByKey,
     StepKind.OTHER: RememberOther,
+    StepKind.ROUTE: RouteBack,
 }
 """By kind: the operator with a given letter."""

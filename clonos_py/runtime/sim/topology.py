@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+import pyarrow as pa
+
 from clonos_py.model.ids import TaskId
 from clonos_py.model.operators import EventTime
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
@@ -14,6 +16,8 @@ from clonos_py.runtime.sim.histories import HISTORY_ROWS, CausalTrails, HistoryL
 from clonos_py.runtime.sim.origin import RowOrigin, Volume
 from clonos_py.runtime.sim.steps import STEPS, StepKind
 
+BACK = 1
+"""The port of the step that sends rows back."""
 STEPS_MAX = 4
 """An operator's letter is made of its vertex and its place there."""
 
@@ -41,6 +45,13 @@ class SimulatedVertex:
     standbys: int = 1
     causal: bool = False
     """Whether the rows of its sink are visible at once."""
+    feedback: InputEdge | None = None
+    """Of the head of a loop: from the vertex whose last step sends rows back."""
+
+    @property
+    def inputs(self) -> tuple[InputEdge, ...]:
+        """Its feeds, and what comes back to it."""
+        return self.feeds if self.feedback is None else (*self.feeds, self.feedback)
 
 
 @dataclass(frozen=True)
@@ -90,8 +101,26 @@ class Topology:
         }
 
     @cached_property
+    def rounds(self) -> dict[int, bytes]:
+        """By the letter of the step that sends rows back: the letters of a whole round, which ends with it."""
+        found = {}
+        for head, node in enumerate(self.nodes):
+            if node.feedback is not None:
+                body, number = [node.feedback.source], node.feedback.source
+                while number != head:
+                    number = next(n for n in range(number) if n in self._between(head, number))
+                    body.insert(0, number)
+                letters = bytes(letter for n in body for letter in self.letters(n))
+                found[letters[-1]] = letters
+        return found
+
+    def _between(self, head: int, number: int) -> set[int]:
+        """The nodes that feed ``number`` and come from ``head``, or are it."""
+        return {f.source for f in self.nodes[number].feeds if f.source == head or self._between(head, f.source)}
+
+    @cached_property
     def paths(self) -> dict[str, set[Path]]:
-        """By sink: the ways on which rows come."""
+        """By sink: the ways on which rows come that go round no loop."""
         leading: list[list[Path]] = []
         for number, node in enumerate(self.nodes):
             own = bytes(self.letters(number))
@@ -124,7 +153,7 @@ class Topology:
                 name, partial(RowOrigin, number, node.volume, ledger), (HISTORY_ROWS,), times, merge_rows, self.adaptive
             )
         operators = [
-            OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), (HISTORY_ROWS,))
+            OperatorPlan(f"{name}-{kind.value}-{letter}", kind.value, partial(STEPS[kind], letter), _ports(kind))
             for letter, kind in zip(self.letters(number), node.steps, strict=True)
         ]
         if self.has_sink(number):
@@ -136,15 +165,14 @@ class Topology:
         return Vertex(name, node.parallelism, source, tuple(operators), wires, node.standbys, regenerates)
 
     def _edges(self) -> Iterator[Edge]:
-        count = 0
-        for number, node in enumerate(self.nodes):
-            for side, feed in enumerate(node.feeds):
-                producer = len(self.nodes[feed.source].steps) - 1
-                yield Edge(
-                    count, self.name(feed.source), producer, 0, self.name(number), 0, side,
-                    feed.partitioning, ("key",), HISTORY_ROWS, feed.frame_rows, feed.merge_rows, self.adaptive,
-                )  # fmt: skip
-                count += 1
+        inputs = [(n, side, feed) for n, node in enumerate(self.nodes) for side, feed in enumerate(node.inputs)]
+        for count, (number, side, feed) in enumerate(inputs):
+            feedback = feed is self.nodes[number].feedback
+            yield Edge(
+                count, self.name(feed.source), len(self.nodes[feed.source].steps) - 1, BACK if feedback else 0,
+                self.name(number), 0, side, feed.partitioning, ("key",), HISTORY_ROWS, feed.frame_rows, feed.merge_rows,
+                self.adaptive, feedback,
+            )  # fmt: skip
 
     @property
     def partitions(self) -> dict[TaskId, list[tuple[int, int]]]:
@@ -169,8 +197,14 @@ class Topology:
     def _line(self, number: int) -> str:
         node = self.nodes[number]
         feeds = ", ".join(f"{self.name(f.source)} ({f.partitioning.value})" for f in node.feeds)
+        feeds += f", back from {self.name(node.feedback.source)}" if node.feedback else ""
+        feeds += f" ({node.feedback.partitioning.value})" if node.feedback else ""
         what = [f"{node.volume.rows} rows"] if node.volume is not None else [f"from {feeds}"]
         what += [kind.value for kind in node.steps] + (
             [("causal " if node.causal else "") + "sink"] if self.has_sink(number) else []
         )
         return f"{self.name(number)} x {node.parallelism}: {', '.join(what)}"
+
+
+def _ports(kind: StepKind) -> tuple[pa.Schema, ...]:
+    return (HISTORY_ROWS, HISTORY_ROWS) if kind is StepKind.ROUTE else (HISTORY_ROWS,)
