@@ -63,6 +63,7 @@ class LinkMachine:
         self._last = LastEvents()
         self.attempt: Attempt | None = None
         self._logs = plan.sharing_depth != 0
+        self._in_loop = any(task_id.vertex in loop.members for loop in plan.loops)
         side = LINK_SIDES.of(plan.protocol)
         stamped = len(plan.tasks) if side.stamped else 0
         self.inputs = [
@@ -144,6 +145,7 @@ class LinkMachine:
         self._round, self.attempt, self._numbering = message.round, message.attempt, message.numbering
         self._held_logs.succeed(message.attempt)
         self._enter(LinkCause.PROMOTED)
+        self._mark(message.restore.marks)
         claims = self._causal_outputs.claim(message.attempt, message.restore.checkpoint)
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
@@ -199,7 +201,6 @@ class LinkMachine:
         restore = self._restoring.wanted
         assert restore is not None
         assert self.attempt is not None
-        self._mark(restore.marks)
         self._held_logs.restore(self._loaded_logs)
         self._outflow.started = True
         if restore.fallback is not None:
@@ -209,11 +210,19 @@ class LinkMachine:
         instructions: list[io.Instruction] = []
         if self._sinks and restore.checkpoint:
             instructions.append(io.Commit(safe.checkpoint, safe.committables))
-        instructions += self._connections.open(self.attempt)
+        if not self._in_loop:
+            instructions += self._connect(self.attempt)
+        return instructions + self._answer() + self._begin()
+
+    def _connect(self, attempt: Attempt) -> list[io.Instruction]:
+        """Asks the senders for frames, and serves the receivers that wait. A task of a loop has its own log first: the
+        others' logs, which come with the first frames, depend on it. Were it lost then, there would be nothing that
+        this process could do with them, nor those to which it passed them on."""
+        instructions = self._connections.open(attempt)
         for subscription in self._connections.unpark():
             instructions += self._on_subscribed(subscription)
         self._check_opened()
-        return instructions + self._answer() + self._begin()
+        return instructions
 
     def _may_fall_back(self, restore: control.Restore, fallback: control.Fallback) -> None:
         assert self._restart_point is not None
@@ -238,7 +247,8 @@ class LinkMachine:
         self._catching_up.begin(self.attempt)
         self._enter(LinkCause.BEGUN)
         begin = io.SendToTask(task.Begin(self.attempt, self._replay.log, self._replay.aborted, self._numbering))
-        return [begin] if self._outflow.may_produce else [begin, io.SendToTask(task.MayProduce(False))]
+        held_back = [] if self._outflow.may_produce else [io.SendToTask(task.MayProduce(False))]
+        return [begin, *held_back, *(self._connect(self.attempt) if self._in_loop else [])]
 
     # ---- connections
 

@@ -61,10 +61,15 @@ class LoopMember:
         self._end_called = True
 
     def due(self) -> LoopEnd | None:
-        """What the task is to do and log: only the first call has an effect."""
-        called, self._end_called = self._end_called, False
-        progress = self._inputs.progress if called else []
-        return LoopEnd() if called and not all(progress[index].ended for index in self.feedback) else None
+        """What the task is to do and log, once it has taken the end of all that enters: only the first call has an
+        effect."""
+        if not self._end_called:
+            return None
+        progress = self._inputs.progress
+        if not all(progress[index].ended for index in self._entries):
+            return None
+        self._end_called = False
+        return None if all(progress[index].ended for index in self.feedback) else LoopEnd()
 
     def end(self) -> None:
         """The feedback has ended."""

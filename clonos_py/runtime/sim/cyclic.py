@@ -47,7 +47,7 @@ def _unranked(step: StepKind) -> StepKind:
 def _bodies(topology: Topology) -> Iterator[tuple[int, ...]]:
     """The chains of vertices that rows may go round: all but the last feed nothing but the next."""
     for number, node in enumerate(topology.nodes):
-        body = (number,) if node.feeds else ()
+        body: tuple[int, ...] = (number,) if node.feeds else ()
         while body:
             yield body
             body = _longer(topology, body)

@@ -147,3 +147,32 @@ def test_the_story_names_who_depends_on_what() -> None:
     assert story(plan, found, dead) == (
         "c[0] depends on a[0], whose determinants died with a[0], b[0]: sharing depth 1 covers 1 consecutive failures"
     )
+
+
+def looped(failed: str, **answers: HeldLogsReport) -> str:
+    """Of a -> b -> c -> d, where rows go back from c to b: the failed tasks whose determinants are lost."""
+    plan = graph("ab", "bc", "cd", "cb")
+    dead = {task(letter) for letter in failed}
+    survivors = {t: survivor(plan, t) for t in plan.tasks if t not in dead}
+    survivors |= {task(letter): answer for letter, answer in answers.items()}
+    return "".join(sorted(origin.vertex for origin in orphans(plan, dead, survivors)))
+
+
+def test_in_a_loop_each_task_that_lives_holds_the_log_of_all() -> None:
+    assert looped("b") == looped("c") == looped("bc") == looped("abc") == ""
+
+
+def test_a_loop_of_which_no_task_lives_has_no_orphans_in_it() -> None:
+    assert looped("bcd") == ""
+
+
+def test_a_task_behind_a_loop_that_lacks_its_logs_is_an_orphan() -> None:
+    plan = graph("ab", "bc", "cd", "cb")
+    lacking = {0: [plan.tasks.index(task("b")), plan.tasks.index(task("c"))]}
+    assert looped("bc", d=survivor(plan, task("d"), lacking=lacking)) == "bc"
+
+
+def test_what_goes_round_a_loop_of_one_task_is_no_news_to_it() -> None:
+    plan = graph("ab", "bb")
+    claimed = survivor(plan, task("b"), logs_received={1: [0, 1]})
+    assert orphans(plan, {task("a"), task("b")}, {task("b"): claimed}) == {}

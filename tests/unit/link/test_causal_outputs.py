@@ -19,7 +19,7 @@ from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import Peer, Restore
 from clonos_py.model.operators import CausalSink, PublishedOutput
 from clonos_py.model.plan import OperatorPlan, PhysicalPlan, Vertex
-from clonos_py.model.segments import LogSegment
+from clonos_py.model.segments import ALL_TASKS, LogSegment, StableMark
 from clonos_py.model.snapshots import TaskSnapshot
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskState
@@ -95,6 +95,16 @@ def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_the
     assert sorted(answer.logs, key=attrgetter("task")) == [segment(UPPER, 0), segment(OWN, 0), segment(OWN, 1)]
     assert answer.whole == [UPPER, MIDST], "an output has all that is needed to repeat it"
     assert answer.ends == {UPPER: 1}
+
+
+def test_an_output_may_lack_what_was_stable_before_it_was_written() -> None:
+    """The log of an epoch that a checkpoint covers is not written any more: what is held of it may end anywhere."""
+    link = LinkMachine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
+    restore = Restore(3, marks=[StableMark(ALL_TASKS, 3)])
+    link.handle(control.Promote(1, SECOND, restore, [Peer(INPUT, "middle:1", FIRST)]))
+    log = [LogSegment(UPPER, 2, 0, 0, 1, b"\x91\x0a"), LogSegment(UPPER, 3, 5, 5, 1, b"\x91\x0a")]
+    link.handle(io.OutputClaimed(0, PublishedOutput(log, {})))
+    assert link.store.of(UPPER) == log[1:]
 
 
 def test_who_knows_its_output_answers_at_once() -> None:

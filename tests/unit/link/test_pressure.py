@@ -158,3 +158,16 @@ def test_when_the_reserve_is_spent_the_error_says_why_and_what_to_do() -> None:
     spilling.disk_problem = "the disk for retained frames, /tmp/x, is full"
     with pytest.raises(CapacityError, match=r"reserve is spent, as the disk .* is full: free space there"):
         spilling.weigh()
+
+
+def test_what_waits_on_a_feedback_channel_holds_no_task_back_and_weighs_all_the_same() -> None:
+    channel = OutputChannel(0, CHANNEL, DOWN, frozenset(), feedback=True)
+    channel.log.connect(0)
+    cut(channel, *[10] * 8)
+    assert channel.log.unreceived == 8
+    assert pressure(channel, source=False).weigh().may_produce
+    assert pressure(channel, Spill.THRESHOLD).writes
+    assert writing(pressure(channel, Spill.THRESHOLD)), "the oldest go to disk"
+    cut(channel, 30)
+    assert pressure(channel).weigh().wants_checkpoint
+    assert not pressure(channel, source=True).weigh().may_produce, "the budget is spent"

@@ -1,0 +1,168 @@
+"""How the coordinator ends loops: whom it asks when, what it makes of the answers, and when it tells the heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from clonos_py.job.events import JobInstruction, JobPolicy, ManifestWritten, ProcessDied, WriteManifest
+from clonos_py.model.ids import TaskId
+from clonos_py.model.messages import Drained, EndLoop, Probe, Probed, Sever, Snapshotted, TriggerCheckpoint
+from clonos_py.model.snapshots import TaskHandle
+from tests.unit.job.stage import Stage, deployed, of, receivers, sent
+from tests.unit.task.loops import BODY, FEED, HEAD, OUT, looping
+
+CUT = {HEAD: [5], BODY: [3, 4]}
+TAKEN = {HEAD: [2, 3], BODY: [5]}
+"""Of the channel from the head to the body 5 frames, of the one that leads back 3: none is on its way."""
+
+
+class Loop(Stage):
+    """feed -> head <-> body -> out, without checkpoints but those that are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(looping(), JobPolicy(checkpoint_interval_us=0))
+        self.start_up()
+
+    def probed(self) -> list[tuple[int, Probe]]:
+        return sent(self.told, Probe)
+
+    def drained(self, *tasks: TaskId) -> list[JobInstruction]:
+        since = len(self.told)
+        for task in tasks:
+            self.say(Drained(self.process(task)))
+        return self.told[since:]
+
+    def counted(self, passive: bool = True, epoch: int = 0, **changed: list[int]) -> list[JobInstruction]:
+        """Both tasks answer the probe that they were sent last. ``changed``: what the body has taken."""
+        since, number = len(self.told), self.probed()[-1][1].number
+        for task in (HEAD, BODY):
+            taken = changed.get("taken", TAKEN[task]) if task == BODY else TAKEN[task]
+            self.say(Probed(self.process(task), number, passive, epoch, CUT[task], taken))
+        return self.told[since:]
+
+    def completed(self, checkpoint: int, tasks: Sequence[TaskId] = (FEED, HEAD, BODY, OUT)) -> list[JobInstruction]:
+        """All tasks have taken their snapshots, and the manifest is written."""
+        since = len(self.told)
+        for task in tasks:
+            self.say(Snapshotted(self.process(task), TaskHandle(task, checkpoint, {}, b"", {})))
+        (manifest,) = of(self.told[since:], WriteManifest)
+        self.say(ManifestWritten(manifest.manifest.checkpoint))
+        return self.told[since:]
+
+
+def quiet() -> Loop:
+    """No rows are left, as the coordinator has just found out."""
+    stage = Loop()
+    stage.drained(FEED)
+    stage.counted()
+    return stage
+
+
+def test_the_tasks_of_a_loop_are_asked_when_all_that_enters_it_has_ended() -> None:
+    stage = Loop()
+    assert not stage.probed()
+    assert receivers(stage.drained(FEED), Probe) == {stage.process(HEAD), stage.process(BODY)}
+
+
+def test_a_job_without_a_loop_asks_nothing() -> None:
+    assert not sent(deployed().drain(), Probe)
+
+
+def test_they_are_asked_again_later_while_frames_are_on_their_way() -> None:
+    stage = Loop()
+    stage.drained(FEED)
+    assert not sent(stage.counted(taken=[4]), Probe)
+    assert len(sent(stage.wait(20_000), Probe)) == 2
+    stage.counted(taken=[4])
+    assert not sent(stage.wait(15_000), Probe), "the pause grows"
+    assert len(sent(stage.wait(10_000), Probe)) == 2
+
+
+def test_they_are_asked_again_while_one_has_rows_in_work() -> None:
+    stage = Loop()
+    stage.drained(FEED)
+    assert not sent(stage.counted(passive=False), TriggerCheckpoint)
+    assert sent(stage.wait(20_000), Probe)
+
+
+def test_an_answer_to_an_earlier_question_does_not_count() -> None:
+    stage = Loop()
+    stage.drained(FEED)
+    stage.counted(taken=[4])
+    first = stage.probed()[0][1].number
+    stage.wait(20_000)
+    for task in (HEAD, BODY):
+        assert not stage.say(Probed(stage.process(task), first, True, 0, CUT[task], TAKEN[task]))
+
+
+def test_an_empty_loop_takes_a_checkpoint_before_it_ends() -> None:
+    stage = Loop()
+    stage.drained(FEED)
+    told = stage.counted()
+    assert receivers(told, TriggerCheckpoint) == {stage.process(FEED)}
+    assert not sent(told, EndLoop)
+    assert receivers(stage.completed(1), EndLoop) == {stage.process(HEAD)}
+
+
+def test_a_checkpoint_of_before_the_answers_does_not_do() -> None:
+    stage = Loop()
+    stage.machine._trigger(final=False)
+    stage.drained(FEED)
+    stage.counted(epoch=1)
+    told = stage.completed(1)
+    assert not sent(told, EndLoop)
+    assert sent(told, TriggerCheckpoint), "another one"
+    assert sent(stage.completed(2), EndLoop)
+
+
+def test_one_that_is_under_way_is_waited_for() -> None:
+    stage = Loop()
+    stage.machine._trigger(final=False)
+    stage.drained(FEED)
+    assert not sent(stage.counted(), TriggerCheckpoint)
+    assert sent(stage.completed(1), EndLoop)
+
+
+def test_heads_are_told_once() -> None:
+    stage = quiet()
+    stage.completed(1)
+    assert not sent(stage.wait(10_000_000), EndLoop)
+
+
+def test_a_failure_makes_all_that_was_counted_void() -> None:
+    stage = quiet()
+    told = stage.say(ProcessDied(stage.process(BODY), "killed"))
+    stage.answer(sent(told, Sever))
+    assert not sent(stage.told, EndLoop)
+    assert len(stage.probed()) == 4, "both are asked again when the round is over"
+    stage.counted()
+    assert receivers(stage.completed(2), EndLoop) == {stage.process(HEAD)}
+
+
+def test_heads_are_told_again_after_a_failure() -> None:
+    stage = quiet()
+    stage.completed(1)
+    told = stage.say(ProcessDied(stage.process(HEAD), "killed"))
+    stage.answer(sent(told, Sever))
+    stage.counted(epoch=1)
+    assert receivers(stage.completed(2), EndLoop) == {stage.process(HEAD)}
+
+
+def test_a_loop_whose_heads_have_ended_is_left_alone() -> None:
+    stage = Loop()
+    assert not sent(stage.drained(HEAD, FEED), Probe)
+
+
+def test_numbers_of_questions_are_not_those_of_an_earlier_coordinator() -> None:
+    stage = Loop()
+    stage.drained(FEED)
+    later = Stage(looping(), generation=2, roster={n: t for t, (n, _) in stage.attempts.items()})
+    assert later.machine.generation == 2
+    assert later.machine._loops._context.generation * (1 << 32) > stage.probed()[0][1].number
+
+
+def test_messages_of_loops_are_plain() -> None:
+    message = Probed(1, 2, True, 3, [4], [5])
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Probed) == message
