@@ -22,18 +22,21 @@ class Bug:
     faults: tuple[str, ...] = KILLS
     depth: int | None = -1
     protocol: str = ALIGNED
+    cycles: bool = False
 
     @property
     def range(self) -> Range:
-        return Range(self.faults, self.depth, tasks_max=10, protocol=self.protocol)
+        return Range(self.faults, self.depth, tasks_max=10, protocol=self.protocol, cycles=self.cycles)
 
 
 class Bugs(dict[str, Bug]):
     """By name. A function that plants one is registered by decorating it."""
 
-    def planted(self, *faults: str, depth: int = -1, protocol: str = ALIGNED) -> Callable[[Patch], Patch]:
+    def planted(
+        self, *faults: str, depth: int = -1, protocol: str = ALIGNED, cycles: bool = False
+    ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
-            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol)
+            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol, cycles)
             return plant
 
         return register

@@ -13,6 +13,7 @@ from tests.sim.planted import (
     checkpoints,
     induced,
     logs,
+    loops,
     outputs,
     recovery,
     recovery_line,
@@ -32,6 +33,7 @@ BUGS: dict[str, Bug] = {
     **induced.BUGS,
     **recovery_line.BUGS,
     **outputs.BUGS,
+    **loops.BUGS,
     **bounds.BUGS,
 }
 SEEDS_MAX = 2_000
@@ -127,6 +129,13 @@ FOUND_BY = {
     "a_manifest_that_hangs_is_waited_for_without_an_end": 1,
     "a_coordinator_takes_its_standstill_for_the_silence_of_others": 1,
     "the_time_of_the_takeover_counts_as_silence": 3,
+    "the_end_of_a_loop_is_not_logged": 194,
+    "what_is_fed_back_is_not_stored": 1,
+    "feedback_holds_tasks_back": 1,
+    "a_loop_ends_when_rows_are_on_their_way": 18,
+    "a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work": 68,
+    "tasks_of_a_loop_connect_before_they_have_their_own_log": 46,
+    "tasks_of_a_loop_wait_for_each_other_to_have_caught_up": 26,
 }
 """The others are found by seed 0."""
 

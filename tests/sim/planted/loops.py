@@ -1,0 +1,100 @@
+"""What is wrong with loops: what their head waits for, what is stored of them, when they end, and what is logged."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from clonos_py.causal.determinants import LoopEnd
+from clonos_py.job.loops import LoopEnds, _Course
+from clonos_py.link import instructions as io
+from clonos_py.link.checkpointing.feedback import FeedbackState
+from clonos_py.link.checkpointing.interface import LinkCheckpointing
+from clonos_py.link.held_logs import HeldLogs
+from clonos_py.link.machine import LinkMachine
+from clonos_py.link.pressure import Pressure
+from clonos_py.link.sending import OutputChannel
+from clonos_py.model.ids import Attempt
+from clonos_py.model.messages import HeldLogsReport, Sever
+from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.snapshots import TaskSnapshot
+from clonos_py.process.contract import TaskProgress
+from clonos_py.task.inputs import Inputs
+from clonos_py.task.loops import LoopInputs
+from clonos_py.task.machine import TaskMachine
+from tests.sim.planted.bug import Bug, Bugs
+from tests.sim.planted.logs import unlogged
+
+BUGS = Bugs()
+in_loops = partial(BUGS.planted, cycles=True)
+
+BUGS["the_end_of_a_loop_is_not_logged"] = Bug(unlogged(LoopEnd), cycles=True)
+
+
+@in_loops()
+def the_head_of_a_loop_waits_for_the_barriers_of_its_feedback(patch: pytest.MonkeyPatch) -> None:
+    """Which come when it has taken its snapshot."""
+    patch.setattr(LoopInputs, "all_blocked", Inputs.all_blocked)
+
+
+@in_loops("crash")
+def what_is_fed_back_is_not_stored(patch: pytest.MonkeyPatch) -> None:
+    def at_once(
+        self: FeedbackState, snapshot: TaskSnapshot, progress: TaskProgress, attempt: Attempt
+    ) -> list[io.Instruction]:
+        return LinkCheckpointing.snapped(self, snapshot, progress, attempt)
+
+    patch.setattr(FeedbackState, "snapped", at_once)
+
+
+@in_loops()
+def feedback_holds_tasks_back(patch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other to take its rows."""
+    before = Pressure.__init__
+
+    def crowded(self: Pressure, outputs: list[OutputChannel], *others: object) -> None:
+        before(self, outputs, *others)  # type: ignore[arg-type]
+        for output in outputs:
+            output.feedback = False
+
+    patch.setattr(Pressure, "__init__", crowded)
+
+
+@in_loops()
+def a_loop_ends_when_rows_are_on_their_way(patch: pytest.MonkeyPatch) -> None:
+    empty = property(lambda self: all(answer.passive for answer in self.answers.values()))
+    patch.setattr(_Course, "empty", empty)
+
+
+@in_loops()
+def a_loop_ends_when_rows_wait_to_be_cut_or_are_in_work(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TaskMachine, "_at_rest", True)
+
+
+@in_loops()
+def heads_are_not_told_again_after_a_failure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LoopEnds, "forget", lambda self: None)
+
+
+@in_loops(protocol=UNCOORDINATED)
+def tasks_of_a_loop_connect_before_they_have_their_own_log(patch: pytest.MonkeyPatch) -> None:
+    before = LinkMachine.__init__
+
+    def as_others(self: LinkMachine, *given: object) -> None:
+        before(self, *given)  # type: ignore[arg-type]
+        self._in_loop = False
+
+    patch.setattr(LinkMachine, "__init__", as_others)
+
+
+@in_loops(protocol=UNCOORDINATED)
+def tasks_of_a_loop_wait_for_each_other_to_have_caught_up(patch: pytest.MonkeyPatch) -> None:
+    """They are not given the logs of those that have not failed."""
+    answer = HeldLogs.answer
+
+    def without_own(self: HeldLogs, process: int, message: Sever) -> HeldLogsReport:
+        found = answer(self, process, message)
+        return HeldLogsReport(**{name: getattr(found, name) for name in found.__struct_fields__ if name != "own"})
+
+    patch.setattr(HeldLogs, "answer", without_own)
