@@ -1,0 +1,107 @@
+"""Loops of whole jobs: every row goes round as often as it should, whatever fails, and the job ends by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos_py import Job, Record, Stream, col, forever
+from clonos_py.connectors import MemorySink, MemorySource
+from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.testing import run
+
+
+class Countdown(Record):
+    id: int
+    left: int
+
+
+class Hop(Record):
+    start: int
+    to: int
+
+
+class Walk(Record):
+    at: int
+    steps: int
+
+
+Counting = Stream[Countdown]
+
+
+def countdown(**settings: Any) -> Job:
+    """A row goes round until nothing is left of it."""
+
+    def step(rows: Counting) -> tuple[Counting, Counting]:
+        less = rows.rebalance().select(Countdown, left=col("left") - 1)
+        return less.filter(col("left") > 0), less.filter(col("left") <= 0)
+
+    job = Job("countdown", **settings)
+    rows = job.source(MemorySource([], schema=Countdown)).named("numbers")
+    rows.iterate(step).sink(MemorySink("done"))
+    return job
+
+
+def walks() -> Job:
+    """From where it is, a walk goes on over every hop that there is; one that has taken three steps ends."""
+
+    def step(rows: Stream[Walk]) -> tuple[Stream[Walk], Stream[Walk]]:
+        further = rows.join(hops, on=("at", "start"), within=forever()).select(
+            Walk, at=col("to"), steps=col("steps") + 1
+        )
+        return further.filter(col("steps") < 3), further
+
+    job = Job("walks")
+    hops = job.source(MemorySource([], schema=Hop)).named("hops")
+    starts = job.source(MemorySource([], schema=Walk)).named("starts")
+    starts.iterate(step).sink(MemorySink("walks"))
+    return job
+
+
+NUMBERS = [Countdown(n, n % 7 + 1) for n in range(40)]
+DONE = [Countdown(n, 0) for n in range(40)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_row_leaves_the_loop_once(protocol: str, parallelism: int) -> None:
+    job = countdown(protocol=protocol)
+    out = run(job, {"numbers": NUMBERS}, kills=2, seeds=10, parallelism=parallelism)
+    assert sorted(out["done"], key=lambda row: row.id) == DONE
+
+
+def test_rollback_recovery_takes_a_loop_back_as_a_whole() -> None:
+    job = countdown(guarantee="exactly-once", sharing_depth=0)
+    out = run(job, {"numbers": NUMBERS}, kills=2, seeds=10, parallelism=2)
+    assert sorted(out["done"], key=lambda row: row.id) == DONE
+
+
+def test_at_least_once_every_row_leaves_the_loop() -> None:
+    out = run(countdown(sharing_depth=0), {"numbers": NUMBERS}, parallelism=2)
+    assert sorted(out["done"], key=lambda row: row.id) == DONE
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_rows_meet_others_in_a_loop(parallelism: int) -> None:
+    """Ten hops from each of three places: 10 + 100 + 1,000 walks of each start."""
+    hops = [Hop(start, n % 3) for start in range(3) for n in range(10)]
+    out = run(walks(), {"hops": [hops], "starts": [Walk(0, 0)]}, kills=1, seeds=4, parallelism=parallelism)
+    assert [sum(walk.steps == n for walk in out["walks"]) for n in (1, 2, 3)] == [10, 100, 1_000]
+
+
+def test_an_empty_loop_ends() -> None:
+    assert run(countdown(), {"numbers": []})["done"] == []
+
+
+def test_loops_behind_each_other_end_one_after_the_other() -> None:
+    def step(rows: Counting) -> tuple[Counting, Counting]:
+        less = rows.select(Countdown, left=col("left") - 1)
+        return less.filter(col("left") > 0), less.filter(col("left") <= 0)
+
+    job = Job("two")
+    rows = job.source(MemorySource([], schema=Countdown)).named("numbers")
+    again = rows.iterate(step).select(Countdown, left=col("id") % 5 + 1)
+    again.iterate(step).sink(MemorySink("done"))
+    out = run(job, {"numbers": NUMBERS}, kills=2, seeds=5, parallelism=2)
+    assert sorted(out["done"], key=lambda row: row.id) == DONE
