@@ -185,7 +185,8 @@ class InvariantChecker:
 
     def _counts(self, process: LocalProcess) -> bool:
         """Whether it has neither failed nor been replaced: a zombie may hear late that it is to be the task."""
-        return process.link.state is not TaskState.FAILED and self._chosen.get(process.task) == process.number
+        chosen = self._chosen.get(process.task) == process.number and process.number not in self._reused_by
+        return process.link.state is not TaskState.FAILED and chosen
 
     def restored(self, process: LocalProcess, item: TakeState) -> None:
         """The task of ``process`` has taken the state of a snapshot."""
