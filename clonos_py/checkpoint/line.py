@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from clonos_py.model.errors import ProtocolError
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
 
 T = TypeVar("T", bound=Hashable)
 
@@ -29,6 +31,16 @@ class LineChannel(Generic[T]):
     output: int
     receiver: T
     input: int
+
+
+def line_channels(plan: PhysicalPlan) -> list[LineChannel[TaskId]]:
+    """All channels of a plan."""
+    inputs = {channel: index for channels in plan.inputs.values() for index, channel in enumerate(channels)}
+    return [
+        LineChannel(sender, output, plan.receiver(channel), inputs[channel])
+        for sender, channels in plan.outputs.items()
+        for output, channel in enumerate(channels)
+    ]
 
 
 class Positions(NamedTuple):

@@ -17,7 +17,7 @@ from itertools import chain
 
 import msgspec
 
-from clonos_py.checkpoint.line import LineChannel, Positions, recovery_line
+from clonos_py.checkpoint.line import Positions, line_channels, recovery_line
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
 from clonos_py.model import messages
@@ -40,12 +40,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
-        plan = context.plan
-        self._channels = [
-            LineChannel(sender, output, receiver := plan.receiver(channel), plan.inputs[receiver].index(channel))
-            for sender in plan.tasks
-            for output, channel in enumerate(plan.outputs[sender])
-        ]
+        self._channels = line_channels(context.plan)
         self._histories: dict[TaskId, _History] = {}
         self._safe: dict[TaskId, TaskHandle] = {}
         """By task: its snapshot on the recovery line of all tasks."""
@@ -56,7 +51,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._durable = 0
         self._given_up = 0
         """The numbers of snapshots that were given up are below."""
-        if self.completed.manifest is not None and self.completed.handle(plan.tasks[0]) is not None:
+        if self.completed.manifest is not None and self.completed.handle(context.plan.tasks[0]) is not None:
             self._take(self.completed.manifest)
 
     # ---- the line

@@ -6,6 +6,7 @@ Promises, each a ``Violation`` where it is broken:
 - frames of a channel are received in their order, without a gap and without a double, whatever was between;
 - a replacement restarts from the last completed checkpoint, and its task is just where that says;
 - a frame that is cut again carries what the checkpoint protocol put on it at first (E10);
+- no communication-induced checkpoint is useless (E10);
 - what a completed checkpoint covers is dropped;
 - rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks restart
   when D10 calls for that, and until a checkpoint covers what was sent again;
@@ -40,11 +41,12 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import ALONE
+from clonos_py.model.protocols import ALONE, INDUCED
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import Produced, Snapped, TakeState, TaskProgress, TaskState, Took
 from clonos_py.runtime.sim.bounds import Bounds
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
+from clonos_py.runtime.sim.useless import SnapshotHistory
 from clonos_py.runtime.sim.violation import Violation, check
 from clonos_py.runtime.world.processes import LocalProcess
 
@@ -108,6 +110,7 @@ class InvariantChecker:
         """By task: what its frames depend on, by output index and sequence number."""
         self._stamps: dict[TaskId, dict[tuple[int, int], bytes]] = {task: {} for task in plan.tasks}
         """By task, output index and sequence number: what the checkpoint protocol put on the frame."""
+        self._taken = SnapshotHistory(plan)
         self._stable = [0] * len(plan.tasks)
         self._progress: dict[TaskId, TaskProgress] = {}
         self._epochs: dict[TaskId, int] = {}
@@ -127,6 +130,12 @@ class InvariantChecker:
         if now_us - self._moved_us > STUCK_US:
             check(not self._moved_us, f"nothing has happened for {(now_us - self._moved_us) / 1e6:g} s")
             self._moved_us = now_us
+
+    def finished(self) -> None:
+        """The job has ended. What a rollback has undone may have been part of the only line of a snapshot."""
+        if self._plan.protocol == INDUCED and self._causal and self._plan.loops:
+            useless = self._taken.useless()
+            check(not useless, "; ".join(useless))
 
     # ---- processes
 
@@ -160,8 +169,10 @@ class InvariantChecker:
         match event:
             case io.Arrived():
                 self._arrived(process, event)
-            case Snapped(snapshot=snapshot, persist=True):
-                self._snapped[process.task, snapshot.checkpoint] = self._of(process).used
+            case Snapped(snapshot=snapshot, progress=progress, persist=persist) if self._counts(process):
+                self._taken.took(process.task, snapshot.checkpoint, progress)
+                if persist:
+                    self._snapped[process.task, snapshot.checkpoint] = self._of(process).used
             case Took(index, next_seq):
                 self._moved_us = self._now_us
                 self._took(self._of(process), index, next_seq)
@@ -173,6 +184,7 @@ class InvariantChecker:
                     f"{process.task} restarts from checkpoint {restore.checkpoint}, the last one is {last}",
                 )
                 self._depends_again(process, restore.checkpoint)
+                self._taken.restarts(process.task, restore.checkpoint)
                 self._renumbered(process)
             case messages.Sever():
                 self._renumbered(process)

@@ -127,6 +127,7 @@ class _Run:
             finally:
                 self._verdict.actions += world.actions_done
             if ended.error is None:
+                self._watch.finished()
                 return
             self._note(self._time.now_us(), f"ended with {ended.error}: {ended.message}")
             if not self._expected(ended):

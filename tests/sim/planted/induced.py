@@ -62,3 +62,9 @@ def stamps_on_a_new_connection_go_on_from_those_on_the_old(patch: pytest.MonkeyP
         return header
 
     patch.setattr(OutputChannel, "subscribe", onwards)
+
+
+@BUGS.planted("delay", protocol=INDUCED, cycles=True)
+def frames_force_no_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """Snapshots on a cycle of frames are part of no recovery line."""
+    patch.setattr(InducedSnapshots, "before", lambda self, frames, epoch: None)
