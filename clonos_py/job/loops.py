@@ -10,8 +10,8 @@ distributed termination detection, 5). If all tasks are passive and each channel
 answers, though of different moments, are a consistent cut without a frame under way: nothing will ever happen again.
 
 But for failures: a task that is replaced would take again, perhaps in another order, what no other task depends on, and
-might feed rows back. So the heads are told only when every task of the loop has a restart point behind its answer. As
-that is durable, it stays true whatever fails afterwards, and a new coordinator may ask again.
+might feed rows back. So the heads are told only when no task of the loop ever goes back before its answer. As that is
+durable, it stays true whatever fails afterwards, and a new coordinator may ask again.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class LoopEnds:
         self._send(course.tasks, Probe(course.probe))
 
     def _end(self, course: _Course, quiet: dict[TaskId, int]) -> None:
-        if all(self._protocol.epoch(task) > epoch for task, epoch in quiet.items()):
+        if all(self._protocol.safe_epoch(task) > epoch for task, epoch in quiet.items()):
             course.told = True
             self._send(course.heads, EndLoop())
         elif course.due_us <= self._context.now_us:

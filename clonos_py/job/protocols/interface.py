@@ -130,6 +130,11 @@ class JobCheckpointing(ABC):
         """The epoch that the restart point of a task begins; 0 where it starts from nothing."""
         return self.completed.epoch(task)
 
+    def safe_epoch(self, task: TaskId) -> int:
+        """The epoch before which the task never goes back, whatever fails: that of its restart point, unless a protocol
+        may have to choose an earlier one."""
+        return self.epoch(task)
+
     @abstractmethod
     def marks(self, task: TaskId) -> Sequence[StableMark]:
         """What is stable, as far as ``task`` has to know."""

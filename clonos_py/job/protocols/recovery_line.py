@@ -79,7 +79,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         """All tasks are called, until the line has passed what its receivers cover now."""
         plan = self._context.plan
         receivers = {plan.receiver(channel) for channel in plan.outputs[task]}
-        self._pressed[task] = {receiver: self._safe_epoch(receiver) for receiver in receivers}
+        self._pressed[task] = {receiver: self.safe_epoch(receiver) for receiver in receivers}
         self._call(plan.tasks)
         return False
 
@@ -111,7 +111,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._pressed = {
             task: epochs
             for task, epochs in self._pressed.items()
-            if any(self._safe_epoch(receiver) == epoch for receiver, epoch in epochs.items())
+            if any(self.safe_epoch(receiver) == epoch for receiver, epoch in epochs.items())
         }
         if self._pressed:
             self._call(self._context.plan.tasks)
@@ -161,15 +161,15 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         fallback = Fallback(safe.checkpoint, dict(safe.committables), covered)
         return msgspec.structs.replace(restore, fallback=fallback)
 
-    def _safe_epoch(self, task: TaskId) -> int:
+    def safe_epoch(self, task: TaskId) -> int:
         handle = self._safe.get(task)
         return handle.checkpoint if handle is not None else 0
 
     def _mark(self, task: TaskId) -> StableMark:
-        return StableMark(self._context.plan.tasks.index(task), self._safe_epoch(task))
+        return StableMark(self._context.plan.tasks.index(task), self.safe_epoch(task))
 
     def complete_message(self, task: TaskId) -> messages.Complete:
-        own = self._safe_epoch(task)
+        own = self.safe_epoch(task)
         return messages.Complete(own, list(self.marks(task)))
 
     @property

@@ -26,7 +26,7 @@ def sinks_commit_what_the_line_has_not_passed(patch: pytest.MonkeyPatch) -> None
     def newest(self: LineCheckpoints, task: TaskId) -> int:
         return self.completed.epoch(task)
 
-    patch.setattr(LineCheckpoints, "_safe_epoch", newest)
+    patch.setattr(LineCheckpoints, "safe_epoch", newest)
 
 
 @alone()
