@@ -38,6 +38,8 @@ _SLOW_STEPS = 3
 """Steps that take longer than so many times as long as is typical make tasks late."""
 _CONTROL_MATTERS_US = 1_000_000
 """For so long after control messages were slow the coordinator may still find processes silent because of that."""
+_DETECTION_MATTERS_US = 2_000_000
+"""For so long after deaths were noticed late a process may be looked for that has died."""
 
 
 class HarshWorld:
@@ -190,7 +192,9 @@ class HarshWorld:
         processes = self.world.processes
         self._watch.decided(instructions, processes)
         control_is_slow = self._time.was_slow("control", _CONTROL_MATTERS_US)
-        self._silence.decided(instructions, processes, control_is_slow, self._time.slowness.get("start", 1.0) > 1)
+        starting_is_slow = self._time.slowness.get("start", 1.0) > 1
+        connecting_is_slow = starting_is_slow or self._time.was_slow("detect", _DETECTION_MATTERS_US)
+        self._silence.decided(instructions, processes, control_is_slow, connecting_is_slow)
         if any(isinstance(i, ReportEvent) and isinstance(i.event, CheckpointCompleted) for i in instructions):
             self._bounds.completed(machine)
 
