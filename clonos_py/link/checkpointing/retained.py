@@ -50,6 +50,9 @@ class RetainedState(ChannelState):
     def not_persisted(self) -> list[io.Instruction]:
         return self._go_on()
 
+    def abort(self, checkpoint: int) -> None:
+        """A snapshot that a task takes alone is never void."""
+
     def _go_on(self) -> list[io.Instruction]:
         self._busy = False
         later, self._later = self._later, None

@@ -16,7 +16,7 @@ from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.messages import Restore
-from clonos_py.model.protocols import UNALIGNED, UNCOORDINATED
+from clonos_py.model.protocols import INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.model.retention import Spill
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskHandle, TaskSnapshot
 from clonos_py.process import contract as task
@@ -383,3 +383,16 @@ def test_a_replacement_that_may_still_go_back_covers_and_commits_what_the_earlie
 
 
 FALLBACK = control.Fallback(3, {"down": [b"3"]}, [5])
+
+
+def test_a_snapshot_taken_alone_whose_number_a_new_coordinator_voids_is_stored_all_the_same() -> None:
+    """Tasks that number their epochs themselves may reach the number of a manifest."""
+    link = connected_link(INDUCED, ChannelLimits(policy=Spill.BUFFER, window=1))
+    link.handle(produced(0, 1))
+    link.handle(io.FramesWritten(0, [(0, 100), (1, 101)]))
+    snapshot = TaskSnapshot(MIDDLE, 8, {}, b"")
+    instructions = link.handle(task.Snapped(snapshot, progress(0, 2), persist=True))
+    (wanted,) = [read for read in of(instructions, io.ReadFrames) if read.checkpoint == 8]
+    link.handle(control.AbortCheckpoint(8))
+    bodies = [(seq, rows(seq)) for seq, _ in wanted.places]
+    assert of(link.handle(io.FramesRead(0, bodies, 8)), io.Persist)
