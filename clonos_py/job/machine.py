@@ -98,6 +98,8 @@ class JobMachine:
         """By process: the newest epoch that its sinks have committed."""
         self._final: int | None = None
         self._rollbacks_in_vain = 0
+        self._not_moved: set[TaskId] = set()
+        """Tasks without a new snapshot since the last rollback."""
         self._recoveries_in_vain: Counter[TaskId] = Counter()
         self._rollback_reason: str | None = None
         self._sinks = {
@@ -323,6 +325,7 @@ class JobMachine:
             self._rollback_reason = reason
             return
         self._rollbacks_in_vain += in_vain
+        self._not_moved = set(self._plan.tasks)
         self._context.report(RolledBack(self._completed.number, reason))
         if self._rollbacks_in_vain > self._policy.rollbacks_max:
             self._end("ProtocolError", f"given up after {self._policy.rollbacks_max} rollbacks in vain: {reason}")
@@ -403,6 +406,9 @@ class JobMachine:
             return
         for task in adopted.tasks:
             self._recoveries_in_vain.pop(task, None)
+        self._not_moved.difference_update(adopted.tasks)
+        if not self._not_moved:
+            self._rollbacks_in_vain = 0
         self._unreachable.settle()
 
     def _on_checkpoints_retired(self, event: CheckpointsRetired) -> None:

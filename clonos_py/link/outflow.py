@@ -47,7 +47,7 @@ class Outflow:
         self._catching_up = catching_up
         self._spill_failure_reported = False
         self._uncovered: set[int] = set()
-        """Outputs that hold what they held when a checkpoint was asked for."""
+        """Outputs that hold frames that they held when a checkpoint was asked for."""
         self._runs: dict[int, tuple[int, int]] = {}
         """By output: the run under way, and the number below which it may make frames."""
         self.started = False
@@ -212,7 +212,7 @@ class Outflow:
         instructions = self._spill() if self._pressure.writes else []
         verdict = self._pressure.weigh()
         if verdict.wants_checkpoint and not self._uncovered:
-            self._uncovered = set(range(len(self._outputs)))
+            self._uncovered = {o.index for o in self._outputs if o.log.first < o.log.next_seq}
             instructions.append(io.SendToCoordinator(control.RequestCheckpoint(self._process)))
         if verdict.may_produce != self.may_produce:
             self.may_produce = verdict.may_produce

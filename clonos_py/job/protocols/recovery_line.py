@@ -13,6 +13,7 @@ is the coordinator. There is none before a line has a snapshot of each task; unt
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 
 import msgspec
@@ -28,6 +29,7 @@ from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import TaskProgress
 
+_PRESS_ON_US = 1_000_000
 _History = Sequence[TaskHandle]
 """Of one task, oldest first."""
 
@@ -46,6 +48,8 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         """By task: its snapshot on the recovery line of all tasks."""
         self._pressed: dict[TaskId, dict[TaskId, int]] = {}
         """Tasks whose retained frames are too many: the epochs that their receivers had on the line then."""
+        self._press_on_us = 0
+        """Before this they are not called again."""
         self._told: frozenset[TaskId] = frozenset()
         """The failed tasks that were reported last."""
         self._durable = 0
@@ -76,21 +80,22 @@ class LineCheckpoints(UncoordinatedCheckpoints):
     # ---- from call to manifest
 
     def request(self, task: TaskId) -> bool:
-        """All tasks are called, until the line has passed what its receivers cover now."""
+        """All tasks are called, and again after a while, until the line has passed what its receivers cover now."""
         plan = self._context.plan
         receivers = {plan.receiver(channel) for channel in plan.outputs[task]}
         self._pressed[task] = {receiver: self.safe_epoch(receiver) for receiver in receivers}
-        self._call(plan.tasks)
+        if self._press_on_us <= self._context.now_us:
+            self._call_all()
         return False
 
     def _next(self, gathered: Sequence[TaskHandle]) -> Manifest | None:
-        self._durable += len(gathered)
         histories = _histories(chain(*self._histories.values(), gathered))
         if len(histories) < len(self._context.plan.tasks):
             return None
         line = self._line(histories, from_nothing=not self._histories)
         if min(line.values()) < 0:
             return None
+        self._durable += len(gathered)
         return self._naming({task: history[line[task] :] for task, history in histories.items()})
 
     def _naming(self, histories: Mapping[TaskId, _History]) -> Manifest:
@@ -103,7 +108,8 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         """Of some tasks the newest snapshot is another, of some that on the line."""
         before = dict(self._safe)
         self._take(manifest)
-        moved = [task for task, handle in self._safe.items() if before.get(task) != handle]
+        newest = {task: history[-1].checkpoint for task, history in self._histories.items()}
+        moved = [t for t, handle in self._safe.items() if before.get(t) != handle or newest[t] != self.epoch(t)]
         super().announce(manifest, {*tasks, *moved})
         self._press_on()
 
@@ -113,8 +119,12 @@ class LineCheckpoints(UncoordinatedCheckpoints):
             for task, epochs in self._pressed.items()
             if any(self.safe_epoch(receiver) == epoch for receiver, epoch in epochs.items())
         }
-        if self._pressed:
-            self._call(self._context.plan.tasks)
+        if self._pressed and self._press_on_us <= self._context.now_us:
+            self._call_all()
+
+    def _call_all(self) -> None:
+        self._press_on_us = self._context.now_us + _PRESS_ON_US
+        self._call(self._context.plan.tasks)
 
     def _finished(self, task: TaskId) -> bool:
         handle = self._safe.get(task)
@@ -166,7 +176,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         return handle.checkpoint if handle is not None else 0
 
     def _mark(self, task: TaskId) -> StableMark:
-        return StableMark(self._context.plan.tasks.index(task), self.safe_epoch(task))
+        return StableMark(self._numbers[task], self.safe_epoch(task))
 
     def complete_message(self, task: TaskId) -> messages.Complete:
         own = self.safe_epoch(task)
@@ -191,7 +201,12 @@ def _histories(handles: Iterable[TaskHandle]) -> dict[TaskId, _History]:
 
 
 def _progress(handle: TaskHandle) -> TaskProgress:
-    return msgspec.msgpack.decode(handle.progress, type=TaskProgress)
+    return _decoded(handle.progress)
+
+
+@lru_cache(maxsize=4_096)
+def _decoded(progress: bytes) -> TaskProgress:
+    return msgspec.msgpack.decode(progress, type=TaskProgress)
 
 
 def _positions(handle: TaskHandle) -> Positions:

@@ -34,6 +34,8 @@ from clonos_py.process.contract import TaskProgress
 
 _GATHER_US = 100_000
 """So long snapshots are gathered for one manifest, and at most a tenth of the interval."""
+_PAUSE_US = 1_000
+"""So long a manifest waits at least while it cannot be written."""
 _JITTER = 0.2
 """An interval is longer or shorter by so much of it."""
 _UNHEARD_MAX = 2
@@ -62,6 +64,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)
         self._last = self.completed.number
+        self._numbers = {task: number for number, task in enumerate(context.plan.tasks)}
         self._next_us: dict[TaskId, int] = {}
         self._calls: dict[TaskId, tuple[int, int]] = {}
         """By task: the newest call, and when it was made by the driver's clock."""
@@ -106,11 +109,14 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             if self._gather_until_us <= now_us:
                 self._write()
         elif self._gather_until_us <= now_us:
-            self._gather_until_us = now_us + self._gather_us
+            self._gather_later()
 
     @property
     def _gather_us(self) -> int:
         return min(_GATHER_US, self._interval_us // 10) if self._interval_us else 0
+
+    def _gather_later(self) -> None:
+        self._gather_until_us = self._context.now_us + max(self._gather_us, _PAUSE_US)
 
     # ---- from call to manifest
 
@@ -123,9 +129,11 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return self._writing is not None
 
     def trigger(self, final: bool) -> None:
-        """All tasks take one now; at the end those that have not taken their last."""
+        """All tasks take one now; at the end those that have not taken their last. Where all have, as in a job that
+        had ended before, all take one more: a manifest ends the job."""
         self.wanted = False
-        self._call(t for t in self._context.plan.tasks if not final or not self._finished(t))
+        tasks = self._context.plan.tasks
+        self._call([t for t in tasks if not final or not self._finished(t)] or tasks)
 
     def request(self, task: TaskId) -> bool:
         """Its receivers are called: their restart points are what its frames wait for."""
@@ -167,7 +175,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         context = self._context
         self._drop_dead()
         if self._writing is not None:
-            self._gather_until_us = context.now_us + self._gather_us
+            self._gather_later()
             return
         self._gather_until_us = MAX_TIME
         gathered = [handle for _, handle in self._gathered]
@@ -222,7 +230,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return [mark for origin in self._context.plan.tasks if (mark := self._mark(origin)).epoch]
 
     def _mark(self, task: TaskId) -> StableMark:
-        return StableMark(self._context.plan.tasks.index(task), self.completed.epoch(task))
+        return StableMark(self._numbers[task], self.completed.epoch(task))
 
     def complete_message(self, task: TaskId) -> messages.Complete:
         """Marks of others come with their frames."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from clonos_py.job.events import JobInstruction, JobPolicy, ManifestWritten, ProcessDied, WriteManifest
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Drained, EndLoop, Probe, Probed, Sever, Snapshotted, TriggerCheckpoint
+from clonos_py.model.operators import EventTime, Source
+from clonos_py.model.plan import Edge, Partitioning, PhysicalPlan, SourcePlan, Vertex
+from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import TaskHandle
+from clonos_py.process.contract import InputProgress, TaskProgress
+from clonos_py.runtime.sim.witness import NUMBERS
 from tests.unit.job.stage import Stage, deployed, of, receivers, sent
 from tests.unit.task.loops import BODY, FEED, HEAD, OUT, looping
 
@@ -166,3 +172,47 @@ def test_numbers_of_questions_are_not_those_of_an_earlier_coordinator() -> None:
 def test_messages_of_loops_are_plain() -> None:
     message = Probed(1, 2, True, 3, [4], [5])
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=Probed) == message
+
+
+SIDE = TaskId("side", 0)
+
+
+def with_side() -> PhysicalPlan:
+    """side -> body, besides the loop."""
+    plan = looping()
+    side = Vertex("side", 1, SourcePlan("side", Source, (NUMBERS,), EventTime((None,))), (), ())
+    edges = (*plan.edges, Edge(4, "side", -1, 0, "body", 0, 0, Partitioning.REBALANCE, (), plan.edges[1].schema))
+    vertices = (plan.vertices[0], side, *plan.vertices[1:])
+    return replace(plan, vertices=vertices, edges=edges, protocol=UNCOORDINATED, sharing_depth=0, rollback=True)
+
+
+def snap(stage: Stage, task: TaskId, epoch: int, taken: list[int], cut: list[int]) -> None:
+    progress = TaskProgress([InputProgress(n) for n in taken], cut, [], [], False, 0, [], [], [], {})
+    stage.say(Snapshotted(stage.process(task), TaskHandle(task, epoch, {}, msgspec.msgpack.encode(progress), {})))
+
+
+def test_a_loop_ends_only_when_the_line_has_passed_the_answers() -> None:
+    """The body has taken frames of the side since its snapshot on the line; it may decide otherwise the next time."""
+    stage = Stage(with_side(), JobPolicy(checkpoint_interval_us=0))
+    stage.start_up()
+    snap(stage, FEED, 1, [], [2])
+    snap(stage, SIDE, 1, [], [1])
+    snap(stage, HEAD, 2, [2, 3], [5])
+    snap(stage, BODY, 3, [5, 1], [3, 4])
+    snap(stage, OUT, 4, [4], [])
+    stage.now_us += 1
+    (write,) = of(stage.wait(10), WriteManifest)
+    stage.say(ManifestWritten(write.manifest.checkpoint))
+    stage.say(Drained(stage.process(FEED)))
+    stage.say(Drained(stage.process(SIDE)))
+    number = sent(stage.told, Probe)[-1][1].number
+    stage.say(Probed(stage.process(HEAD), number, True, 2, [5], [2, 3]))
+    stage.say(Probed(stage.process(BODY), number, True, 3, [3, 5], [5, 3]))
+    snap(stage, HEAD, 20, [2, 3], [5])
+    snap(stage, BODY, 21, [5, 3], [3, 5])
+    (*_, write) = of(stage.wait(10), WriteManifest)
+    told = stage.say(ManifestWritten(write.manifest.checkpoint))
+    assert not sent(told, EndLoop)
+    snap(stage, SIDE, 40, [], [3])
+    (*_, write) = of(stage.wait(10), WriteManifest)
+    assert sent(stage.say(ManifestWritten(write.manifest.checkpoint)), EndLoop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from clonos_py.job.events import JobInstruction, JobPolicy, ManifestWritten, ProcessDied, StartProcess, WriteManifest
 from clonos_py.model.coordinator_events import RolledBack, TaskLost, WentBack
@@ -12,6 +13,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import (
     Complete,
     Fallback,
+    Prepare,
     Promote,
     Replay,
     RequestCheckpoint,
@@ -182,3 +184,41 @@ def test_where_memory_is_short_all_tasks_are_called_until_the_line_has_passed_it
     snapshot(stage, SOURCE, 30, cut=40)
     _, moved = counted(stage)
     assert receivers(moved, TriggerCheckpoint) == set()
+
+
+def test_a_snapshot_is_counted_once_however_long_it_waits_for_a_line() -> None:
+    stage = deployed()
+    snapshot(stage, MIDDLE, 1, taken=5, cut=5)
+    stage.wait(SECOND_US // 5)
+    snapshot(stage, SINK, 2, taken=5)
+    stage.wait(SECOND_US // 5)
+    snapshot(stage, SOURCE, 3, cut=10)
+    counted(stage)
+    told = stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    (event,) = [e for e in reported(told) if isinstance(e, WentBack)]
+    assert event.durable == 3
+
+
+def test_standbys_load_what_their_tasks_go_back_to() -> None:
+    stage = with_a_line()
+    _, told = adopted(stage, stage.say(ProcessDied(stage.process(SOURCE), "killed")))
+    assert {m.restore.checkpoint for _, m in sent(told, Prepare)} >= {2, 3}
+
+
+def finished(task: TaskId, epoch: int) -> TaskHandle:
+    found = handle(task, epoch, 10, 10)
+    progress = msgspec.msgpack.decode(found.progress, type=TaskProgress)
+    return msgspec.structs.replace(
+        found, progress=msgspec.msgpack.encode(msgspec.structs.replace(progress, finished=True))
+    )
+
+
+@pytest.mark.parametrize("rollback", [False, True])
+def test_an_ended_job_that_is_run_again_takes_a_last_checkpoint_at_once(rollback: bool) -> None:
+    plan = replace(chain(0 if rollback else -1), protocol=UNCOORDINATED, rollback=rollback)
+    ended = [finished(task, epoch) for task, epoch in ((SOURCE, 5), (MIDDLE, 6), (SINK, 7))]
+    manifest = Stage(plan).machine._completed.next(9, 1, ended)
+    stage = Stage(plan, JobPolicy(checkpoint_interval_us=0), manifest, generation=2)
+    stage.answer(sent(stage.start_up(), Sever))
+    stage.drain()
+    assert receivers(stage.told, TriggerCheckpoint) == {stage.process(task) for task in plan.tasks}
