@@ -172,7 +172,6 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             self._gather_until_us = self._context.now_us + self._gather_us
 
     def _write(self) -> None:
-        context = self._context
         self._drop_dead()
         if self._writing is not None:
             self._gather_later()

@@ -179,6 +179,9 @@ def test_where_memory_is_short_all_tasks_are_called_until_the_line_has_passed_it
     everybody = {stage.process(task) for task in PLAN.tasks}
     assert receivers(stage.say(RequestCheckpoint(stage.process(SOURCE))), TriggerCheckpoint) == everybody
     snapshot(stage, MIDDLE, 20, taken=30, cut=30)
+    counted(stage)
+    stage.wait(SECOND_US)
+    snapshot(stage, MIDDLE, 21, taken=31, cut=31)
     _, later = counted(stage)
     assert receivers(later, TriggerCheckpoint) == everybody, "the line has not moved"
     snapshot(stage, SOURCE, 30, cut=40)
@@ -222,3 +225,34 @@ def test_an_ended_job_that_is_run_again_takes_a_last_checkpoint_at_once(rollback
     stage.answer(sent(stage.start_up(), Sever))
     stage.drain()
     assert receivers(stage.told, TriggerCheckpoint) == {stage.process(task) for task in plan.tasks}
+
+
+def test_without_an_interval_the_coordinator_pauses_while_a_manifest_is_written() -> None:
+    plan = replace(chain(0), protocol=UNCOORDINATED, rollback=True)
+    stage = Stage(plan, JobPolicy(checkpoint_interval_us=0))
+    stage.start_up()
+    for task, epoch in ((SOURCE, 1), (MIDDLE, 2), (SINK, 3)):
+        snapshot(stage, task, epoch, 10, 10)
+    stage.now_us += 1
+    stage.machine.tick(stage.now_us)
+    snapshot(stage, SINK, 5, taken=10)
+    for _ in range(5):
+        stage.now_us = max(stage.now_us, stage.machine.wake_us)
+        stage.machine.tick(stage.now_us)
+    assert stage.machine.wake_us > stage.now_us
+
+
+def test_a_task_that_takes_no_snapshot_has_the_others_take_no_more_than_one_a_second() -> None:
+    stage = with_a_line()
+    stage.say(RequestCheckpoint(stage.process(SOURCE)))
+    calls = 0
+    epoch = 50
+    for _ in range(20):
+        epoch += 1
+        snapshot(stage, SINK, epoch, taken=16)
+        told = stage.wait(SECOND_US // 8)
+        for write in of(told, WriteManifest):
+            told = stage.say(ManifestWritten(write.manifest.checkpoint))
+            calls += len(sent(told, TriggerCheckpoint))
+            epoch = max(epoch, write.manifest.checkpoint)
+    assert calls < 20

@@ -10,7 +10,10 @@ import pytest
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameKind, PassThrough
 from clonos_py.channel.inflight import RetainedFrame
+from clonos_py.link import instructions as io
+from clonos_py.link.catching_up import CatchingUp
 from clonos_py.link.causal_outputs import CausalOutputs
+from clonos_py.link.outflow import Outflow
 from clonos_py.link.pressure import Pressure
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.sending import OutputChannel, windows_for
@@ -171,3 +174,21 @@ def test_what_waits_on_a_feedback_channel_holds_no_task_back_and_weighs_all_the_
     cut(channel, 30)
     assert pressure(channel).weigh().wants_checkpoint
     assert not pressure(channel, source=True).weigh().may_produce, "the budget is spent"
+
+
+def test_a_quiet_channel_does_not_stop_requests() -> None:
+    busy, quiet = outputs = [output(), output()]
+    limits = ChannelLimits(2, 100, policy=Spill.IN_MEMORY)
+    pressure = Pressure(outputs, limits, True, False, NOTHING_SHOWN)
+    outflow = Outflow(1, None, outputs, CausalStore(), PassThrough(), limits, pressure, CatchingUp(1, 0))
+    outflow.started = True
+
+    def asks() -> bool:
+        return any(isinstance(instruction, io.SendToCoordinator) for instruction in outflow.weigh())
+
+    cut(busy, *[10] * 7)
+    assert asks()
+    outflow.cover(busy, 7)
+    outflow.cover(quiet, 0)
+    cut(busy, *[10] * 9)
+    assert asks()
