@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
-from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed
-from clonos_py.observe.events import Event, Progress
+from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, StandbyActivated
+from clonos_py.model.ids import TaskId
+from clonos_py.observe.events import Event, Progress, TaskFailed
 
 FRAMES_AT_LEAST = 20
 PlannedFault = tuple[InjectedFault, tuple[str, ...]]
@@ -15,7 +16,8 @@ PlannedFault = tuple[InjectedFault, tuple[str, ...]]
 
 
 class Killer:
-    """``first`` happens when the job is deployed, ``faults`` in their order later, each a while after a checkpoint."""
+    """``first`` happens when the job is deployed, ``faults`` in their order later, each a while after a checkpoint when
+    all tasks have recovered."""
 
     def __init__(
         self,
@@ -30,21 +32,36 @@ class Killer:
         self._first, self._left = first, list(faults)
         self._after_checkpoint_us, self._before_each = after_checkpoint_us, before_each
         self._ready_us: int | None = None
+        self._recovering: set[TaskId] = set()
 
     def __call__(self, at_us: int, event: Event) -> None:
         self.events.append(event)
+        self._follow(event)
         match event:
             case Deployed() if self._first is not None:
                 self._start(self._first)
                 self._first = None
             case CheckpointCompleted() if self._ready_us is None:  # later ones do not put it off
                 self._ready_us = at_us + self._after_checkpoint_us
-            case Progress() if self._left and self._ready_us is not None and at_us >= self._ready_us:
+            case Progress() if self._left and self._ready(at_us):
                 _, victims = self._left[0]
                 stakes = {str(task): frames for task, frames in event.frames_at_stake.items()}
                 if all(stakes.get(victim, 0) >= FRAMES_AT_LEAST for victim in victims):
                     self._ready_us = None
                     self._start(self._left.pop(0))
+
+    def _follow(self, event: Event) -> None:
+        """Whom a fault would not find."""
+        match event:
+            case TaskFailed(task=task):
+                self._recovering.add(task)
+            case StandbyActivated(task=task):
+                self._recovering.discard(task)
+            case Deployed():
+                self._recovering.clear()
+
+    def _ready(self, at_us: int) -> bool:
+        return self._ready_us is not None and at_us >= self._ready_us and not self._recovering
 
     def _start(self, planned: PlannedFault) -> None:
         threading.Thread(target=self._do, args=planned, daemon=True).start()

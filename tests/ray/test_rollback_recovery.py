@@ -68,7 +68,7 @@ def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     killer = Killer(FAULTS, None, 1_500_000)  # manifests are written while tasks are still going back
-    run_with_kills(tmp_path, 6_000, protocol, killer)
+    run_with_kills(tmp_path, 9_000, protocol, killer)
     happened = [type(event) for event in killer.events]
     assert RolledBack not in happened
     assert happened.count(WentBack) >= len(FAULTS)
