@@ -50,6 +50,11 @@ class Positions(NamedTuple):
     outputs: Sequence[int]
 
 
+def at_the_start(plan: PhysicalPlan, task: TaskId) -> Positions:
+    """Of a task that has done nothing."""
+    return Positions([0] * len(plan.inputs[task]), [0] * len(plan.outputs[task]))
+
+
 Histories = Mapping[T, Sequence[Positions]]
 """By task: its usable snapshots, oldest first. The present state of a task that goes on counts as its newest."""
 

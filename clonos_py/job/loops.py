@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from clonos_py.checkpoint.line import LineChannel, line_channels
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.protocols.interface import JobCheckpointing
 from clonos_py.model.ids import TaskId
@@ -32,16 +33,6 @@ _CHECKPOINT_AGAIN_US = 1_000_000
 _PROBES_PER_GENERATION = 1 << 32
 
 
-@dataclass(frozen=True)
-class _Inside:
-    """A channel of a loop: output ``output`` of ``sender``, input ``input`` of ``receiver``."""
-
-    sender: TaskId
-    output: int
-    receiver: TaskId
-    input: int
-
-
 @dataclass
 class _Course:
     """What is known of one loop."""
@@ -50,7 +41,8 @@ class _Course:
     heads: tuple[TaskId, ...]
     feeders: frozenset[TaskId]
     """Tasks outside the loop that send into it."""
-    channels: tuple[_Inside, ...]
+    channels: tuple[LineChannel[TaskId], ...]
+    """Those inside the loop."""
     probe: int = 0
     """The number of the probe under way; 0: none."""
     answers: dict[TaskId, Probed] = field(default_factory=dict)
@@ -143,19 +135,11 @@ class LoopEnds:
 
 
 def _course(plan: PhysicalPlan, loop: Loop) -> _Course:
-    channels = [c for c in plan.channels if plan.edges[c.edge].target in loop.members]
-    inside = [c for c in channels if plan.edges[c.edge].source in loop.members]
+    channels = [c for c in line_channels(plan) if c.receiver.vertex in loop.members]
+    inside = [c for c in channels if c.sender.vertex in loop.members]
     return _Course(
         tasks=tuple(task for task in plan.tasks if task.vertex in loop.members),
         heads=tuple(task for task in plan.tasks if task.vertex == loop.head),
-        feeders=frozenset(plan.sender(c) for c in channels if c not in inside),
-        channels=tuple(
-            _Inside(
-                plan.sender(c),
-                plan.outputs[plan.sender(c)].index(c),
-                plan.receiver(c),
-                plan.inputs[plan.receiver(c)].index(c),
-            )
-            for c in inside
-        ),
+        feeders=frozenset(c.sender for c in channels if c not in inside),
+        channels=tuple(inside),
     )

@@ -152,7 +152,7 @@ class HeldLogs:
         upstream = [n for n, origin in enumerate(plan.tasks) if not failed.isdisjoint(plan.hops[origin])]
         claimed = self._task in failed and not self._settled and self.store.end(self._own) is not None
         reached = {task for task in failed if self._task in plan.hops[task] or (claimed and task == self._task)}
-        in_loop = any(task.vertex in loop.members for loop in plan.loops for task in failed)
+        in_loop = any(plan.loop_of(task) is not None for task in failed)
         behind = [n for n in upstream if in_loop or not reached.isdisjoint(plan.hops[plan.tasks[n]])]
         return HeldLogsReport(
             process,

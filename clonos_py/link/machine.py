@@ -63,7 +63,7 @@ class LinkMachine:
         self._last = LastEvents()
         self.attempt: Attempt | None = None
         self._logs = plan.sharing_depth != 0
-        self._in_loop = any(task_id.vertex in loop.members for loop in plan.loops)
+        self._in_loop = plan.loop_of(task_id) is not None
         side = LINK_SIDES.of(plan.protocol)
         stamped = len(plan.tasks) if side.stamped else 0
         self.inputs = [

@@ -209,6 +209,10 @@ class PhysicalPlan:
         heads = dict.fromkeys(edge.target for edge in self.edges if edge.feedback)
         return tuple(Loop(head, self._members(head)) for head in heads)
 
+    def loop_of(self, task: TaskId) -> Loop | None:
+        """The loop of which a task is a member."""
+        return next((loop for loop in self.loops if task.vertex in loop.members), None)
+
     def _members(self, head: str) -> frozenset[str]:
         """What both comes from the head and leads back to it. One pass along the topological order finds either."""
         forward = [edge for edge in self.edges if not edge.feedback]

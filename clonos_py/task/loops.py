@@ -45,10 +45,11 @@ class LoopMember:
     """One per task of a loop. ``feedback``: its inputs that lead back to it, if it is a head."""
 
     def __init__(self, plan: PhysicalPlan, task: TaskId, inputs: Inputs) -> None:
-        members = next(loop.members for loop in plan.loops if task.vertex in loop.members)
+        loop = plan.loop_of(task)
+        assert loop is not None
         self._inputs = inputs
         channels = list(enumerate(plan.inputs[task]))
-        self._entries = [index for index, channel in channels if plan.sender(channel).vertex not in members]
+        self._entries = [index for index, channel in channels if plan.sender(channel).vertex not in loop.members]
         self.feedback = feedback_inputs(plan, task)
         self._end_called = False
 

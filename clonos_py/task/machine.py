@@ -108,7 +108,7 @@ class TaskMachine:
         self.sinks = self._chain.sinks
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
         self._inputs = inputs_of(plan, task, limits.frames_merged)
-        in_loop = any(task.vertex in loop.members for loop in plan.loops)
+        in_loop = plan.loop_of(task) is not None
         self._loop = LoopMember(plan, task, self._inputs) if in_loop else None
         self._adaptive = any(edge.adaptive for edge in self._input_edges) or bool(
             vertex.source and vertex.source.adaptive

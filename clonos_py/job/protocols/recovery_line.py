@@ -18,7 +18,7 @@ from itertools import chain
 
 import msgspec
 
-from clonos_py.checkpoint.line import Positions, line_channels, recovery_line
+from clonos_py.checkpoint.line import Positions, at_the_start, line_channels, recovery_line
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
 from clonos_py.model import messages
@@ -68,14 +68,10 @@ class LineCheckpoints(UncoordinatedCheckpoints):
     def _line(self, histories: Mapping[TaskId, _History], from_nothing: bool = False) -> dict[TaskId, int]:
         """By task: the index of its snapshot on the line of these tasks. All that they send to each other counts.
         ``from_nothing``: the index before the first is that of the start."""
-        start = [Positions((), ())] if from_nothing else []
-        positions = {task: [*start, *map(_positions, history)] for task, history in histories.items()}
-        if from_nothing:
-            for task, found in positions.items():
-                plan = self._context.plan
-                found[0] = Positions([0] * len(plan.inputs[task]), [0] * len(plan.outputs[task]))
+        start = {task: [at_the_start(self._context.plan, task)] if from_nothing else [] for task in histories}
+        positions = {task: [*start[task], *map(_positions, history)] for task, history in histories.items()}
         channels = [c for c in self._channels if c.sender in histories and c.receiver in histories]
-        return {task: index - len(start) for task, index in recovery_line(positions, channels).items()}
+        return {task: index - from_nothing for task, index in recovery_line(positions, channels).items()}
 
     # ---- from call to manifest
 

@@ -6,7 +6,7 @@ useless if no choice of one snapshot of each task that fits together contains it
 
 from __future__ import annotations
 
-from clonos_py.checkpoint.line import Positions, line_channels, recovery_line
+from clonos_py.checkpoint.line import Positions, at_the_start, line_channels, recovery_line
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.process.contract import TaskProgress
@@ -31,8 +31,7 @@ class SnapshotHistory:
     def useless(self) -> list[str]:
         """Those that are, for people."""
         plan = self._plan
-        start = {t: Positions([0] * len(plan.inputs[t]), [0] * len(plan.outputs[t])) for t in plan.tasks}
-        histories = {task: [start[task], *self._by_epoch(task)] for task in plan.tasks}
+        histories = {task: [at_the_start(plan, task), *self._by_epoch(task)] for task in plan.tasks}
         found = []
         for task, history in histories.items():
             for index, epoch in enumerate(sorted(self._taken[task]), 1):
