@@ -127,6 +127,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     faults = faults or _faults(random_, range_)
     if topology.rollback and protocol in ALONE:
         faults += _faults(random.Random(f"more of {seed}"), range_)  # a line has to be fallen behind twice
+        topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
     return Scenario(seed, topology, conditions, faults)
 
 
@@ -278,6 +279,17 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
         after = random_.randrange(60 if follows else 200)
         faults.append(Fault(kind, faults[-1].at if follows else at, after, random_.getrandbits(32)))
     return tuple(faults)
+
+
+def _with_lines(random_: random.Random, topology: Topology, conditions: Conditions) -> tuple[Topology, Conditions]:
+    """Mostly more rows and more snapshots: otherwise tasks seldom have more of them than the line needs."""
+    interval_us = conditions.checkpoint_interval_us // random_.choice([1, 4, 8])
+    times = random_.choice([1, 2, 4])
+    nodes = tuple(
+        replace(node, volume=node.volume and replace(node.volume, rows=node.volume.rows * times))
+        for node in topology.nodes
+    )
+    return replace(topology, nodes=nodes), replace(conditions, checkpoint_interval_us=interval_us)
 
 
 def _losses(random_: random.Random, range_: Range) -> tuple[Fault, ...]:

@@ -10,9 +10,8 @@ import pytest
 
 from clonos_py.job.protocols.recovery_line import LineCheckpoints
 from clonos_py.link.epochs import Epochs
-from clonos_py.link.receiving import InputChannel
 from clonos_py.model.ids import TaskId
-from clonos_py.model.messages import Restore
+from clonos_py.model.messages import Complete, Restore
 from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import TaskHandle
 from tests.sim.planted.bug import Bugs
@@ -49,13 +48,15 @@ def a_replacement_forgets_what_is_still_to_be_committed(patch: pytest.MonkeyPatc
 
 @alone()
 def senders_drop_frames_that_lie_behind_the_line(patch: pytest.MonkeyPatch) -> None:
-    """A replacement says that its newest snapshot covers them."""
-    cover = InputChannel.cover
+    """Their receivers say that their newest snapshots cover them."""
+    message = LineCheckpoints.complete_message
 
-    def never_less(self: InputChannel, next_seq: int) -> None:
-        cover(self, max(self.covered, next_seq))
+    def newest(self: LineCheckpoints, task: TaskId) -> Complete:
+        found = message(self, task)
+        has_sink = any(operator.sink for operator in self._context.plan.by_name[task.vertex].operators)
+        return found if has_sink else msgspec.structs.replace(found, checkpoint=self.completed.epoch(task))
 
-    patch.setattr(InputChannel, "cover", never_less)
+    patch.setattr(LineCheckpoints, "complete_message", newest)
 
 
 @alone()
