@@ -84,8 +84,8 @@ class StripeReader(Source):
             partition, first.events
         ):
             raise SourceError(
-                f"nexmark partition {partition} has no read [{start}, {stop}): the job's events, partitions, pace and "
-                "seed must be those of the run it resumes"
+                f"partition {partition} of the generated events has no read [{start}, {stop}): the job's events, "
+                "partitions, pace and seed must be those of the run it resumes"
             )
         return self._read(partition, first, after.events)
 

@@ -16,6 +16,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.plan import OperatorPlan, SourcePlan
 from clonos_py.model.windows import Session
 from clonos_py.operators.async_rows import MapAsyncRows
+from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.operators.enrichment import Enrich
 from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.loops import LoopEntry
@@ -36,6 +37,7 @@ from clonos_py.plan.logical import (
     CallPerRow,
     EnrichRows,
     FilterRows,
+    JoinDeltas,
     JoinHistory,
     JoinVersions,
     JoinWindows,
@@ -155,6 +157,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
                 VersionJoin, work.left_keys, work.right_keys, work.left_time, work.right_time, work.columns,
                 node.schemas[0], work.oldest_us,
             )  # fmt: skip
+        case JoinDeltas(keys, sides, columns):
+            return partial(DeltaJoin, keys, sides, columns, node.schemas[0])
         case RunProcess() as work:
             return _process_factory(work)
     raise GraphError(f"{node.verb} is no operator")

@@ -195,6 +195,15 @@ class JoinVersions:
 
 
 @dataclass(frozen=True)
+class JoinDeltas:
+    """Both sides have ``keys``, and a weight. ``sides``: the columns by which rows of a side are the same row."""
+
+    keys: tuple[str, ...]
+    sides: tuple[tuple[str, ...], tuple[str, ...]]
+    columns: JoinColumns
+
+
+@dataclass(frozen=True)
 class EnrichRows:
     """A join with a bounded side input. ``columns``: output name, side (1 for the side input), input name."""
 
@@ -220,10 +229,10 @@ class RunProcess:
 Work = (
     ReadSource | WriteSink | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch | Unite | Spread
     | LoopHead | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | JoinVersions
-    | RunProcess
+    | JoinDeltas | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
-STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JOINING | RunProcess
+STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JOINING | JoinDeltas | RunProcess
 """Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
 GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
 """Work whose output is not cut as its input was."""
@@ -260,7 +269,7 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | RunProcess():
+            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | JoinDeltas() | RunProcess():
                 return self.work.keys
             case _ if isinstance(self.work, JOINING):
                 return self.work.right_keys if side else self.work.left_keys

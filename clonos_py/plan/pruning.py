@@ -20,6 +20,7 @@ from clonos_py.plan.logical import (
     CallPerRow,
     EnrichRows,
     FilterRows,
+    JoinDeltas,
     JoinHistory,
     JoinVersions,
     JoinWindows,
@@ -121,7 +122,7 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
         case RunProcess(keys=keys, time_column=time, row_type=row_type):
             return _named(*keys, time, *row_type.__struct_fields__)
-        case CallPerBatch() | WriteSink() | ReadSource() | LoopHead():
+        case CallPerBatch() | WriteSink() | ReadSource() | LoopHead() | JoinDeltas():
             return every
 
 

@@ -83,7 +83,7 @@ class Reachability:
         return concat(batches).slice(start - blocks.start * BLOCK_ROWS, stop - start)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def _block(made: Reachability, block: int) -> pa.RecordBatch:
     places = np.arange(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, made.rows), dtype=np.int64)
     moved = below(words(_key(made.seed, block, 20), len(places)), made.disorder + 1)

@@ -88,7 +88,7 @@ def test_the_checksum_does_not_depend_on_the_columns_asked_for() -> None:
 
 
 def test_a_read_beyond_the_stream_is_refused() -> None:
-    with pytest.raises(SourceError, match="partition 0 has no read"):
+    with pytest.raises(SourceError, match="partition 0 of the generated events has no read"):
         _reader(NexmarkSource(events=100)).reread(0, 40, 5_000)
 
 

@@ -14,13 +14,28 @@ import pytest
 from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import SettingError
 from clonos_py.model.state import OperatorState
+from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.reachability.expected import expected_paths
-from clonos_py.reachability.extension import LINKS_SIDE, PATHS_SIDE, ExtendPaths
 from clonos_py.reachability.generator import Command, Reachability
+from clonos_py.reachability.query import Extension, projected, without_circles
 from clonos_py.reachability.rows import PATHS, changes, links_batch, paths_batch
 from tests.unit.operators.scripted import Collected, ScriptedContext, compacted_early, opened, stored
 
 Path = tuple[int, ...]
+
+LINKS_SIDE, PATHS_SIDE = 0, 1
+
+
+def delta_join() -> DeltaJoin:
+    columns = (("path", 1, "path"), ("target", 0, "target"))
+    return DeltaJoin(("node",), (("node", "target"), ("node", "path")), columns, Extension.schema())
+
+
+def extended(out: Collected) -> list[pa.RecordBatch]:
+    """What the join has emitted, as paths that go round."""
+    found = [projected(without_circles(rows)) for _, rows in out.batches]
+    out.batches.clear()
+    return [rows for rows in found if rows.num_rows]
 
 
 def path_of(data: bytes) -> Path:
@@ -48,9 +63,9 @@ class Loop:
         self._start([], count)
 
     def _start(self, parts: list[OperatorState], count: int) -> None:
-        self._running: list[tuple[ExtendPaths, Collected]] = []
+        self._running: list[tuple[DeltaJoin, Collected]] = []
         for number in range(count):
-            operator = ExtendPaths()
+            operator = delta_join()
             groups = range(128 * number // count, 128 * (number + 1) // count)
             _, out = opened(operator, ScriptedContext(groups))
             operator.restore(parts)
@@ -78,11 +93,10 @@ class Loop:
         queue.rotate(self._draw.choice((0, 0, 1, 2)))
         operator, out = self._running[number]
         operator.on_rows(*queue.popleft())
-        for _, rows in out.batches:
+        for rows in extended(out):
             assert rows.schema == PATHS
             self.found.append(rows)
             self.offer(rows, PATHS_SIDE)
-        out.batches.clear()
         return True
 
     def restart(self) -> None:
@@ -174,7 +188,7 @@ def test_the_generated_commands_give_the_expected_paths() -> None:
 
 
 def test_a_deleted_link_takes_back_every_path_over_it() -> None:
-    operator = ExtendPaths()
+    operator = delta_join()
     _, out = opened(operator)
     take(operator, out, [(1, 2, 1), (2, 3, 1)], [])
     assert take(operator, out, [], [((1,), 1)]) == {(1, 2): 1, (1, 2, 3): 1}
@@ -183,14 +197,14 @@ def test_a_deleted_link_takes_back_every_path_over_it() -> None:
 
 
 def test_a_deletion_that_comes_before_what_it_deletes_leaves_nothing() -> None:
-    operator = ExtendPaths()
+    operator = delta_join()
     _, out = opened(operator)
     assert take(operator, out, [(1, 2, -1), (2, 3, 1)], [((1,), 1)]) == {(1, 2): -1, (1, 2, 3): -1}
     assert take(operator, out, [(1, 2, 1)], []) == {(1, 2): 1, (1, 2, 3): 1}
 
 
 def test_a_path_ends_where_it_would_meet_itself() -> None:
-    operator = ExtendPaths()
+    operator = delta_join()
     _, out = opened(operator)
     assert take(operator, out, [(1, 2, 1), (2, 1, 1), (2, 2, 1)], [((1,), 1)]) == {(1, 2): 1}
 
@@ -199,12 +213,12 @@ def test_a_restored_operator_emits_the_same_rows_in_the_same_order() -> None:
     draw = random.Random(3)
     rows = drawn_commands(draw, 6, 60, 10)
     links, sources = changes(commands_of(rows))
-    operator, ctx = ExtendPaths(), ScriptedContext()
+    operator, ctx = delta_join(), ScriptedContext()
     _, out = opened(operator, ctx)
     with compacted_early():
         for start in range(0, links.num_rows, 5):
             operator.on_rows(links.slice(start, 5), LINKS_SIDE)
-        twin = ExtendPaths()
+        twin = delta_join()
         _, twins = opened(twin)
         twin.restore([stored(operator.snapshot())])
         for each in (operator, twin):
@@ -225,7 +239,7 @@ def test_no_commands_give_no_paths() -> None:
     assert expected_paths([]).num_rows == 0
 
 
-def rows_kept(operator: ExtendPaths) -> int:
+def rows_kept(operator: DeltaJoin) -> int:
     """In the state, without those that are dead."""
     state = operator.snapshot()
     rows: int = sum(chunk.rows.num_rows for chunks in state.tables.values() for chunk in chunks)
@@ -234,7 +248,7 @@ def rows_kept(operator: ExtendPaths) -> int:
 
 
 def take(
-    operator: ExtendPaths, out: Collected, links: list[tuple[int, int, int]], paths: list[tuple[Path, int]]
+    operator: DeltaJoin, out: Collected, links: list[tuple[int, int, int]], paths: list[tuple[Path, int]]
 ) -> dict[Path, int]:
     """What comes out, fed back until nothing does."""
     emitted: list[pa.RecordBatch] = []
@@ -244,8 +258,8 @@ def take(
         starts = np.cumsum([0, *(len(path) for path, _ in paths)])
         nodes = np.array([node for path, _ in paths for node in path], np.int64)
         operator.on_rows(paths_batch(starts, nodes, np.array([weight for _, weight in paths])), PATHS_SIDE)
-    while out.batches:
-        rows = out.batches.pop(0)[1]
-        emitted.append(rows)
-        operator.on_rows(rows, PATHS_SIDE)
+    while longer := extended(out):
+        emitted += longer
+        for rows in longer:
+            operator.on_rows(rows, PATHS_SIDE)
     return dict(weights_of(emitted))

@@ -1,0 +1,103 @@
+"""Incremental inner join of two streams of deltas: what is deleted on one side takes back every pair made with it.
+
+The column ``weight`` of a delta says how many more times there is the row, or, below 0, how many fewer times. The weight
+of a pair is the product of both weights. Sums and products do not depend on the order in which deltas come, so neither
+do the pairs that are there when all have come, even where a row was deleted before it was added. Until then there may be
+pairs that go again.
+
+State are the rows that are there, or owed, by their keys; a row of weight 0 is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import group
+from clonos_py.columns.views import Ints, fixed
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import OperatorState
+from clonos_py.model.windows import JoinColumns
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.pairs import EMIT_ROWS, Pairs, matchable
+
+DELTA_WEIGHT = "weight"
+_SIDES = ("left", "right")
+
+
+class DeltaJoin(Operator):
+    """Joins on equal ``keys``, which both sides have (null equals nothing). ``sides``: the columns of each side but for
+    its weight; rows that are equal in all of them are the same row. ``columns``: those of ``schema`` but for its
+    weight."""
+
+    def __init__(
+        self, keys: Sequence[str], sides: tuple[Sequence[str], Sequence[str]], columns: JoinColumns, schema: pa.Schema
+    ) -> None:
+        self._keys = tuple(keys)
+        self._columns = tuple(tuple(names) for names in sides)
+        self._sides = tuple(KeyedRows(names, side, keys) for names, side in zip(sides, _SIDES, strict=True))
+        self._schema = schema
+        self._pairs = Pairs(columns, schema.remove(schema.get_field_index(DELTA_WEIGHT)))
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        rows = matchable(rows, self._keys, (), self.ctx.count)
+        rows = _summed(rows.select([*self._columns[side], DELTA_WEIGHT]))
+        if not rows.num_rows:
+            return
+        others = self._sides[1 - side]
+        positions, numbers = others.find(rows, by=self._keys)
+        for start in range(0, len(numbers), EMIT_ROWS):
+            part = slice(start, start + EMIT_ROWS)
+            self._emit(rows, positions[part], others.take(numbers[part]), side)
+        self._add(rows, side)
+
+    def snapshot(self) -> OperatorState:
+        states = [rows.snapshot({}) for rows in self._sides]
+        return OperatorState(
+            {name: chunks for state in states for name, chunks in state.tables.items()},
+            {name: value for state in states for name, value in state.values.items()},
+        )
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        for rows in self._sides:
+            rows.restore(parts, self.ctx.groups)
+
+    def _emit(self, rows: pa.RecordBatch, positions: Ints, others: pa.RecordBatch, side: int) -> None:
+        """Row i of ``others`` makes a pair with the row at position i of a ``side``."""
+        weights = fixed(rows.column(DELTA_WEIGHT))[positions] * fixed(others.column(DELTA_WEIGHT))
+        if side:
+            pairs = self._pairs.batch((others, rows), (None, positions))
+        else:
+            pairs = self._pairs.batch((rows, others), (positions, None))
+        self.out.emit(pa.RecordBatch.from_arrays([*pairs.columns, pa.array(weights)], schema=self._schema))
+
+    def _add(self, rows: pa.RecordBatch, side: int) -> None:
+        own = self._sides[side]
+        positions, numbers = own.find(rows)
+        weights = fixed(rows.column(DELTA_WEIGHT)).copy()
+        if len(numbers):
+            weights[positions] += fixed(own.take(numbers, [DELTA_WEIGHT]).column(DELTA_WEIGHT))
+            own.remove(numbers)
+        there = np.flatnonzero(weights)
+        if len(there):
+            kept = _weighted(rows.take(there), weights[there])
+            own.append(with_groups(kept, self._keys, self.ctx.key_groups))
+        own.compact()
+
+
+def _summed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Each row once, with the sum of its weights, the last column; those that add up to nothing are left out."""
+    groups = group(rows.columns[:-1], rows.num_rows)
+    weights = np.zeros(groups.size, np.int64)
+    np.add.at(weights, groups.ids, fixed(rows.column(DELTA_WEIGHT)))
+    there = np.flatnonzero(weights)
+    return _weighted(rows.take(groups.first[there]), weights[there])
+
+
+def _weighted(rows: pa.RecordBatch, weights: Ints) -> pa.RecordBatch:
+    columns: list[Any] = [*rows.columns[:-1], pa.array(weights, pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

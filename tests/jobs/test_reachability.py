@@ -1,0 +1,56 @@
+"""The reachability query as a job: what it finds at last is what is computed at once, whoever is killed on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from clonos_py.connectors import MemorySink
+from clonos_py.model.errors import SettingError
+from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.reachability.expected import expected_paths
+from clonos_py.reachability.generator import Reachability
+from clonos_py.reachability.query import final_paths, reachability
+from clonos_py.reachability.source import CommandSource
+from clonos_py.testing import run
+
+COMMANDS = Reachability(2_000, nodes=3_000, disorder=4_000)
+SOURCE = CommandSource(COMMANDS, partitions=4)
+
+
+@cache
+def wanted() -> Counter[bytes]:
+    paths = expected_paths([COMMANDS.batch(0, COMMANDS.rows)]).to_pylist()
+    return Counter({row["path"]: row["weight"] for row in paths})
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_paths_are_those_that_are_computed_at_once(protocol: str, parallelism: int) -> None:
+    job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol)
+    found = run(job, {}, kills=2, seeds=2, parallelism=parallelism)["paths"]
+    assert len(found) == len(wanted()) > 300
+    assert {row.path: row.weight for row in found} == wanted()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_paths_are_the_same_with_rollback_recovery(protocol: str) -> None:
+    job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol, guarantee="exactly-once", sharing_depth=0)
+    found = run(job, {}, kills=2, seeds=2, parallelism=2)["paths"]
+    assert {row.path: row.weight for row in found} == wanted()
+
+
+@pytest.mark.parametrize("chaining", ["on", "off"])
+def test_the_changes_of_all_paths_add_up_to_those_at_last(chaining: str) -> None:
+    found: Counter[bytes] = Counter()
+    for row in run(reachability(SOURCE, MemorySink("changes"), chaining=chaining), {}, parallelism=2)["changes"]:
+        found[row.path] += row.weight
+    assert Counter({path: weight for path, weight in found.items() if weight}) == wanted()
+
+
+@pytest.mark.parametrize("setting", ["rate", "partitions"])
+def test_a_source_that_can_give_nothing_is_refused(setting: str) -> None:
+    with pytest.raises(SettingError, match=f"{setting} is 0"):
+        CommandSource(COMMANDS, **{setting: 0})
