@@ -236,7 +236,7 @@ class Rounds:
             self._protocol.skip_to(newest_epoch_named(context.plan, round_.answers, self._protocol.epoch))
         else:
             survivors = {context.fleet.processes[answer.process].task: answer for answer in round_.answers}
-            if self._restarts_without_log.judge(round_, survivors):
+            if not context.plan.rollback and self._restarts_without_log.judge(round_, survivors):
                 self._restart(round_.failed)
                 self._abandon_replays(self._round)
                 return self.advance()
@@ -262,11 +262,15 @@ class Rounds:
 
     def _send_back_condemned(self) -> None:
         """Survivors, and processes that an earlier round has promoted, go back together with the failed tasks, in the
-        processes in which they are (E9). The round is theirs, too."""
+        processes in which they are (E9). The round is theirs, too. Behind a process that has been promoted already only
+        those go back that still run: a coordinator that failed may have told one, and not the others. So whatever then
+        depends on a failed task is part of its restart point, and nobody can be an orphan."""
         context, fleet = self._context, self._context.fleet
-        lost = sorted(task for task in self._round.failed if fleet.owner(task) is None)
-        named = ", ".join(map(str, lost))
-        for task in sorted(self._protocol.condemned(lost)):
+        failed = self._round.failed
+        condemned = self._protocol.condemned({task for task in failed if fleet.owner(task) is None})
+        running = {process.task for process in fleet.with_role(Role.ACTIVE)}
+        named = ", ".join(map(str, sorted(failed)))
+        for task in sorted(condemned | (self._protocol.condemned(failed) & running)):
             if (owner := fleet.owner(task)) is not None:
                 fleet.remove(owner.number)
                 self.fail(owner, f"its state does not fit the restart point of {named}")

@@ -127,7 +127,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     faults = faults or _faults(random_, range_)
     if topology.rollback and protocol in ALONE:
         faults += _faults(random.Random(f"more of {seed}"), range_)  # a line has to be fallen behind twice
-        topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
+        topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions, range_.cycles)
     return Scenario(seed, topology, conditions, faults)
 
 
@@ -281,10 +281,13 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _with_lines(random_: random.Random, topology: Topology, conditions: Conditions) -> tuple[Topology, Conditions]:
-    """Mostly more rows and more snapshots: otherwise tasks seldom have more of them than the line needs."""
+def _with_lines(
+    random_: random.Random, topology: Topology, conditions: Conditions, cycles: bool
+) -> tuple[Topology, Conditions]:
+    """Mostly more rows and more snapshots: otherwise tasks seldom have more of them than the line needs. A loop
+    makes more rows by itself."""
     interval_us = conditions.checkpoint_interval_us // random_.choice([1, 4, 8])
-    times = random_.choice([1, 2, 4])
+    times = random_.choice([1, 1, 2] if cycles else [1, 2, 4])
     nodes = tuple(
         replace(node, volume=node.volume and replace(node.volume, rows=node.volume.rows * times))
         for node in topology.nodes

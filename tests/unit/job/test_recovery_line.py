@@ -9,7 +9,7 @@ import pytest
 
 from clonos_py.job.events import JobInstruction, JobPolicy, ManifestWritten, ProcessDied, StartProcess, WriteManifest
 from clonos_py.model.coordinator_events import RolledBack, TaskLost, WentBack
-from clonos_py.model.ids import TaskId
+from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import (
     Complete,
     Fallback,
@@ -20,6 +20,7 @@ from clonos_py.model.messages import (
     Sever,
     Snapshotted,
     Started,
+    StatusReport,
     TriggerCheckpoint,
 )
 from clonos_py.model.protocols import UNCOORDINATED
@@ -172,6 +173,27 @@ def test_another_coordinator_knows_the_line_and_what_is_ahead_of_it() -> None:
     machine = Stage(PLAN, JobPolicy(), write.manifest, roster={}).machine
     assert [machine._protocol.epoch(task) for task in PLAN.tasks] == [1, 4, 5]
     assert [machine._protocol.complete_message(task).checkpoint for task in PLAN.tasks] == [1, 2, 3]
+
+
+def test_another_coordinator_sends_back_who_still_runs_behind_a_process_that_is_promoted() -> None:
+    """The one before had told the process of the failed task, and not those behind it."""
+    (*_, write) = of(with_a_line().told, WriteManifest)
+    stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2, roster={1: SOURCE, 2: MIDDLE, 3: SINK})
+    for number in (1, 2, 3):
+        stage.say(Started(number, f"host:{number}"))
+    stage.say(StatusReport(1, Attempt(1, 1), begun=True))
+    stage.say(StatusReport(2, Attempt(1, 2), begun=False, restore=4))
+    stage.say(StatusReport(3, Attempt(1, 1), begun=True))
+    assert [event.task for event in reported(stage.told) if isinstance(event, TaskLost)] == [SINK]
+    (wish,) = [wish for wish in of(stage.told, StartProcess) if wish.reuse is not None]
+    assert (wish.task, wish.reuse) == (SINK, 3)
+    while writes := of(stage.told[-1:], WriteManifest):
+        stage.say(ManifestWritten(writes[-1].manifest.checkpoint))
+    begun = stage.say(Started(wish.process, "somewhere"))
+    assert receivers(begun, Promote) == {wish.process}
+    assert receivers(begun, Sever) == {1, 2}
+    assert receivers(stage.answer(sent(begun, Sever)), Replay) == {2, wish.process}
+    assert RolledBack not in happened(stage.told)
 
 
 def test_where_memory_is_short_all_tasks_are_called_until_the_line_has_passed_its_receivers() -> None:
