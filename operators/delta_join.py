@@ -1,9 +1,9 @@
 """Incremental inner join of two streams of deltas: what is deleted on one side takes back every pair made with it.
 
-The column ``weight`` of a delta says how many more times there is the row, or, below 0, how many fewer times. The weight
-of a pair is the product of both weights. Sums and products do not depend on the order in which deltas come, so neither
-do the pairs that are there when all have come, even where a row was deleted before it was added. Until then there may be
-pairs that go again.
+The column ``weight`` of a delta says how many more times there is the row, or, below 0, how many fewer times. The
+weight of a pair is the product of both weights. Sums and products do not depend on the order in which deltas come, so
+neither do the pairs that are there when all have come, even where a row was deleted before it was added. Until then
+there may be pairs that go again.
 
 State are the rows that are there, or owed, by their keys; a row of weight 0 is forgotten.
 """

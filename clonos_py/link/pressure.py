@@ -5,6 +5,8 @@
 
 A source that stops to read still takes the trigger of a checkpoint. A task with inputs goes on past the budget until
 the barrier has come through, for which the reserve is there, and only then waits for the checkpoint to be complete.
+While frames are on their way to disk it waits for them, too: they leave memory whatever else happens, so that even a
+step that makes more than the budget is survived.
 
 What waits on a feedback channel holds no task back: its receiver waits for the sender in turn (E11). It weighs as all
 else does, and goes to disk.
@@ -73,15 +75,16 @@ class Pressure:
     def weigh(self) -> MemoryState:
         """Raises CapacityError when even the reserve is spent."""
         used = sum(output.log.memory_bytes for output in self._outputs)
+        being_written = any(output.log.writing_bytes for output in self._outputs) and self.disk_problem is None
         budget = self._limits.budget_bytes
-        if used > self._give_up_bytes:
+        if used > self._give_up_bytes and not being_written:
             raise CapacityError(
                 f"the in-flight log holds {used >> 20} MiB of a budget of {budget >> 20} MiB and its reserve is spent"
                 f"{f', as {self.disk_problem}' if self.disk_problem else ''}: {self._remedy}"
             )
         crowded = any(o.log.unreceived >= 2 * o.window for o in self._outputs if not o.feedback)
         crowded = crowded or self._causal_outputs.unwritten >= 2 * self._limits.window
-        full = used >= budget and (self._source or self.barrier_passed > 0)
+        full = used >= budget and (self._source or self.barrier_passed > 0 or being_written)
         return MemoryState(not crowded and not full, used > self._ask_bytes or self.disk_problem is not None)
 
     @property

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from clonos_py import Job, Record, Stream, col, forever
-from clonos_py.connectors import MemorySink, MemorySource
+from clonos_py import Job, Record, Stream, col, count, forever
+from clonos_py.connectors import FileSink, MemorySink, MemorySource
+from clonos_py.connectors.files import read_results
 from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 from clonos_py.testing import run
 
 
@@ -25,6 +32,12 @@ class Hop(Record):
 class Walk(Record):
     at: int
     steps: int
+
+
+class Load(Record):
+    id: int
+    left: int
+    payload: str
 
 
 Counting = Stream[Countdown]
@@ -88,6 +101,37 @@ def test_rows_meet_others_in_a_loop(parallelism: int) -> None:
     hops = [Hop(start, n % 3) for start in range(3) for n in range(10)]
     out = run(walks(), {"hops": [hops], "starts": [Walk(0, 0)]}, kills=1, seeds=4, parallelism=parallelism)
     assert [sum(walk.steps == n for walk in out["walks"]) for n in (1, 2, 3)] == [10, 100, 1_000]
+
+
+@pytest.mark.parametrize(("protocol", "parallelism"), [("aligned", 1), ("uncoordinated", 2)])
+def test_ten_times_more_feedback_than_entry_rows_goes_through_64_mib(
+    protocol: str, parallelism: int, tmp_path: Path
+) -> None:
+    """Of each row come ten of 1,000 bytes and more, 500 MB in all, while the source still reads."""
+
+    def step(rows: Stream[Load]) -> tuple[Stream[Load], Stream[Load]]:
+        more = rows.rebalance().map_batches(tenfold, returns=Load)
+        return more.filter(col("left") > 0), more.filter(col("left") <= 0)
+
+    job = Job("loads")
+    rows = job.source(MemorySource([Load(n, 2, "x" * 1_000) for n in range(50_000)], schema=Load))
+    totals = rows.iterate(step).key_by("left").aggregate(rows=count(), ids=col("id").sum()).at_end()
+    totals.sink(FileSink(str(tmp_path / "totals"), "jsonl"))
+    given = {
+        "runtime": "local", "protocol": protocol, "parallelism": parallelism, "in_flight_budget": "64MiB",
+        "spill": "spill-threshold", "spill_threshold": "32MiB", "checkpoints": str(tmp_path / "checkpoints"),
+    }  # fmt: skip
+    run_job(job, resolve(command_line=given))
+    (total,) = read_results(str(tmp_path / "totals"))
+    assert total == {"left": 0, "rows": 500_000, "ids": 12_499_750_000}
+
+
+def tenfold(loads: pa.RecordBatch) -> pa.RecordBatch:
+    """What has just entered ten times, all else once; it has one round less to go."""
+    left = loads.column("left").to_numpy()
+    taken = loads.take(np.repeat(np.arange(len(left)), np.where(left == 2, 10, 1)))
+    less = pc.subtract(taken.column("left"), 1)
+    return pa.RecordBatch.from_arrays([taken.column("id"), less, taken.column("payload")], schema=loads.schema)
 
 
 def test_an_empty_loop_ends() -> None:

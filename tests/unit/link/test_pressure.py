@@ -129,6 +129,27 @@ def test_a_task_with_inputs_goes_on_past_the_budget_until_the_barrier_is_through
     assert not weighed.weigh().may_produce
 
 
+def test_a_step_that_makes_more_than_the_budget_waits_for_the_disk() -> None:
+    channel = output()
+    weighed = pressure(channel, Spill.BUFFER, source=False)
+    cut(channel, 400)
+    assert writing(weighed) == [0]
+    assert not weighed.weigh().may_produce
+    channel.log.written(0, "a place")
+    assert weighed.weigh().may_produce
+
+
+def test_a_step_that_makes_more_than_the_budget_is_too_much_where_nothing_can_be_written() -> None:
+    channel = output()
+    weighed = pressure(channel, Spill.BUFFER, source=False)
+    cut(channel, 400)
+    assert writing(weighed) == [0]
+    channel.log.not_written(0)
+    weighed.disk_problem = "the disk is full"
+    with pytest.raises(CapacityError, match="as the disk is full: free space there"):
+        weighed.weigh()
+
+
 @pytest.mark.parametrize("window", range(1, 65))
 def test_frames_that_are_taken_together_fit_into_the_narrowest_window(window: int) -> None:
     """Beside those that were taken one by one and are not acknowledged yet."""
