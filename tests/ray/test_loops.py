@@ -1,0 +1,53 @@
+"""The reachability query on real actors, with real SIGKILLs of tasks inside and outside its loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from clonos_py.connectors import FileSink
+from clonos_py.connectors.files import read_results
+from clonos_py.model.coordinator_events import RolledBack
+from clonos_py.model.protocols import ALIGNED, INDUCED, UNCOORDINATED
+from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.reachability.expected import expected_paths
+from clonos_py.reachability.generator import Reachability
+from clonos_py.reachability.query import final_paths
+from clonos_py.reachability.source import CommandSource
+from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.ray.cluster import Cluster
+from clonos_py.settings.resolution import resolve
+
+pytestmark = pytest.mark.ray
+
+COMMANDS = Reachability(300_000, nodes=1_000_000)
+RATE = 50_000
+CAUSAL: dict[str, str] = {}
+ROLLBACK = {"guarantee": "exactly-once", "sharing_depth": "0"}
+
+
+@cache
+def wanted() -> Counter[bytes]:
+    paths = expected_paths([COMMANDS.batch(0, COMMANDS.rows)]).to_pylist()
+    return Counter({row["path"]: row["weight"] for row in paths})
+
+
+@pytest.mark.parametrize(("protocol", "recovery"), [(ALIGNED, CAUSAL), (UNCOORDINATED, CAUSAL), (INDUCED, ROLLBACK)])
+def test_the_paths_are_those_computed_at_once_whoever_is_killed(
+    protocol: str, recovery: dict[str, str], cluster: Cluster, tmp_path: Path
+) -> None:
+    heard: list[Event] = []
+    job = final_paths(CommandSource(COMMANDS, RATE), FileSink(str(tmp_path / "paths"), "parquet"))
+    given = {
+        "protocol": protocol, "parallelism": 2, "checkpoint_interval": "1s",
+        "checkpoints": str(tmp_path / "checkpoints"), "kills": ["join[1]@2s", "join[0]@4s", "commands[0]@5s"],
+        **recovery,
+    }  # fmt: skip
+    run_job(job, resolve(command_line=given), lambda at_us, event: heard.append(event))
+    found = read_results(str(tmp_path / "paths"))
+    assert {row["path"]: row["weight"] for row in found} == wanted()
+    assert len([event for event in heard if isinstance(event, TaskFailed)]) >= 3
+    assert RolledBack not in map(type, heard)
