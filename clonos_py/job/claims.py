@@ -66,7 +66,8 @@ def _at_the_end(manifest: Manifest) -> bool:
 
 
 def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) -> None:
-    """Snapshots that tasks have taken alone fit together by replaying what lies between (E8)."""
+    """Snapshots that tasks have taken alone fit together by replaying what lies between (E8), or by what was under way
+    between them (E9)."""
     differing = [
         *(["other operators or another parallelism"] if not same_shape(manifest, plan) else []),
         *([f"protocol {plan.protocol}"] if plan.protocol != manifest.protocol else []),
@@ -76,8 +77,8 @@ def _check_same_run(manifest: Manifest, plan: PhysicalPlan, code_digest: str) ->
     if differing:
         raise SettingError(
             f"checkpoint {manifest.checkpoint} was taken with protocol {manifest.protocol}, and this run has "
-            f"{', '.join(differing)}: its snapshots fit together by a replay of the same job only; resume with the "
-            "code and the settings that it was written with, or start over with --fresh"
+            f"{', '.join(differing)}: snapshots that tasks have taken alone fit together in the same job only; resume "
+            "with the code and the settings that it was written with, or start over with --fresh"
         )
 
 
@@ -151,19 +152,20 @@ def _renamed(manifest: Manifest, plan: PhysicalPlan, old: str, new: str) -> Mani
 def _with_names(manifest: Manifest, names: Mapping[str, str], vertices: Mapping[str, str] | None = None) -> Manifest:
     """With operators, and the vertices that bear their names, under other names. What ``names`` has not is left out."""
     vertex_of = {vertex: (vertices or {}).get(vertex, vertex) for vertex in manifest.parallelism}
-    tasks = [
-        msgspec.structs.replace(
+
+    def with_names(task: TaskHandle) -> TaskHandle:
+        return msgspec.structs.replace(
             task,
             task=TaskId(vertex_of.get(task.task.vertex, task.task.vertex), task.task.index),
             operators={names[name]: handle for name, handle in task.operators.items() if name in names},
             committables={names[name]: named for name, named in task.committables.items() if name in names},
         )
-        for task in manifest.tasks
-    ]
+
     operators = {names.get(name, name): vertex_of.get(vertex, vertex) for name, vertex in manifest.operators.items()}
     return msgspec.structs.replace(
         manifest,
-        tasks=tasks,
+        tasks=list(map(with_names, manifest.tasks)),
+        earlier=list(map(with_names, manifest.earlier)),
         operators=operators,
         parallelism={vertex_of[vertex]: number for vertex, number in manifest.parallelism.items()},
         kinds={names.get(name, name): kind for name, kind in manifest.kinds.items()},

@@ -64,7 +64,7 @@ FOUND_BY = {
     "a_replacement_commits_what_the_line_has_not_passed": 29,
     "a_replacement_forgets_what_is_still_to_be_committed": 153,
     "senders_drop_frames_that_lie_behind_the_line": 12,
-    "tasks_go_back_to_their_newest_snapshots": 3,
+    "tasks_go_back_to_their_newest_snapshots": 5,
     "snapshots_ahead_of_the_line_count_again_for_the_next_coordinator": 1,
     "forced_snapshots_are_no_events_of_the_log": 21,
     "stamps_on_a_new_connection_go_on_from_those_on_the_old": 20,

@@ -60,14 +60,12 @@ def test_state_in_another_number_of_key_groups_is_refused() -> None:
 
 def test_a_vertex_that_bears_the_name_is_renamed_with_its_operator() -> None:
     before = manifest("old", rows(3), kind=None)
+    handle = msgspec.structs.replace(before.tasks[0], task=TaskId("old", 0))
     before = msgspec.structs.replace(
-        before,
-        parallelism={"old": 1},
-        operators={"old": "old"},
-        tasks=[msgspec.structs.replace(before.tasks[0], task=TaskId("old", 0))],
+        before, parallelism={"old": 1}, operators={"old": "old"}, tasks=[handle], earlier=[handle]
     )
     after = claimed(before, chain(), Claims(renamed={"old": "middle"}))
     assert after is not None
     assert (after.parallelism, after.operators) == ({"middle": 1}, {"middle": "middle"})
-    assert after.tasks[0].task == TaskId("middle", 0)
+    assert {handle.task for handle in after.handles} == {TaskId("middle", 0)}
     assert claimed(after, chain(), Claims(renamed={"old": "middle"})) == after, "a successor finds it done"
