@@ -22,6 +22,7 @@ from clonos_py.bench import (
     sinks,
     soak,
     speed,
+    stamps,
     state,
 )
 from clonos_py.bench.peers import command as peers
@@ -35,6 +36,7 @@ _SCRIPTS = (
     determinants.command,
     recovery.command,
     sinks.command,
+    stamps.command,
 )
 _BY_NAME = (digests.command, memory.command, peers.command, soak.command, state.command)
 
@@ -42,7 +44,7 @@ _BY_NAME = (digests.command, memory.command, peers.command, soak.command, state.
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, *_BY_NAME))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
-    """Throughput, latency, overhead, determinants and recovery of the Nexmark queries, the generator, and sinks."""
+    """Throughput, latency, overhead, determinants and recovery of the Nexmark queries, the generator, sinks, and stamps."""
     if ctx.invoked_subcommand is None:
         for script in _SCRIPTS:
             click.echo(f"{script.name}: {script.help}")
