@@ -44,7 +44,7 @@ _BY_NAME = (digests.command, memory.command, peers.command, soak.command, state.
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, *_BY_NAME))
 @click.pass_context
 def bench(ctx: click.Context) -> None:
-    """Throughput, latency, overhead, determinants and recovery of the Nexmark queries, the generator, sinks, and stamps."""
+    """Throughput, latency, overhead, determinants, stamps and recovery of Nexmark queries, the generator, and sinks."""
     if ctx.invoked_subcommand is None:
         for script in _SCRIPTS:
             click.echo(f"{script.name}: {script.help}")

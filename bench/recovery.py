@@ -62,7 +62,9 @@ command = click.Command(
     params=[
         click.Option(["--kills"], type=click.IntRange(1), default=10, show_default=True, help="Runs per operator."),
         click.Option(["--rate"], type=int, help="Events per second; half of the measured maximum without."),
-        *setting_options("parallelism", "runtime", "checkpoint_interval", "spill"),
+        *setting_options(
+            "parallelism", "runtime", "protocol", "guarantee", "sharing_depth", "checkpoint_interval", "spill"
+        ),
     ],
     help="Milliseconds from the kill to each step of the recovery.",
 )

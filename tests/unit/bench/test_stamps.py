@@ -1,4 +1,4 @@
-"""The simulation of what stamps cost: its frames are those of the protocol, and its figures those that are published."""
+"""The simulation of what stamps cost: its frames are those of the protocol, its figures those that are published."""
 
 from __future__ import annotations
 
