@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import threading
 import time
 from collections.abc import Generator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from clonos_py.model.protocols import ALIGNED, PROTOCOLS
+from clonos_py.runtime.interrupts import held_back
 from clonos_py.runtime.sim.campaign import Tally, explain, run_seeds
 from clonos_py.runtime.sim.generator import FAULTS, MIXED, TASKS_MAX, Range
 
@@ -81,8 +83,9 @@ def _parts(start: int, seeds: int, range_: Range) -> Generator[Tally]:
     spawning = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, mp_context=spawning, initializer=_end_with_the_command)
     try:
-        for done in as_completed([pool.submit(run_seeds, first, count, range_) for first, count in chunks]):
-            yield done.result()
+        with held_back():  # interrupted here, or where it locks all results, a pool never ends
+            found = pool.map(run_seeds, *zip(*chunks, strict=True), itertools.repeat(range_))
+        yield from found
     finally:
         for process in multiprocessing.active_children():
             process.terminate()  # its result is not wanted any more

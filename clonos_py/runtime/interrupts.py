@@ -1,10 +1,11 @@
-"""Ctrl-C while functions of the user's run in the main thread: told apart from a KeyboardInterrupt that they raise."""
+"""Ctrl-C while functions of the user's run in the main thread: told apart from a KeyboardInterrupt that they raise. And
+while a library is at work that must not be left half-way."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -34,13 +35,30 @@ class Interrupts:
 def interrupts() -> Iterator[Interrupts]:
     """Takes the signals that would raise KeyboardInterrupt, in the main thread; others raise none."""
     found = Interrupts()
+    with _handled_by(found.take):
+        yield found
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Raises KeyboardInterrupt at the end of the block, if a signal has come that would have raised it within."""
+    came: list[int] = []
+    with _handled_by(lambda number, frame: came.append(number)):
+        yield
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Signals that would raise KeyboardInterrupt, which they do in the main thread only."""
     taken = []
     if threading.current_thread() is threading.main_thread():
         taken = [number for number in _SIGNALS if signal.getsignal(number) is signal.default_int_handler]
     for number in taken:
-        signal.signal(number, found.take)
+        signal.signal(number, handler)
     try:
-        yield found
+        yield
     finally:
         for number in taken:
             signal.signal(number, signal.default_int_handler)
