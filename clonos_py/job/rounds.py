@@ -24,6 +24,7 @@ from clonos_py.model.coordinator_events import (
     Deployed,
     FirstNewEffect,
     Replayed,
+    Restarted,
     StandbyActivated,
     StandbyLost,
     StandbyPromoted,
@@ -53,6 +54,8 @@ class Rounds:
         self._restarts_without_log = RestartsWithoutLog(context, protocol)
         self._replaying: set[TaskId] = set()
         """Tasks that have been given a log, and have not said that it is used up."""
+        self._effective: dict[TaskId, bool] = {}
+        """Tasks that a failure has made restart, and whether they have had an effect since; until all have."""
 
     def deploy(self, reuse: Mapping[TaskId, int] | None = None) -> None:
         """Starts processes and standbys of all tasks, which are the first attempts of the generation. After a rollback
@@ -61,6 +64,7 @@ class Rounds:
         self.deploying, self._at_leisure = True, reuse is None
         self._counters, self._ever_failed = dict.fromkeys(context.plan.tasks, 0), set()
         self._failed_before = set() if reuse is None else set(context.plan.tasks).difference(reuse)
+        self._effective = {} if reuse is None else dict.fromkeys(context.plan.tasks, False)
         self._round = Round(self._round.number + 1, set(context.plan.tasks))
         self._restarts_without_log.forget()
         self._replaying = set()
@@ -105,6 +109,7 @@ class Rounds:
         task = process.task
         if not self.deploying:
             self._ever_failed.add(task)
+            self._effective[task] = False
             self._context.report(TaskLost(task, reason, process.attempt))
         self._restart(self._round.failed | {task})
 
@@ -313,6 +318,11 @@ class Rounds:
     def new_effect(self, task: TaskId) -> None:
         """The replacement does what its predecessor had not done. It may still be taking what that had been sent."""
         self._report(FirstNewEffect(task))
+        if task in self._effective:
+            self._effective[task] = True
+            if all(self._effective.values()):
+                self._context.report(Restarted(len(self._effective)))
+                self._effective = {}
 
     def _report(self, event: StandbyPromoted | StandbyActivated | Replayed | FirstNewEffect) -> None:
         """Of tasks that have failed only. After a rollback it is not known which effects are new."""

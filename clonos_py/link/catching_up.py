@@ -15,6 +15,8 @@ from clonos_py.model.ids import Attempt
 from clonos_py.model.messages import NewEffect, Running
 from clonos_py.process.contract import Observed, Took
 
+_FIRST = Attempt(generation=1, counter=1)
+
 
 class CatchingUp:
     """Frames of each input below ``sent_before`` are replayed ones. Reports once to the coordinator when replay is
@@ -34,8 +36,9 @@ class CatchingUp:
         self.rows = 0
 
     def begin(self, attempt: Attempt) -> None:
-        """The first attempt has nothing to catch up with, and its effects are no news."""
-        self._effect_reported = attempt.counter == 1
+        """The first attempt of a run has nothing to catch up with, and its effects are no news. After a rollback all
+        attempts are first ones, of a later generation: their first effect says that they are at work again."""
+        self._effect_reported = attempt == _FIRST
 
     def opened(self, index: int, header: FrameHeader) -> None:
         """The first connection of an input decides; later ones resume what this process has had itself."""

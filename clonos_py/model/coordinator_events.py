@@ -87,13 +87,18 @@ class CheckpointTriggered:
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
     """The manifest is written. ``bytes`` were written for this checkpoint, ``duration_ms`` after it was triggered. It
-    has new snapshots of so many tasks; ``forced`` of them were taken because of frames (E10)."""
+    has new snapshots of so many tasks; ``forced`` of them were taken because of frames (E10). ``durable_ms``: from a
+    trigger until what it asked for was durable, manifests left out, in the mean over ``durable`` of them. A coordinated
+    checkpoint is one, durable with its last snapshot. Of tasks that take theirs alone each snapshot that was asked for
+    is one; those count that became durable since the last event."""
 
     checkpoint: int
     duration_ms: float
     bytes: int
     snapshots: int = 0
     forced: int = 0
+    durable: int = 0
+    durable_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,14 @@ class FirstNewEffect:
     task: TaskId
 
 
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The last of the ``tasks`` that a failure made restart has had its first effect: a frame sent, or a row written. A
+    replay comes before it (``FirstNewEffect``); in a rollback the effect may be one of those taken back."""
+
+    tasks: int
+
+
 PublishedEvent = (
     CodeChanged
     | Deployed
@@ -199,6 +212,7 @@ PublishedEvent = (
     | StandbyActivated
     | Replayed
     | FirstNewEffect
+    | Restarted
 )
 """Those that listeners of the run get."""
 

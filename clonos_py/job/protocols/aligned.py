@@ -39,6 +39,8 @@ class Pending:
     """Set when it is given out to be written: from then on the checkpoint may be complete."""
     writing_us: int = 0
     """Since when the manifest is being written."""
+    durable_ms: float = 0.0
+    """How long after it was triggered all snapshots were durable."""
 
 
 class CoordinatedCheckpoints(JobCheckpointing):
@@ -138,6 +140,7 @@ class CoordinatedCheckpoints(JobCheckpointing):
         if not self.fits(handles):
             self.abort("the snapshots do not fit together")
             return
+        pending.durable_ms = (self._context.clock_us - pending.clock_us) / 1_000
         pending.manifest = self.completed.next(pending.checkpoint, self._context.generation, handles)
         pending.writing_us = self._context.now_us
         self._context.out.append(WriteManifest(pending.manifest))
@@ -154,7 +157,8 @@ class CoordinatedCheckpoints(JobCheckpointing):
         duration_ms = (context.clock_us - pending.clock_us) / 1_000
         written_bytes = sum(handle.written_bytes for handle in pending.manifest.tasks)
         tasks = len(pending.manifest.tasks)
-        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes, tasks))
+        durable_ms = pending.durable_ms
+        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes, tasks, 0, 1, durable_ms))
         self.announce(pending.manifest, context.plan.tasks)
         return Adopted(pending.final)
 

@@ -71,6 +71,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         self._gathered: list[tuple[int, TaskHandle]] = []
         """Snapshots that are durable and no manifest names, and the process that has taken each; the newest last."""
         self._gather_until_us = MAX_TIME
+        self._durable_ms: list[float] = []
+        """Of called snapshots that became durable since the last was reported: how long after the call."""
         self._writing: _Writing | None = None
 
     # ---- time
@@ -167,6 +169,9 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         if self._newest_only:
             self._gathered = [found for found in self._gathered if found[1].task != handle.task]
         self._gathered.append((process.number, handle))
+        called, called_us = self._calls.get(handle.task, (0, 0))
+        if handle.checkpoint == called:
+            self._durable_ms.append((self._context.clock_us - called_us) / 1_000)
         self._last = max(self._last, handle.checkpoint)
         if self._gather_until_us == MAX_TIME:
             self._gather_until_us = self._context.now_us + self._gather_us
@@ -209,9 +214,16 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         new = [handle for handle in manifest.tasks if handle.task in writing.tasks]
         duration_ms, written_bytes = (context.clock_us - writing.called_us) / 1_000, sum(h.written_bytes for h in new)
         forced = sum(handle.forced for handle in new)
-        context.report(CheckpointCompleted(checkpoint, duration_ms, written_bytes, len(new), forced))
+        context.report(
+            CheckpointCompleted(checkpoint, duration_ms, written_bytes, len(new), forced, *self._taken_durations())
+        )
         self.announce(manifest, writing.tasks)
         return Adopted(all(map(self._finished, context.plan.tasks)), writing.tasks)
+
+    def _taken_durations(self) -> tuple[int, float]:
+        """How many called snapshots have become durable since the last report, and their mean duration."""
+        durable_ms, self._durable_ms = self._durable_ms, []
+        return len(durable_ms), sum(durable_ms) / max(len(durable_ms), 1)
 
     def abort(self, reason: str) -> None:
         self._drop_dead()

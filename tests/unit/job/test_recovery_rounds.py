@@ -18,6 +18,7 @@ from clonos_py.job.states import JobState
 from clonos_py.model.coordinator_events import (
     FirstNewEffect,
     Replayed,
+    Restarted,
     RestartedWithoutLog,
     RolledBack,
     StandbyLost,
@@ -258,7 +259,7 @@ def test_how_far_a_replacement_is_is_reported() -> None:
     instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
     stage.answer(sent(instructions, Sever))
     replacement = stage.process(MIDDLE)
-    assert reported(stage.say(NewEffect(replacement))) == [FirstNewEffect(MIDDLE)]
+    assert reported(stage.say(NewEffect(replacement))) == [FirstNewEffect(MIDDLE), Restarted(1)]
     assert reported(stage.say(Running(replacement, 2, 17))) == [Replayed(MIDDLE, 17)]
 
 

@@ -17,6 +17,7 @@ from clonos_py.job.events import (
 )
 from clonos_py.model.coordinator_events import (
     Deployed,
+    Restarted,
     RolledBack,
     StandbyActivated,
     StandbyLost,
@@ -24,7 +25,7 @@ from clonos_py.model.coordinator_events import (
     TaskLost,
 )
 from clonos_py.model.ids import Attempt
-from clonos_py.model.messages import Drained, Failed, Promote, Replay, Sever, Started, TriggerCheckpoint
+from clonos_py.model.messages import Drained, Failed, NewEffect, Promote, Replay, Sever, Started, TriggerCheckpoint
 from clonos_py.model.plan import PhysicalPlan
 from tests.unit.job.stage import (
     MIDDLE,
@@ -79,6 +80,16 @@ def test_all_tasks_go_back_when_one_has_failed_and_no_survivor_is_asked() -> Non
     assert receivers(up, Promote) == {wishes[source].process, wishes[sink].process, standby}
     assert {promote.attempt for _, promote in sent(up, Promote)} == {Attempt(2, 1)}
     assert all(not replay.log for _, replay in sent(up, Replay))
+
+
+def test_the_job_has_restarted_once_all_tasks_have_had_an_effect() -> None:
+    stage = deployed(plan())
+    stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    stage.start_up()
+    assert happened(stage.say(NewEffect(stage.process(SOURCE)))) == []
+    assert happened(stage.say(NewEffect(stage.process(SINK)))) == []
+    assert reported(stage.say(NewEffect(stage.process(MIDDLE)))) == [Restarted(3)]
+    assert happened(stage.say(NewEffect(stage.process(SOURCE)))) == []
 
 
 def test_what_was_a_task_before_says_nothing_any_more() -> None:

@@ -15,6 +15,7 @@ from clonos_py.job.events import (
     ProcessDied,
     WriteManifest,
 )
+from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import (
     Committed,
@@ -33,7 +34,7 @@ from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import TaskProgress
-from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, of, receivers, sent
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, of, receivers, reported, sent
 
 TASKS = (SOURCE, MIDDLE, SINK)
 GATHERED_US = 100_000
@@ -103,6 +104,23 @@ def test_a_manifest_names_the_newest_snapshot_of_each_task_and_tells_those_that_
     told = adopt(stage, second)
     assert sent(told, Complete) == [(stage.process(MIDDLE), Complete(9, [StableMark(1, 9)]))]
     assert {prepare.restore.checkpoint for _, prepare in sent(told, Prepare)} == {9}
+
+
+def test_how_long_each_called_snapshot_took_is_reported_with_the_manifest() -> None:
+    stage = deployed(replace(POLICY, heartbeat_us=0))
+    took_us = 30_000
+    calls: dict[int, int] = {}
+    for _ in range(140):
+        for process, call in sent(stage.wait(SECOND_US // 10), TriggerCheckpoint):
+            stage.stand_still(took_us)
+            calls[process] = call.checkpoint
+            task = next(task for task in TASKS if stage.process(task) == process)
+            stage.say(Snapshotted(process, handle(task, call.checkpoint)))
+    snapshots(stage, source=1_000)  # nobody called for it
+    events = reported(adopt(stage, written(stage.told)))
+    (completed,) = [event for event in events if isinstance(event, CheckpointCompleted)]
+    assert completed.durable == len(calls) == 3
+    assert 30 <= completed.durable_ms <= 130
 
 
 def test_what_a_dead_task_had_stored_is_forgotten_and_its_replacement_starts_from_what_counts() -> None:

@@ -8,7 +8,7 @@ from clonos_py.link import instructions as io
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model import messages as control
 from clonos_py.model.errors import CheckpointError, DivergenceError, ProtocolError, SpillError
-from clonos_py.model.ids import ChannelId, TaskId
+from clonos_py.model.ids import Attempt, ChannelId, TaskId
 from clonos_py.model.messages import Expectation, Peer, Restore
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import Reach, StableMark
@@ -299,6 +299,14 @@ def test_what_the_receiver_has_is_rebuilt_but_not_sent_again() -> None:
     instructions = link.handle(produced(1))
     assert [f.header.seq for f in of(instructions, io.SendFrame)] == [1]
     assert control.NewEffect(5) in told(instructions)
+
+
+def test_after_a_rollback_the_first_frame_is_reported_whether_it_was_sent_before_or_not() -> None:
+    link = connected(Attempt(2, 1))
+    link.handle(control.Replay(1, [], [], []))
+    link.handle(io.Subscribed(TO_DOWN, hello(Attempt(2, 1), Attempt(2, 1))))
+    assert control.NewEffect(5) in told(link.handle(produced(0)))
+    assert control.NewEffect(5) not in told(link.handle(produced(1)))
 
 
 def test_a_rebuilt_frame_that_differs_is_a_divergence() -> None:
