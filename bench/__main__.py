@@ -1,8 +1,8 @@
 """``python -m clonos_py.bench``: prints the figures of this machine, all of them or those of one script.
 
 ``digests`` and ``soak`` give no figures: they compare what the queries answer on every driver, and what jobs have
-written after hundreds of failures. They, ``memory`` and ``state``, which take gigabytes, and ``peers``, which installs
-other engines, are run by name only.
+written after hundreds of failures. They, ``memory`` and ``state``, which take gigabytes, ``peers``, which installs
+other engines, and ``checkmate``, which takes days, are run by name only.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from clonos_py.bench import (
     stamps,
     state,
 )
+from clonos_py.bench.checkmate import command as checkmate
 from clonos_py.bench.peers import command as peers
 from clonos_py.cli.endings import ended
 
@@ -38,7 +39,7 @@ _SCRIPTS = (
     sinks.command,
     stamps.command,
 )
-_BY_NAME = (digests.command, memory.command, peers.command, soak.command, state.command)
+_BY_NAME = (checkmate.command, digests.command, memory.command, peers.command, soak.command, state.command)
 
 
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, *_BY_NAME))

@@ -1,0 +1,166 @@
+"""``python -m clonos_py.bench checkmate``: runs what is missing in the file of results, and prints the tables."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clonos_py.bench.checkmate.grid import QUERIES, RECOVERIES, CheckmateCell, Choice, Variant, cells
+from clonos_py.bench.checkmate.results import Results
+from clonos_py.bench.checkmate.running import MissingRuns, RunTerms, versions
+from clonos_py.bench.checkmate.tables import tables
+from clonos_py.cli.counts import Count, Words
+from clonos_py.cli.options import resolved, setting_options
+from clonos_py.model.errors import SettingError
+from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.settings.definitions import Runtime
+
+_SETTINGS = (
+    "runtime", "address", "checkpoint_interval", "standbys", "standbys_per_process", "linger", "frame_rows", "spill",
+    "in_flight_budget", "seed",
+)  # fmt: skip
+_SEARCH_TRIALS = 8
+"""So many a search takes, about."""
+_START_S = 15.0
+"""Starting and ending a run, until one has shown how long that takes."""
+
+
+def run(out: Path, only_tables: bool, **given: Any) -> int:
+    """The command's body; 1 if a run failed."""
+    choice = Choice(
+        given["queries"],
+        given["protocols"],
+        given["recoveries"],
+        _numbers("parallelism", given["parallelisms"]),
+        _numbers("skew", given["skews"]),
+        given["runs"],
+    )
+    settings = {key: given[key] for key in _SETTINGS if given.get(key) not in (None, ())}
+    terms = RunTerms(given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings)
+    work = MissingRuns(cells(choice, terms.rate is not None), terms, Results(out))
+    if only_tables:
+        if work.results.terms is None:
+            raise SettingError(f"--out {out} holds no results: run the same command without --tables first")
+        click.echo(tables(work.results.searches(), work.results.runs()))
+        return 0
+    for variant in dict.fromkeys(cell.variant for cell in work.cells):
+        terms.settings(variant)  # a contradiction is said before anything runs
+    work.results.begin(terms.plain, versions())
+    failed = _perform(work)
+    click.echo(tables(work.results.searches(), work.results.runs()))
+    if failed:
+        click.echo(f"{failed} of {len(work.cells)} runs failed; the same command tries them again", err=True)
+    return 1 if failed else 0
+
+
+def _perform(work: MissingRuns) -> int:
+    """All that is missing; how many runs failed."""
+    if work.results.cut_off:
+        click.echo(work.results.cut_off, err=True)
+    missing = work.missing
+    click.echo(f"{len(work.cells) - len(missing)} of {len(work.cells)} runs are done, {len(missing)} left", err=True)
+    if not missing:
+        return 0
+    forecast = Forecast(work)
+    with ExitStack() as stack:
+        if resolved({}, work.terms.given).runtime is Runtime.RAY:
+            from clonos_py.runtime.ray.cluster import connected
+
+            stack.enter_context(connected(work.terms.given.get("address")))  # one Ray for all runs
+        for number, cell in enumerate(missing, 1):
+            said = work.perform(cell, _tell)
+            forecast.did(cell, time.monotonic())
+            left = missing[number:]
+            _tell(f"{len(work.cells) - len(left)}/{len(work.cells)} {said}; {forecast.text(left)}")
+    return sum(not work.results.has(cell) for cell in missing)
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+class Forecast:
+    """How long the rest takes: as much longer than it is meant to take as what was done."""
+
+    def __init__(self, work: MissingRuns) -> None:
+        self._terms = work.terms
+        self._searches = set(work.searches)
+        self.began = time.monotonic()
+        self._meant_s = self._took_s = 0.0
+
+    def did(self, cell: CheckmateCell, now: float) -> None:
+        self._meant_s += self._meant([cell])
+        self._searches.discard(cell.variant)
+        self._took_s = now - self.began
+
+    def text(self, left: list[CheckmateCell]) -> str:
+        minutes = round(self._meant(left) * self._took_s / self._meant_s / 60)
+        return f"{len(left)} left, about {minutes // 60} h {minutes % 60:02} min" if left else "none left"
+
+    def _meant(self, runs: list[CheckmateCell]) -> float:
+        searched: set[Variant] = {cell.variant for cell in runs} & self._searches
+        search_s = _SEARCH_TRIALS * (self._terms.trial_s + _START_S)
+        return len(runs) * (self._terms.warm_up_s + self._terms.seconds + _START_S) + len(searched) * search_s
+
+
+def _numbers(what: str, words: list[str]) -> list[int]:
+    wrong = next((word for word in words if not word.isdecimal()), None)
+    if wrong is not None:
+        raise SettingError(f"{what} {wrong!r} is no whole number: write such as 0,10 with commas between them")
+    return [int(word) for word in words]
+
+
+def _many(option: str, name: str, default: str, help: str) -> click.Option:
+    return click.Option([option, name], type=Words(), default=default, show_default=True, help=help)
+
+
+command = click.Command(
+    "checkmate",
+    callback=run,
+    params=[
+        _many("--queries", "queries", ",".join(QUERIES), "Which queries."),
+        _many("--protocols", "protocols", ",".join(PROTOCOLS), "Which checkpoint protocols."),
+        _many("--recoveries", "recoveries", ",".join(RECOVERIES), "none: without checkpoints, to compare with."),
+        _many("--parallelism", "parallelisms", "1,2,4", "Tasks of each operator."),
+        _many("--skews", "skews", "0,10,20,30", "Percent of hot events; above 0 for q3, q8 and q12."),
+        click.Option(["--runs"], type=click.IntRange(1), default=5, show_default=True, help="Of each combination."),
+        click.Option(
+            ["--warm-up-s"], type=click.FloatRange(0), default=30.0, show_default=True, help="Before it is measured."
+        ),
+        click.Option(
+            ["--seconds"], type=click.FloatRange(5), default=60.0, show_default=True,
+            help="What is measured. After 30% of it a task is killed, of the cyclic query after 80%.",
+        ),
+        click.Option(
+            ["--trial-s"], type=click.FloatRange(5), default=20.0, show_default=True,
+            help="Each trial of the search for the maximum sustainable throughput.",
+        ),
+        click.Option(
+            ["--rate"], type=Count(),
+            help="Events per second of all runs; without it 80% of the maximum sustainable throughput that is "
+            "searched for, with skew also 50%.",
+        ),
+        click.Option(
+            ["--out"], type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
+            help="Finished runs, a line of JSON each. Runs that it has are not done again.",
+        ),
+        click.Option(["--tables", "only_tables"], is_flag=True, help="Run nothing; print the tables of --out."),
+        *setting_options(*_SETTINGS),
+    ],
+    help="""The evaluation of CheckMate: queries under every checkpoint protocol and recovery, a task killed on the way.
+
+    Prints tables of medians beside the figures of the paper, in Markdown. The same command goes on where it was
+    interrupted, and tries again what failed.
+
+    \b
+    Examples:
+      python -m clonos_py.bench checkmate --out checkmate.jsonl
+      python -m clonos_py.bench checkmate --out checkmate.jsonl --tables
+      python -m clonos_py.bench checkmate --queries q1 --protocols uncoordinated --recoveries rollback --parallelism 1
+        --skews 0 --rate 20k --warm-up-s 5 --seconds 15 --runs 1 --out short.jsonl
+    """,
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""Which runs there are: every combination that CheckMate evaluates, each some times."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from clonos_py.model.errors import SettingError
+from clonos_py.model.protocols import PROTOCOLS
+
+CYCLE = "reachability"
+KEYED = ("q3", "q8", "q12")
+"""Queries that skew can hit. Query 1 shuffles nothing; the cyclic query has no skew in the paper either."""
+QUERIES = ("q1", *KEYED, CYCLE)
+CAUSAL, ROLLBACK, NONE = "causal", "rollback", "none"
+RECOVERIES = (CAUSAL, ROLLBACK, NONE)
+PARALLELISM_MAX, SKEW_MAX = 128, 100
+LOAD, LOADS_SKEWED = 80, (50, 80)
+"""Percent of the maximum sustainable throughput."""
+
+_SETTINGS: Mapping[str, Mapping[str, object]] = {
+    CAUSAL: {"guarantee": "exactly-once", "sharing_depth": "full"},
+    ROLLBACK: {"guarantee": "exactly-once", "sharing_depth": "0"},
+    NONE: {"guarantee": "at-most-once", "checkpoint_interval": "1000h", "standbys": 0, "standbys_per_process": 1},
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What has a maximum sustainable throughput of its own. ``protocol`` and ``recovery`` are both ``none`` where there
+    are no checkpoints."""
+
+    query: str
+    protocol: str
+    recovery: str
+    parallelism: int
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Those in which variants differ, as a command line writes them."""
+        chosen = {} if self.recovery == NONE else {"protocol": self.protocol}
+        return {"chaining": "off", "parallelism": self.parallelism, **chosen, **_SETTINGS[self.recovery]}
+
+    @property
+    def kills(self) -> bool:
+        """Whether a task is killed: without checkpoints nothing could go on."""
+        return self.recovery != NONE
+
+    def __str__(self) -> str:
+        how = "no checkpoints" if self.recovery == NONE else f"{self.protocol}, {self.recovery}"
+        return f"{self.query}, {how}, parallelism {self.parallelism}"
+
+
+@dataclass(frozen=True)
+class CheckmateCell:
+    """One run. ``load``: in percent of the maximum sustainable throughput; None where a rate is given. ``skew``: the
+    percentage of events that are hot."""
+
+    variant: Variant
+    skew: int
+    load: int | None
+    run: int
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What says which run it is, flat, for a file."""
+        return {**asdict(self.variant), "skew": self.skew, "load": self.load, "run": self.run}
+
+    def __str__(self) -> str:
+        skew = f", skew {self.skew}%" if self.skew else ""
+        load = f", {self.load}% load" if self.load is not None else ""
+        return f"{self.variant}{skew}{load}, run {self.run}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for. Raises SettingError for what there is not."""
+
+    queries: Sequence[str] = QUERIES
+    protocols: Sequence[str] = PROTOCOLS
+    recoveries: Sequence[str] = RECOVERIES
+    parallelisms: Sequence[int] = (1, 2, 4)
+    skews: Sequence[int] = (0, 10, 20, 30)
+    runs: int = 5
+
+    def __post_init__(self) -> None:
+        _check("query", self.queries, QUERIES)
+        _check("protocol", self.protocols, PROTOCOLS)
+        _check("recovery", self.recoveries, RECOVERIES)
+        _check_range("parallelism", self.parallelisms, 1, PARALLELISM_MAX)
+        _check_range("skew", self.skews, 0, SKEW_MAX)
+
+
+def _check(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise SettingError(f"there is no {what} {name!r} in CheckMate's evaluation: choose of {', '.join(known)}")
+
+
+def _check_range(what: str, given: Sequence[int], least: int, most: int) -> None:
+    for value in given:
+        if not least <= value <= most:
+            raise SettingError(f"{what} {value} cannot be run: choose from {least} to {most}")
+
+
+def variants(choice: Choice) -> Iterator[Variant]:
+    """A query's together; the baseline without checkpoints first."""
+    for query, parallelism in itertools.product(choice.queries, choice.parallelisms):
+        if NONE in choice.recoveries:
+            yield Variant(query, NONE, NONE, parallelism)
+        for protocol, recovery in itertools.product(choice.protocols, choice.recoveries):
+            if recovery != NONE:
+                yield Variant(query, protocol, recovery, parallelism)
+
+
+def cells(choice: Choice, paced: bool) -> list[CheckmateCell]:
+    """All runs, a variant's together. ``paced``: at a given rate, which leaves one load. The baseline is not skewed."""
+    return [
+        CheckmateCell(variant, skew, load, run)
+        for variant in variants(choice)
+        for skew in choice.skews
+        if not skew or (variant.query in KEYED and variant.recovery != NONE)
+        for load in ((None,) if paced else LOADS_SKEWED if skew else (LOAD,))
+        for run in range(1, choice.runs + 1)
+    ]

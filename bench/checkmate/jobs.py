@@ -1,0 +1,55 @@
+"""What runs: the job of a query at a rate, and the task of it that is killed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clonos_py import Job, Record, col, count
+from clonos_py.bench.checkmate.grid import CYCLE
+from clonos_py.connectors import BlackholeSink
+from clonos_py.nexmark.jobs import EventSource, build
+from clonos_py.nexmark.model import Model
+from clonos_py.nexmark.running import QueryRun
+from clonos_py.nexmark.source import EVENT_TIME
+from clonos_py.reachability.generator import Reachability
+from clonos_py.reachability.query import reachability
+from clonos_py.reachability.source import CommandSource
+from clonos_py.settings.definitions import Settings
+
+VICTIMS = {"q1": "select[0]", "q3": "join[0]", "q8": "join[0]", "q12": "counts[0]", CYCLE: "join[0]"}
+"""Where there is state, the task that has it."""
+NODES_MIN = 1_000_000
+"""The paper's number. Where there are more commands there are as many nodes as commands, so that paths stay few."""
+_PARTITIONS = 8
+_WINDOW_US = 10_000_000
+
+
+class RunningCount(Record):
+    """How many bids a bidder has made in a window so far."""
+
+    bidder: int
+    window: int
+    bid_count: int
+
+
+def job_of(query: str, events: int, rate: float | None, settings: Settings, skew: int = 0) -> Job:
+    """The job over so many events, at ``rate`` events per second or (None) as fast as it goes, into a blackhole. Of
+    ``skew`` percent of the events the key is hot; with 0 all are uniform. Event time passes as fast as real time."""
+    event_rate: dict[str, Any] = {} if rate is None else {"event_rate": max(round(rate), 1)}
+    if query == CYCLE:
+        commands = Reachability(events, max(NODES_MIN, events), **event_rate)
+        partitions = -(-_PARTITIONS // settings.parallelism) * settings.parallelism
+        return reachability(CommandSource(commands, rate, partitions), BlackholeSink())
+    source = QueryRun(query, events, rate=rate, model=Model(skew=skew / 100), **event_rate).source(settings)
+    return running_counts(source) if query == "q12" else build(query, source, BlackholeSink())
+
+
+def running_counts(source: EventSource) -> Job:
+    """Query 12 as the paper has it: every bid gives the count of its bidder and window as it is then. A query that
+    waits for its windows to end says nothing about latency meanwhile. Windows are of event time, which is real time
+    here; counts of windows that are over stay."""
+    job = Job("nexmark-q12-running")
+    _, _, bids = job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order_us)
+    windows = bids.key_by("bidder", window=col("date_time").cast(int) // _WINDOW_US)
+    windows.aggregate(RunningCount, bid_count=count()).named("counts").changes().sink(BlackholeSink())
+    return job

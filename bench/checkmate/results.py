@@ -1,0 +1,143 @@
+"""The file of finished runs: a line of JSON each, so that a run that is interrupted loses no other.
+
+    {"kind": "terms", "format": 1, "terms": {...}, "versions": {...}}        the first line: what all runs share
+    {"kind": "mst", QUERY, "events_per_s": ..., "trials": [...]}             a maximum sustainable throughput
+    {"kind": "run", QUERY, "skew": 0, "load": 80, "run": 1, "rate": ..., "settings": {...}, "metrics": {...}}
+
+QUERY stands for ``query``, ``protocol``, ``recovery`` and ``parallelism``. ``load`` is null where the rate was given.
+``metrics`` is what ``metrics.measured`` gives. A run or a search that failed has ``error`` instead; it is done again.
+Of lines for the same the last one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from clonos_py.bench.checkmate.grid import CheckmateCell, Variant
+from clonos_py.model.errors import SettingError
+
+FORMAT = 1
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "mst": ("query", "protocol", "recovery", "parallelism"),
+    "run": ("query", "protocol", "recovery", "parallelism", "skew", "load", "run"),
+}
+_VALUES: Mapping[str, str] = {"mst": "events_per_s", "run": "metrics"}
+
+Line = dict[str, Any]
+
+
+class Results:
+    """The lines of a file, read once; ``keep`` adds one."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises SettingError for a file that is none of this kind, or damaged before its last line."""
+        self._path = path
+        self.terms: Mapping[str, Any] | None = None
+        self.cut_off: str | None = None
+        """What the last line was if it is no whole one, in words."""
+        self._whole_bytes = 0
+        self._lines: dict[tuple[str, ...], Line] = {}
+        for line in self._read():
+            self._take(line)
+
+    def begin(self, terms: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+        """Before the first ``keep``. Removes what was cut off. Raises SettingError if the file holds runs of other
+        terms, or cannot be written."""
+        if self.terms is not None and self.terms != terms:
+            differing = [key for key in sorted({*self.terms, *terms}) if self.terms.get(key) != terms.get(key)]
+            told = ", ".join(f"{key} ({self.terms.get(key)}, now {terms.get(key)})" for key in differing)
+            raise SettingError(f"--out {self._path} holds runs of other terms: {told}; name another file")
+        try:
+            with self._path.open("ab") as file:
+                file.truncate(self._whole_bytes)
+        except OSError as problem:
+            raise SettingError(
+                f"--out {self._path}: {problem.strerror}; name a file in a folder that can be written"
+            ) from None
+        if self.terms is None:
+            self.terms = terms
+            self._append({"kind": "terms", "format": FORMAT, "terms": dict(terms), "versions": dict(versions)})
+
+    # ---- lines
+
+    def throughput(self, variant: Variant) -> float | None:
+        """The maximum sustainable throughput, if it was found."""
+        found = self._lines.get(("mst", *map(str, asdict(variant).values())))
+        return None if found is None else found.get("events_per_s")
+
+    def has(self, cell: CheckmateCell) -> bool:
+        """Whether the run was done, without an error."""
+        found = self._lines.get(("run", *map(str, cell.key.values())))
+        return found is not None and "error" not in found
+
+    def keep(self, kind: str, key: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+        """Raises OSError."""
+        line = {"kind": kind, **key, **content}
+        self._append(line)
+        self._take(line)
+
+    def searches(self) -> Iterator[Line]:
+        """The maximum sustainable throughputs that were found."""
+        return self._good("mst")
+
+    def runs(self) -> Iterator[Line]:
+        """The runs that were done."""
+        return self._good("run")
+
+    def _good(self, kind: str) -> Iterator[Line]:
+        return (line for line in self._lines.values() if line["kind"] == kind and "error" not in line)
+
+    # ---- the file
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        with self._path.open("ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _take(self, line: Line) -> None:
+        if line["kind"] == "terms":
+            self.terms = line["terms"]
+            return
+        self._lines[line["kind"], *(str(line[key]) for key in _KEYS[line["kind"]])] = line
+
+    def _read(self) -> Iterator[Line]:
+        try:
+            lines = self._path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise SettingError(f"--out {self._path} cannot be read: {problem.strerror}; name another file") from None
+        for number, text in enumerate(lines, 1):
+            line = _parsed(text)
+            if line is None or (number == 1) != (line["kind"] == "terms"):
+                if number == len(lines) > 1:
+                    self.cut_off = f"{self._path}, line {number}: cut off; it is dropped, and its run is done again"
+                    return
+                raise SettingError(
+                    f"{self._path}, line {number}: no line of CheckMate results of format {FORMAT}; "
+                    "name another file, or remove the line, and its run is done again"
+                )
+            self._whole_bytes += len(text)
+            yield line
+
+
+def _parsed(text: bytes) -> Line | None:
+    """None for what is no whole line of a kind that there is."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    if not text.endswith(b"\n") or not isinstance(line, dict):
+        return None
+    kind = str(line.get("kind"))
+    if kind == "terms":
+        return line if line.get("format") == FORMAT and isinstance(line.get("terms"), dict) else None
+    if kind not in _KEYS or not all(key in line for key in _KEYS[kind]):
+        return None
+    return line if "error" in line or _VALUES[kind] in line else None

@@ -1,0 +1,188 @@
+"""Carries out the runs that are missing: first the search for a variant's rate, then its runs at a share of it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from clonos_py.bench.checkmate.grid import CYCLE, CheckmateCell, Variant
+from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
+from clonos_py.bench.checkmate.metrics import Span, measured
+from clonos_py.bench.checkmate.results import Results
+from clonos_py.cli.options import resolved
+from clonos_py.model.errors import ClonosError, SettingError
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.nexmark.report import Recorder, report
+from clonos_py.nexmark.sustained import RateTrial, judged, search
+from clonos_py.observe.events import Event, Listener
+from clonos_py.settings.definitions import Settings
+
+_KILL_SHARE, _KILL_SHARE_CYCLE = 18 / 60, 48 / 60
+"""When of the measured time a task is killed."""
+_UNPACED_EVENTS = {CYCLE: 200_000}
+_UNPACED_EVENTS_NEXMARK = 3_000_000
+_FIRST_SHARE = 0.8
+_PRECISION, _LAG_MS = 0.05, 500.0
+_STANDBYS = {"standbys": 1, "standbys_per_process": 8}
+_PACKAGES = ("clonos-py", "ray", "pyarrow", "numpy")
+
+
+@dataclass(frozen=True)
+class RunTerms:
+    """What all runs of a file share. ``given``: settings, as the command line writes them. ``rate``: events per second;
+    None: the share of the maximum that a cell says, found in trials of ``trial_s``."""
+
+    warm_up_s: float
+    seconds: float
+    trial_s: float
+    rate: int | None
+    given: Mapping[str, Any]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As JSON gives it back."""
+        given = {key: list(value) if isinstance(value, tuple) else value for key, value in self.given.items()}
+        return {**asdict(self), "given": given}
+
+    def settings(self, variant: Variant, **more: Any) -> Settings:
+        """Of a run. What makes the variant what it is stands above all else. Raises SettingError."""
+        standbys = {} if "standbys" in self.given else _STANDBYS
+        return resolved(standbys, {**self.given, **variant.settings, **more})
+
+    def kill(self, variant: Variant) -> str:
+        """The failure on order, which is timed from the deployment on."""
+        share = _KILL_SHARE_CYCLE if variant.query == CYCLE else _KILL_SHARE
+        return f"{VICTIMS[variant.query]}@{round((self.warm_up_s + share * self.seconds) * 1e6)}us"
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+
+
+# ---- one run
+
+
+def run_cell(cell: CheckmateCell, rate: float, terms: RunTerms) -> dict[str, Any]:
+    """The run at so many events per second, as the file has it. Raises ClonosError."""
+    variant = cell.variant
+    kills = {"kills": (terms.kill(variant),)} if variant.kills else {}
+    settings = terms.settings(variant, **kills)
+    events: list[tuple[int, Event]] = []
+    count = max(round(rate * (terms.warm_up_s + terms.seconds)), 1)
+    job = job_of(variant.query, count, rate, settings, cell.skew)
+    plan = _run(job, settings, lambda at_us, event: events.append((at_us, event)))
+    sources = {vertex.name for vertex in plan.vertices if vertex.source is not None}
+    shown = {key: value for key, value, _ in settings.shown()}
+    metrics = measured(events, sources, Span(terms.warm_up_s, terms.seconds))
+    return {"rate": rate, "tasks": len(plan.tasks), "settings": shown, "metrics": metrics}
+
+
+def _run(job: Any, settings: Settings, listener: Listener) -> PhysicalPlan:
+    from clonos_py.runtime.launch import run_job
+
+    return run_job(job, settings, listener).plan
+
+
+# ---- the maximum sustainable throughput
+
+
+def search_rate(variant: Variant, terms: RunTerms, told: Callable[[str], None]) -> dict[str, Any]:
+    """What the file has of a search. Raises ClonosError."""
+    settings = terms.settings(variant)
+
+    def attempt(rate: float) -> RateTrial:
+        trial = judged(rate, _report(variant, round(rate * terms.trial_s), rate, settings), _LAG_MS)
+        told(f"{variant}: {rate:,.0f} events/s {'sustained' if trial.sustained else 'too much'}")
+        return trial
+
+    found = search(_guess(variant, settings), _PRECISION, attempt)
+    if not found.low:
+        raise SettingError(f"{variant}: none of {len(found.trials)} rates was sustained; give one with --rate")
+    return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials]}
+
+
+def _guess(variant: Variant, settings: Settings) -> float:
+    events = _UNPACED_EVENTS.get(variant.query, _UNPACED_EVENTS_NEXMARK)
+    made = _report(variant, events, None, settings)
+    rate = float(made["throughput"]["steady_events_per_s"]) or events / max(made["seconds"] - made["deployed_s"], 0.1)
+    return rate * _FIRST_SHARE
+
+
+def _report(variant: Variant, events: int, rate: float | None, settings: Settings) -> dict[str, Any]:
+    recorder = Recorder()
+    plan = _run(job_of(variant.query, max(events, 1), rate, settings), settings, recorder)
+    return report(recorder, plan, {})
+
+
+# ---- all that is missing
+
+
+@dataclass
+class MissingRuns:
+    """The runs of ``cells`` that ``results`` does not have, and the searches that they need."""
+
+    cells: list[CheckmateCell]
+    terms: RunTerms
+    results: Results
+    _in_vain: dict[Variant, ClonosError] = field(default_factory=dict)
+    """Searches that have failed are not made again for each of their runs."""
+
+    @property
+    def missing(self) -> list[CheckmateCell]:
+        return [cell for cell in self.cells if not self.results.has(cell)]
+
+    @property
+    def searches(self) -> list[Variant]:
+        """Those still to be made."""
+        if self.terms.rate is not None:
+            return []
+        wanted = dict.fromkeys(cell.variant for cell in self.missing)
+        return [variant for variant in wanted if self.results.throughput(variant) is None]
+
+    def perform(self, cell: CheckmateCell, told: Callable[[str], None]) -> str:
+        """Searches if need be, runs, keeps both, and says in a line what came out. An error of the job is kept, too."""
+        try:
+            rate = self._rate(cell, told)
+            found = run_cell(cell, rate, self.terms)
+        except ClonosError as error:
+            self.results.keep("run", cell.key, {"error": f"{type(error).__name__}: {error}"})
+            return f"{cell}: {type(error).__name__}: {error}"
+        self.results.keep("run", cell.key, found)
+        return f"{cell}: {outcome(found)}"
+
+    def _rate(self, cell: CheckmateCell, told: Callable[[str], None]) -> float:
+        if self.terms.rate is not None:
+            return float(self.terms.rate)
+        most = self.results.throughput(cell.variant)
+        if most is None:
+            most = self._search(cell.variant, told)
+        return most * (cell.load or 100) / 100
+
+    def _search(self, variant: Variant, told: Callable[[str], None]) -> float:
+        if variant in self._in_vain:
+            raise self._in_vain[variant]
+        try:
+            found = search_rate(variant, self.terms, told)
+        except ClonosError as error:
+            self._in_vain[variant] = error
+            raise
+        self.results.keep("mst", asdict(variant), found)
+        return float(found["events_per_s"])
+
+
+def outcome(found: Mapping[str, Any]) -> str:
+    """A run in a few words."""
+    metrics = found["metrics"]
+    said = [f"{found['rate']:,.0f} events/s"]
+    if metrics["latency_undisturbed_ms"]["p50"] is not None:
+        said.append(f"p50 {metrics['latency_undisturbed_ms']['p50']:,.0f} ms")
+    failure = metrics["failure"]
+    if failure is not None:
+        for step in ("restart", "recovery"):
+            ms = failure[f"{step}_ms"]
+            said.append(f"{step} not seen" if ms is None else f"{step} {ms:,.0f} ms")
+        said.append(f"{failure['invalid']} of {failure['durable']} snapshots invalid")
+    return ", ".join(said)

@@ -1,0 +1,245 @@
+"""The tables and the data of the figures of CheckMate, in Markdown: medians over the repetitions of a run, beside what
+the paper gives. Pure.
+
+A median over fewer runs than there are says so: ``85 (3 of 5)`` where two runs have no such number, a dash where none
+has one. The figures over time (9, 10) are in the file of results, as ``latency_ms_per_second``.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from clonos_py.bench.checkmate import paper
+from clonos_py.bench.checkmate.grid import CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
+from clonos_py.model.protocols import PROTOCOLS
+
+Line = Mapping[str, Any]
+Metrics = Mapping[str, Any]
+Value = Callable[[Metrics], float | None]
+
+ABSENT = "–"
+_HEADINGS = ("workers", "protocol", "recovery")
+
+
+class TableRow(NamedTuple):
+    """A row of most tables, in the order of the tables."""
+
+    parallelism: int
+    protocol: str
+    recovery: str
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        label = paper.LABELS.get(self.protocol)
+        protocol = self.protocol if label is None else f"{self.protocol} ({label})"
+        return f"{self.parallelism}", "no checkpoints" if self.recovery == NONE else protocol, self.recovery
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        order = (NONE, *PROTOCOLS)
+        return self.parallelism, order.index(self.protocol), self.recovery
+
+
+def tables(searches: Iterable[Line], runs: Iterable[Line]) -> str:
+    """All tables for which there is anything."""
+    groups = Repetitions(runs)
+    parts = (
+        *_throughputs(list(searches)),
+        *_overhead(groups),
+        *_by_query("Figure 8: average checkpointing time, ms", groups, _mean_checkpointing, "8"),
+        *_by_query("Figure 9: median latency until the failure, ms", groups, _latency("p50"), "9"),
+        *_by_query("Figure 10: 99th percentile of latency until the failure, ms", groups, _latency("p99")),
+        *_by_query("Figure 11: restart time, ms", groups, _of_failure("restart_ms"), "11"),
+        *_by_query("Recovery time, ms", groups, _of_failure("recovery_ms")),
+        *_by_query("Detection time, ms, no part of the restart", groups, _of_failure("detected_ms")),
+        *_invalid(groups),
+        *_cyclic(groups),
+        *_skewed("Figure 12: median latency under skew, ms", groups, _latency("p50"), LOADS_SKEWED, "12"),
+        *_skewed("Figure 12: average checkpointing time under skew, ms", groups, _mean_checkpointing, LOADS_SKEWED),
+        *_skewed("Figure 13: restart time under skew, ms", groups, _of_failure("restart_ms"), LOADS_SKEWED[:1], "13"),
+    )
+    return "\n".join(parts) or "there are no finished runs yet"
+
+
+# ---- medians
+
+
+class Repetitions:
+    """Runs that differ in their repetition only."""
+
+    def __init__(self, runs: Iterable[Line]) -> None:
+        self._metrics: dict[tuple[str, TableRow, int, int | None], list[Metrics]] = {}
+        for line in runs:
+            rank = TableRow(line["parallelism"], line["protocol"], line["recovery"])
+            self._metrics.setdefault((line["query"], rank, line["skew"], line["load"]), []).append(line["metrics"])
+
+    def ranks(self, skewed: bool = False) -> list[TableRow]:
+        return sorted({rank for _, rank, skew, _ in self._metrics if bool(skew) == skewed}, key=lambda rank: rank.place)
+
+    def queries(self) -> list[str]:
+        found = {query for query, *_ in self._metrics}
+        return [query for query in QUERIES if query in found]
+
+    def skews(self) -> list[int]:
+        return sorted({skew for _, _, skew, _ in self._metrics})
+
+    def loads(self) -> list[int | None]:
+        return sorted({load for *_, load in self._metrics}, key=lambda load: load or 0)
+
+    def of(self, query: str, rank: TableRow, skew: int = 0, load: int | None = None) -> list[Metrics]:
+        """``load`` None: whatever it is, where there is one only."""
+        if load is not None:
+            return self._metrics.get((query, rank, skew, load), [])
+        wanted = (query, rank, skew)
+        return [metrics for key, found in self._metrics.items() if key[:3] == wanted for metrics in found]
+
+
+def median(metrics: Sequence[Metrics], value: Value, form: str = "{:,.1f}") -> str:
+    found = [number for each in metrics if (number := value(each)) is not None]
+    if not found:
+        return ABSENT
+    few = "" if len(found) == len(metrics) else f" ({len(found)} of {len(metrics)})"
+    return form.format(statistics.median(found)) + few
+
+
+def _mean_checkpointing(metrics: Metrics) -> float | None:
+    times = metrics["checkpointing_ms"]
+    return None if times is None else times["mean"]
+
+
+def _latency(percentile: str) -> Value:
+    return lambda metrics: metrics["latency_undisturbed_ms"][percentile]
+
+
+def _of_failure(step: str) -> Value:
+    return lambda metrics: None if metrics["failure"] is None else metrics["failure"][step]
+
+
+def _invalid_share(metrics: Metrics) -> float | None:
+    failure = metrics["failure"]
+    return failure["invalid"] / failure["durable"] if failure and failure["durable"] else None
+
+
+# ---- tables
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], said: str = "") -> Iterator[str]:
+    """Nothing where no cell under a query says anything."""
+    if not any(cell != ABSENT for row in rows for cell in row[len(_HEADINGS) :]):
+        return
+    yield f"### {title}\n"
+    for row in (headings, ["---"] * len(headings), *rows):
+        yield f"| {' | '.join(row)} |"
+    if said:
+        yield f"\nThe paper: {said}."
+    yield ""
+
+
+def _by_query(title: str, groups: Repetitions, value: Value, figure: str = "") -> Iterator[str]:
+    queries = groups.queries()
+    rows = [
+        (*rank.cells, *(median(groups.of(query, rank), value) for query in queries))
+        for rank in groups.ranks()
+        if any(groups.of(query, rank) for query in queries)
+    ]
+    yield from _table(title, (*_HEADINGS, *queries), rows, paper.SAID.get(figure, ""))
+
+
+def _paper_rows(figures: paper.Figures, queries: Sequence[str]) -> list[tuple[str, ...]]:
+    return [
+        (*_paper_cells(workers, protocol), *(given.get(query, ABSENT) for query in queries))
+        for (workers, protocol), given in figures.items()
+        if not given.keys().isdisjoint(queries)
+    ]
+
+
+def _paper_cells(workers: int, protocol: str) -> tuple[str, str, str]:
+    return f"{workers} (paper)", f"{protocol} ({paper.LABELS[protocol]})", ROLLBACK
+
+
+def _overhead(groups: Repetitions) -> Iterator[str]:
+    queries = groups.queries()
+    rows = [
+        (*rank.cells, *(median(groups.of(query, rank), lambda m: m["overhead"], "{:.3f}") for query in queries))
+        for rank in groups.ranks()
+    ]
+    if rows:
+        rows += _paper_rows(paper.OVERHEAD, queries)
+    yield from _table("Table II: bytes sent per byte of rows", (*_HEADINGS, *queries), rows)
+
+
+def _invalid(groups: Repetitions) -> Iterator[str]:
+    queries = groups.queries()
+    rows = [
+        (*rank.cells, *(_snapshots(groups.of(query, rank)) for query in queries))
+        for rank in groups.ranks()
+        if rank.recovery != NONE
+    ]
+    if rows:
+        rows += _paper_rows(paper.INVALID, queries)
+    title = "Table III: snapshots in the measured time, and of those durable at the failure how many were invalid"
+    yield from _table(title, (*_HEADINGS, *queries), rows)
+
+
+def _snapshots(metrics: Sequence[Metrics]) -> str:
+    """In all, invalid, and forced if any were."""
+    if not metrics:
+        return ABSENT
+    forced = median(metrics, lambda m: m["checkpoints"]["forced"], "{:,.0f}")
+    more = "" if forced == "0" else f", {forced} forced"
+    total = median(metrics, lambda m: m["checkpoints"]["snapshots"], "{:,.0f}")
+    return f"{total} ({median(metrics, _invalid_share, '{:.1%}')}{more})"
+
+
+def _cyclic(groups: Repetitions) -> Iterator[str]:
+    columns: Mapping[str, tuple[Value, str]] = {
+        "CT": (_mean_checkpointing, "{:,.1f} ms"),
+        "RT": (_of_failure("restart_ms"), "{:,.0f} ms"),
+        "IC": (_invalid_share, "{:.1%}"),
+    }
+    rows = [
+        (*rank.cells, *(median(found, value, form) for value, form in columns.values()))
+        for rank in groups.ranks()
+        if rank.recovery != NONE and (found := groups.of(CYCLE, rank))
+    ]
+    if rows:
+        rows += [
+            (*_paper_cells(workers, protocol), *given.values()) for (workers, protocol), given in paper.CYCLIC.items()
+        ]
+    title = "Table IV: the cyclic query: checkpointing time (CT), restart time (RT), invalid checkpoints (IC)"
+    yield from _table(title, (*_HEADINGS, *columns), rows)
+
+
+def _throughputs(searches: Sequence[Line]) -> Iterator[str]:
+    most = {
+        (line["query"], TableRow(line["parallelism"], line["protocol"], line["recovery"])): float(line["events_per_s"])
+        for line in searches
+    }
+    queries = [query for query in QUERIES if any(query == found for found, _ in most)]
+
+    def shown(query: str, rank: TableRow) -> str:
+        found, baseline = most.get((query, rank)), most.get((query, TableRow(rank.parallelism, NONE, NONE)))
+        if found is None:
+            return ABSENT
+        return f"{found:,.0f}" if not baseline else f"{found:,.0f} ({found / baseline:.0%})"
+
+    ranks = sorted({rank for _, rank in most}, key=lambda rank: rank.place)
+    rows = [(*rank.cells, *(shown(query, rank) for query in queries)) for rank in ranks]
+    title = "Figure 7: maximum sustainable throughput, events/s (of that without checkpoints)"
+    yield from _table(title, (*_HEADINGS, *queries), rows, paper.SAID["7"])
+
+
+def _skewed(title: str, groups: Repetitions, value: Value, loads: Sequence[int], figure: str = "") -> Iterator[str]:
+    """A table for each load, also for runs at a given rate."""
+    queries = [query for query in groups.queries() if query in KEYED]
+    for load in [found for found in groups.loads() if found is None or found in loads]:
+        rows = [
+            (*rank.cells, f"{skew}%", *(median(groups.of(query, rank, skew, load), value) for query in queries))
+            for rank in groups.ranks(skewed=True)
+            for skew in groups.skews()
+            if any(median(groups.of(query, rank, skew, load), value) != ABSENT for query in queries)
+        ]
+        name = title if load is None else f"{title}, {load}% of the throughput without skew"
+        yield from _table(name, (*_HEADINGS, "hot", *queries), rows, paper.SAID.get(figure, ""))

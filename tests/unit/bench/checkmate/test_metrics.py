@@ -1,0 +1,133 @@
+"""Numbers of a run from the events that a listener got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from clonos_py.bench.checkmate.metrics import Span, measured
+from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, Restarted, WentBack
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.ids import TaskId
+from clonos_py.observe.events import Detected, Event, Measured, ProcessReading, Progress, TaskFailed, VertexProgress
+from clonos_py.observe.metrics import LatencyHistogram
+
+MS = 1_000
+SECOND = 1_000 * MS
+TASK, SINK = TaskId("join", 0), TaskId("sink", 0)
+DEPLOYED, WARM_UP_S, SECONDS = 3 * SECOND, 2.0, 20.0
+BEGIN = DEPLOYED + 2 * SECOND
+KILLED, NORMAL = BEGIN + 6 * SECOND, BEGIN + 9 * SECOND
+QUARTER = 250 * MS
+
+
+def calm(until_s: float = 24.0, rate: int = 1_000) -> Iterator[tuple[int, Event]]:
+    """Progress and a latency of 10 ms each quarter of a second; 500 ms between kill and ``NORMAL``. Of each event
+    there are 100 bytes of rows, of a tenth of them stamps, and half as many determinants."""
+    histogram = LatencyHistogram()
+    for at_us in range(DEPLOYED, DEPLOYED + round(until_s * SECOND), QUARTER):
+        rows = min((at_us - DEPLOYED) * rate // SECOND, round((WARM_UP_S + SECONDS) * rate))
+        histogram.record(500 * MS if KILLED <= at_us < NORMAL else 10 * MS)
+        counters = ProcessCounters(active=True, latency=histogram.counts)
+        yield at_us, Measured((ProcessReading(at_us, SINK, 7, counters),))
+        vertices = (
+            VertexProgress(vertex="source", parallelism=1, rows_in=rows, rows_out=rows),
+            VertexProgress(vertex="join", parallelism=1, rows_in=9 * rows, rows_out=rows),
+        )
+        yield (
+            at_us,
+            Progress(
+                vertices=vertices,
+                in_flight_bytes=0,
+                data_bytes=100 * rows,
+                stamp_bytes=10 * rows,
+                determinant_bytes=5 * rows,
+            ),
+        )
+
+
+def found(*events: tuple[int, Event], calm_events: Iterator[tuple[int, Event]] | None = None) -> dict[str, object]:
+    everything = [(DEPLOYED, Deployed(2, 2)), *(calm_events or calm()), *events]
+    return measured(sorted(everything, key=lambda timed: timed[0]), {"source"}, Span(WARM_UP_S, SECONDS))
+
+
+def failure(*events: tuple[int, Event]) -> dict[str, object]:
+    told = found((KILLED, TaskFailed(task=TASK, how="killed on order")), *events)["failure"]
+    assert isinstance(told, dict)
+    return told
+
+
+def test_throughput_is_what_sources_read_after_the_warm_up() -> None:
+    assert found()["throughput_events_per_s"] == pytest.approx(1_000, rel=0.01)
+
+
+def test_a_run_that_is_through_early_has_not_become_slower() -> None:
+    events = list(calm())
+    cut = [timed for timed in events if timed[0] < BEGIN + 10 * SECOND]
+    last = next(event for _, event in reversed(cut) if isinstance(event, Progress))
+    idle = [(BEGIN + 10 * SECOND + step * QUARTER, last) for step in range(20)]
+    told = found(calm_events=iter([*cut, *idle]))
+    assert told["throughput_events_per_s"] == pytest.approx(1_000, rel=0.01)
+
+
+def test_overhead_is_all_bytes_by_those_of_rows() -> None:
+    told = found()
+    assert told["overhead"] == pytest.approx(1.15)
+    assert told["bytes"] == {"rows": 2_000_000, "stamps": 200_000, "determinants": 100_000}
+
+
+def test_latency_before_a_failure_is_told_apart() -> None:
+    told = found((KILLED, TaskFailed(task=TASK, how="killed on order")))
+    assert told["latency_undisturbed_ms"] == {"p50": pytest.approx(10, rel=0.02), "p95": pytest.approx(10, rel=0.02),
+                                              "p99": pytest.approx(10, rel=0.02)}  # fmt: skip
+    assert told["latency_ms"]["p99"] == pytest.approx(500, rel=0.02)  # type: ignore[index]
+    seconds = told["latency_ms_per_second"]
+    assert isinstance(seconds, list)
+    assert [second["at_s"] for second in seconds] == list(range(20))
+    assert [second["at_s"] for second in seconds if second["p50"] > 100] == [6, 7, 8]
+
+
+def test_checkpoints_of_the_measured_time_count() -> None:
+    told = found(
+        (DEPLOYED + SECOND, CheckpointCompleted(1, 900.0, 0, 2, 0, 1, 800.0)),
+        (BEGIN + SECOND, CheckpointCompleted(2, 120.0, 0, 2, 1, 2, 15.0)),
+        (BEGIN + 5 * SECOND, CheckpointCompleted(3, 140.0, 0, 3, 2, 1, 60.0)),
+        (BEGIN + 25 * SECOND, CheckpointCompleted(4, 900.0, 0, 2, 2, 1, 800.0)),
+    )
+    assert told["checkpointing_ms"] == {"count": 3, "mean": 30.0}
+    assert told["adoption_ms"] == {"count": 2, "mean": 130.0}
+    assert told["checkpoints"] == {"snapshots": 5, "forced": 3, "manifests": 2, "aborted": 0}
+    assert told["failure"] is None
+
+
+def test_a_restart_is_from_detection_to_the_last_task_and_a_recovery_from_the_kill_to_normal_latency() -> None:
+    told = failure((KILLED + 20 * MS, Detected(TASK)), (KILLED + 95 * MS, Restarted(4)))
+    assert (told["task"], told["at_s"]) == ("join[0]", 6.0)
+    assert told["detected_ms"] == 20.0
+    assert told["restart_ms"] == 75.0
+    assert told["tasks_restarted"] == 4
+    assert told["recovery_ms"] == pytest.approx((NORMAL - KILLED) / MS, abs=250)
+
+
+def test_what_did_not_happen_is_not_made_up() -> None:
+    told = failure((KILLED + 20 * MS, Detected(TASK)))
+    assert (told["restart_ms"], told["recovery_ms"], told["tasks_restarted"]) == (None, None, None)
+
+
+def test_invalid_snapshots_are_those_ahead_of_the_line_at_the_failure() -> None:
+    told = failure((KILLED + 30 * MS, WentBack(2, 0, 40)), (KILLED + 40 * MS, WentBack(5, 3, 40)))
+    assert (told["invalid"], told["durable"]) == (3, 40)
+
+
+def test_with_logs_no_snapshot_is_invalid() -> None:
+    told = failure((BEGIN, CheckpointCompleted(1, 1.0, 0, 6)), (KILLED + 5 * SECOND, CheckpointCompleted(2, 1.0, 0, 6)))
+    assert (told["invalid"], told["durable"]) == (0, 6)
+
+
+def test_a_run_of_which_nothing_was_heard_has_no_numbers() -> None:
+    told = measured([], {"source"}, Span(1.0, 1.0))
+    assert told["throughput_events_per_s"] is None
+    assert told["overhead"] is None
+    assert told["checkpointing_ms"] is None
+    assert told["latency_ms"] == {"p50": None, "p95": None, "p99": None}
