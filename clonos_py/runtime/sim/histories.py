@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -47,7 +47,7 @@ class HistorySink(Sink):
     def prepare(self, checkpoint: int) -> bytes | None:
         if not self._rows:
             return None
-        staged = self._ledger.stage(self._name, self._rows)
+        staged = self._ledger.stage(self._name, self._rows, self.ctx.task, checkpoint)
         self._rows = []
         return b"%d" % staged
 
@@ -73,10 +73,19 @@ Path = tuple[int, bytes]
 """The number of a source, and the letters of the operators on the way."""
 
 
+class CommitWatch(Protocol):
+    """Is shown what transactional sinks do."""
+
+    def prepared(self, staged: int, task: TaskId, number: int) -> None: ...
+
+    def commits(self, staged: int) -> None: ...
+
+
 class HistoryLedger:
     """What all sinks have written. Committing twice is committing once."""
 
     def __init__(self) -> None:
+        self.watch: CommitWatch | None = None
         self._staged: list[tuple[str, list[tuple[int, bytes]]]] = []
         self._committed: dict[int, None] = {}
         self._shown: dict[tuple[str, TaskId], tuple[MemoryOutput, list[dict[str, Any]]]] = {}
@@ -94,11 +103,16 @@ class HistoryLedger:
         if last:
             self.finished.add(key)
 
-    def stage(self, sink: str, rows: list[tuple[int, bytes]]) -> int:
+    def stage(self, sink: str, rows: list[tuple[int, bytes]], task: TaskId, checkpoint: int) -> int:
         self._staged.append((sink, rows))
-        return len(self._staged) - 1
+        staged = len(self._staged) - 1
+        if self.watch is not None:
+            self.watch.prepared(staged, task, checkpoint)
+        return staged
 
     def commit(self, staged: int) -> None:
+        if self.watch is not None:
+            self.watch.commits(staged)
         self._committed[staged] = None
 
     def output(self, sink: str, task: TaskId) -> MemoryOutput:

@@ -7,6 +7,7 @@ Promises, each a ``Violation`` where it is broken:
 - a replacement restarts from the last completed checkpoint, and its task is just where that says;
 - a frame that is cut again carries what the checkpoint protocol put on it at first (E10);
 - no communication-induced checkpoint is useless (E10);
+- tasks restart from the recovery line, with all frames that they need, and behind no commit: see ``lines``, ``commits``;
 - what a completed checkpoint covers is dropped;
 - rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks restart
   when D10 calls for that, and until a checkpoint covers what was sent again;
@@ -45,6 +46,8 @@ from clonos_py.model.protocols import ALONE, INDUCED
 from clonos_py.model.snapshots import Manifest
 from clonos_py.process.contract import Produced, Snapped, TakeState, TaskProgress, TaskState, Took
 from clonos_py.runtime.sim.bounds import Bounds
+from clonos_py.runtime.sim.commits import Commits
+from clonos_py.runtime.sim.lines import RestartPoints
 from clonos_py.runtime.sim.orphans import Extent, Survivor, called_for, may_hold, must_hold, orphan
 from clonos_py.runtime.sim.useless import SnapshotHistory
 from clonos_py.runtime.sim.violation import Violation, check
@@ -87,7 +90,7 @@ class InvariantChecker:
         self._restarted_at = -1
         """The last completed checkpoint when tasks last had to restart."""
         self._plan, self._causal, self._latest = plan, plan.sharing_depth != 0, latest
-        self._once = self._causal or plan.rollback
+        self._once, self._alone = self._causal or plan.rollback, plan.protocol in ALONE
         self._number = {task: number for number, task in enumerate(plan.tasks)}
         self._must_hold, self._may_hold = must_hold(plan), may_hold(plan)
         self._known: dict[int, Knowledge] = {}
@@ -110,7 +113,9 @@ class InvariantChecker:
         """By task: what its frames depend on, by output index and sequence number."""
         self._stamps: dict[TaskId, dict[tuple[int, int], bytes]] = {task: {} for task in plan.tasks}
         """By task, output index and sequence number: what the checkpoint protocol put on the frame."""
-        self._taken = SnapshotHistory(plan)
+        self._taken, self._points = SnapshotHistory(plan), RestartPoints(plan)
+        self.commits = Commits(self._points)
+        """Of the sinks' ledger."""
         self._stable = [0] * len(plan.tasks)
         self._progress: dict[TaskId, TaskProgress] = {}
         self._epochs: dict[TaskId, int] = {}
@@ -172,6 +177,7 @@ class InvariantChecker:
             case Snapped(snapshot=snapshot, progress=progress, persist=persist) if self._counts(process):
                 self._taken.took(process.task, snapshot.checkpoint, progress)
                 if persist:
+                    self._points.took(process.task, snapshot.checkpoint, progress)
                     self._snapped[process.task, snapshot.checkpoint] = self._of(process).used
             case Took(index, next_seq):
                 self._moved_us = self._now_us
@@ -192,6 +198,8 @@ class InvariantChecker:
                 self._begins(process, event)
             case messages.Complete(checkpoint):
                 self._dropped(process, checkpoint)
+            case io.Acknowledged(connection) if self._alone and self._owner.get(process.task) == process.number:
+                self._points.check_retained(process, connection)
             case _:
                 pass
 
@@ -304,8 +312,9 @@ class InvariantChecker:
             match instruction:
                 case StartProcess(number, task, reuse=reuse):
                     self._asked_for(number, task, reuse)
-                case Send(number, messages.Promote()):
+                case Send(number, messages.Promote(restore=restore)):
                     self._chosen[self._started[number]] = number
+                    self._points.promoted(self._started[number], restore.checkpoint)
                 case Send(number, messages.Replay() as message):
                     self._check_begins(number)
                     replays[self._started[number]] = message
@@ -320,10 +329,12 @@ class InvariantChecker:
         if replays and self._causal:
             self._check_logs(replays, processes)
         if replays and self._plan.rollback:
-            if self._plan.protocol in ALONE:
+            if self._alone:
                 self._check_all_behind_went_back(replays)
             else:
                 self._check_all_went_back(replays)
+        if replays:
+            self.commits.restart(self._points.restart(replays))
         self._failed -= replays.keys()
 
     def _asked_for(self, number: int, task: TaskId, reuse: int | None) -> None:
@@ -477,6 +488,8 @@ class InvariantChecker:
         """A manifest is written."""
         manifest = self._latest()
         self._checkpoint = manifest.checkpoint if manifest else 0
+        if manifest is not None:
+            self._points.adopted(manifest)
         for handle in manifest.tasks if manifest else ():
             progress = msgspec.msgpack.decode(handle.progress, type=TaskProgress)
             self._progress[handle.task] = progress

@@ -74,6 +74,7 @@ class _Run:
         partitions = scenario.topology.partitions
         self._bounds = Bounds(self._plan, partitions, self._ledger, conditions.window, conditions.linger_us)
         self._watch = InvariantChecker(self._plan, self._store.latest, self._bounds, conditions.availability)
+        self._ledger.watch = self._watch.commits
         total = sum(scenario.topology.rows_of.values())
         self._chaos = Chaos(
             scenario.faults,

@@ -1,0 +1,51 @@
+"""Checks that what transactional sinks commit is never undone (D16, E7): the ledger of the sinks is looked at alone.
+
+Promises, each a ``Violation`` where it is broken:
+- a sink commits only what its task had done before a snapshot behind which it will not restart;
+- what a restart has undone is not committed afterwards;
+- no task restarts behind what its sinks have committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clonos_py.model.ids import TaskId
+from clonos_py.runtime.sim.lines import RestartPoints
+from clonos_py.runtime.sim.violation import Violation, check
+
+
+class Commits:
+    """Of all sinks of one job, over all its runs."""
+
+    def __init__(self, points: RestartPoints) -> None:
+        self._points = points
+        self._prepared: dict[int, tuple[TaskId, int]] = {}
+        """By number in the ledger: who prepared the rows, and for which snapshot."""
+        self._committed: dict[TaskId, int] = {}
+        """By task: the newest snapshot whose rows are committed."""
+
+    def prepared(self, staged: int, task: TaskId, number: int) -> None:
+        """A sink of ``task`` has prepared rows at a snapshot; they are ``staged`` in the ledger."""
+        self._prepared[staged] = task, number
+
+    def commits(self, staged: int) -> None:
+        """A sink is about to commit these rows."""
+        if staged not in self._prepared:
+            raise Violation(f"rows are committed that a restart has undone: {staged} of the ledger")
+        task, number = self._prepared[staged]
+        safe = self._points.safe[task]
+        if number > safe:
+            raise Violation(f"{task} commits the rows of snapshot {number} and may restart from {safe}")
+        self._committed[task] = max(number, self._committed.get(task, 0))
+
+    def restart(self, restores: Mapping[TaskId, int]) -> None:
+        """Tasks go on from these snapshots, by task."""
+        for task, number in restores.items():
+            committed = self._committed.get(task, 0)
+            check(committed <= number, f"{task} restarts from snapshot {number}, its sinks have committed {committed}")
+        self._prepared = {
+            staged: (task, number)
+            for staged, (task, number) in self._prepared.items()
+            if number <= restores.get(task, number)
+        }

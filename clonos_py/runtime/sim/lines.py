@@ -1,0 +1,204 @@
+"""Checks, from the outside, where tasks restart that take their snapshots alone, and what they restart with (E7, E9).
+
+What a snapshot has taken and sent is noted when it is taken, which snapshots count is read from the manifests. The
+recovery line follows by definition, and not as the engine finds it.
+
+Promises, each a ``Violation`` where it is broken:
+- a manifest names snapshots only that a task has taken and no restart has undone;
+- where nothing is logged, the snapshots from which tasks restart together fit: no receiver has taken a frame that its
+  sender is still to send; and no newer ones of these tasks fit;
+- the frames between a snapshot and any from which a receiver may restart are stored with the snapshot, and the process
+  that is the sender retains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.protocols import ALONE
+from clonos_py.model.snapshots import Manifest, StoredFrames, TaskHandle
+from clonos_py.process.contract import TaskProgress
+from clonos_py.runtime.sim.violation import Violation, check
+from clonos_py.runtime.world.processes import LocalProcess
+
+
+class Passed(NamedTuple):
+    """What a task had done at a snapshot: how many frames it had taken of each input and sent to each output."""
+
+    taken: Sequence[int]
+    sent: Sequence[int]
+
+
+class Way(NamedTuple):
+    """A channel, by its two ends."""
+
+    sender: TaskId
+    output: int
+    receiver: TaskId
+    input: int
+
+
+Snapshots = Mapping[TaskId, Mapping[int, Passed]]
+"""By task and number of the snapshot."""
+
+
+def newest_that_fit(snapshots: Snapshots, ways: Collection[Way]) -> dict[TaskId, int]:
+    """By task: its newest snapshot of which no frame is an orphan, whatever is chosen of the others. A snapshot is left
+    out that has taken more than any that is left of its sender had sent: it fits none. The newest that are left fit
+    each other, as a task's newer snapshots have sent no less. Raises Violation if none is left of a task."""
+    left = {task: dict(found) for task, found in snapshots.items()}
+    complete = False
+    while not complete:
+        complete = True
+        for way in ways:
+            receivers = left[way.receiver]
+            sent = max((passed.sent[way.output] for passed in left[way.sender].values()), default=-1)
+            for number in [number for number, passed in receivers.items() if passed.taken[way.input] > sent]:
+                del receivers[number]
+                complete = False
+    for task, found in left.items():
+        check(bool(found), f"no snapshot of {task} fits those of the others")
+    return {task: max(found) for task, found in left.items()}
+
+
+class RestartPoints:
+    """From where the tasks of one job may restart, over all its runs."""
+
+    def __init__(self, plan: PhysicalPlan) -> None:
+        self._alone = plan.protocol in ALONE
+        self._goes_back = self._alone and plan.rollback
+        self._ways = [
+            Way(task, output, plan.receiver(channel), plan.inputs[plan.receiver(channel)].index(channel))
+            for task, channels in plan.outputs.items()
+            for output, channel in enumerate(channels)
+        ]
+        self._ways_from: dict[TaskId, list[Way]] = {task: [] for task in plan.tasks}
+        for way in self._ways:
+            self._ways_from[way.sender].append(way)
+        starts = {task: Passed([0] * len(plan.inputs[task]), [0] * len(plan.outputs[task])) for task in plan.tasks}
+        self._taken = {task: {0: start} for task, start in starts.items()}
+        """By task and number: all snapshots from the restart point on that are durable or may become so."""
+        self._adopted = {task: {0: start} for task, start in starts.items()}
+        """Those of them that manifests have named. Number 0 is the start."""
+        self._restores: dict[TaskId, int] = {}
+        self.safe: dict[TaskId, int] = dict.fromkeys(plan.tasks, 0)
+        """By task: the snapshot behind which it will not restart."""
+
+    # ---- snapshots
+
+    def took(self, task: TaskId, number: int, progress: TaskProgress) -> None:
+        """A task has taken a snapshot that is to be made durable."""
+        if self._alone:
+            taken = [channel.next_seq for channel in progress.inputs]
+            self._taken[task][number] = Passed(taken, list(progress.outputs))
+
+    def adopted(self, manifest: Manifest) -> None:
+        """It is the newest."""
+        if not self._alone:
+            self.safe.update((handle.task, handle.checkpoint) for handle in manifest.tasks)
+            return
+        new = [handle for handle in manifest.handles if self._is_new(handle)]
+        for handle in new:
+            passed = self._taken[handle.task].get(handle.checkpoint)
+            if passed is None:
+                raise Violation(f"a manifest names {_name(handle)}, which was undone or never taken")
+            self._adopted[handle.task][handle.checkpoint] = passed
+        if new:
+            self._move_on()
+        for handle in new:
+            self._check_stored(handle)
+
+    def _is_new(self, handle: TaskHandle) -> bool:
+        return handle.checkpoint > self.safe[handle.task] and handle.checkpoint not in self._adopted[handle.task]
+
+    def _move_on(self) -> None:
+        if self._goes_back:
+            self.safe = newest_that_fit(self._adopted, self._ways)
+        else:
+            self.safe = {task: max(found) for task, found in self._adopted.items()}
+        for task, oldest in self.safe.items():
+            for found in (self._taken[task], self._adopted[task]):
+                for number in [number for number in found if number < oldest]:
+                    del found[number]
+
+    # ---- restarts
+
+    def promoted(self, task: TaskId, number: int) -> None:
+        """A process is to be the task, from this snapshot on."""
+        self._restores[task] = number
+
+    def restart(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+        """These tasks go on together, from these snapshots, by task. What they did after those is undone."""
+        restores = {task: self._restores[task] for task in tasks}
+        if self._goes_back:
+            self._check_fitting(restores)
+        for task, number in restores.items() if self._alone else ():
+            for found in (self._taken[task], self._adopted[task]):
+                for undone in [later for later in found if later > number]:
+                    del found[undone]
+        return restores
+
+    def _check_fitting(self, restores: Mapping[TaskId, int]) -> None:
+        chosen = {}
+        for task, number in restores.items():
+            passed = self._adopted[task].get(number)
+            if passed is None:
+                raise Violation(f"{task} restarts from snapshot {number}, which is none that counts")
+            chosen[task] = passed
+        ways = [way for way in self._ways if way.sender in restores and way.receiver in restores]
+        for way in ways:
+            taken, sent = chosen[way.receiver].taken[way.input], chosen[way.sender].sent[way.output]
+            if taken > sent:
+                raise Violation(
+                    f"{way.receiver} restarts from snapshot {restores[way.receiver]} with frame {taken - 1} of "
+                    f"{way.sender}, which restarts from snapshot {restores[way.sender]} and is to send {sent} next"
+                )
+        for task, newest in newest_that_fit({task: self._adopted[task] for task in restores}, ways).items():
+            number = restores[task]
+            check(number == newest, f"{task} restarts from snapshot {number}, the newest that fits is {newest}")
+
+    # ---- frames between
+
+    def _needed(self, way: Way) -> int:
+        """The first frame that the receiver may ask for."""
+        return self._adopted[way.receiver][self.safe[way.receiver]].taken[way.input]
+
+    def _check_stored(self, handle: TaskHandle) -> None:
+        passed = self._adopted[handle.task].get(handle.checkpoint)
+        if passed is None:
+            return  # the line has passed it already
+        for way in self._ways_from[handle.task]:
+            start, stop = self._needed(way), passed.sent[way.output]
+            missing = _first_missing(handle.frames.get(way.output, ()), start)
+            if missing < stop:
+                raise Violation(
+                    f"{_name(handle)} lacks frame {missing} for {way.receiver}, which may ask for [{start}, {stop})"
+                )
+
+    def check_retained(self, process: LocalProcess, connection: int) -> None:
+        """The process that is a task may have dropped frames that a connection has carried."""
+        for output in process.link.outputs:
+            if output.connection == connection:
+                way = self._ways_from[process.task][output.index]
+                needed = self._needed(way)
+                if output.log.first > needed:
+                    raise Violation(
+                        f"{process.task} retains frames for {way.receiver} from {output.log.first} on, which may ask "
+                        f"for {needed}"
+                    )
+
+
+def _first_missing(stored: Iterable[StoredFrames], start: int) -> int:
+    """The first frame from ``start`` on that is not among these."""
+    for run in sorted(stored, key=lambda run: run.start):
+        if run.start > start:
+            break
+        start = max(start, run.stop)
+    return start
+
+
+def _name(handle: TaskHandle) -> str:
+    return f"snapshot {handle.checkpoint} of {handle.task}"
