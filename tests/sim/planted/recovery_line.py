@@ -9,11 +9,17 @@ import msgspec
 import pytest
 
 from clonos_py.job.protocols.recovery_line import LineCheckpoints
+from clonos_py.link import instructions as io
+from clonos_py.link.checkpointing.retained import RetainedState
 from clonos_py.link.epochs import Epochs
+from clonos_py.link.machine import LinkMachine
+from clonos_py.link.restored_frames import RestoredFrames
+from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Complete, Restore
 from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import TaskHandle
+from clonos_py.process.contract import TaskState
 from tests.sim.planted.bug import Bugs
 
 BUGS = Bugs()
@@ -99,3 +105,46 @@ def snapshots_ahead_of_the_line_count_again_for_the_next_coordinator(patch: pyte
         return False
 
     patch.setattr(LineCheckpoints, "fall_back", unwritten)
+
+
+@alone()
+def tasks_go_back_farther_than_they_have_to(patch: pytest.MonkeyPatch) -> None:
+    """To the oldest snapshots that are kept of them. These fit, too, and nothing is lost but work."""
+    fall_back = LineCheckpoints.fall_back
+
+    def oldest(self: LineCheckpoints, failed: Collection[TaskId]) -> bool:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(self, "_line", lambda histories: dict.fromkeys(histories, 0))
+            return fall_back(self, failed)
+
+    patch.setattr(LineCheckpoints, "fall_back", oldest)
+
+
+@alone()
+def a_sink_that_has_ended_commits_all_that_it_has_prepared(patch: pytest.MonkeyPatch) -> None:
+    """Its rows are the last, but those before it may still go back."""
+    commit = LinkMachine._commit
+
+    def everything(self: LinkMachine, checkpoint: int) -> list[io.Instruction]:
+        ended = self.state is TaskState.FINISHED
+        return commit(self, max([checkpoint, *self._epochs.checkpoints]) if ended else checkpoint)
+
+    patch.setattr(LinkMachine, "_commit", everything)
+
+
+@alone()
+def frames_behind_the_line_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """Those are stored that their receivers have not taken."""
+
+    def acknowledged(self: RetainedState, output: OutputChannel, checkpoint: int) -> int:
+        return output.log.acked
+
+    patch.setattr(RetainedState, "_start", acknowledged)
+
+
+@alone()
+def frames_that_are_stored_are_not_retained_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    def nothing(self: RestoredFrames, output: OutputChannel, next_seq: int, loaded: io.Loaded) -> Sequence[object]:
+        return []
+
+    patch.setattr(RestoredFrames, "of", nothing)
