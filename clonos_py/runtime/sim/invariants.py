@@ -7,7 +7,7 @@ Promises, each a ``Violation`` where it is broken:
 - a replacement restarts from the last completed checkpoint, and its task is just where that says;
 - a frame that is cut again carries what the checkpoint protocol put on it at first (E10);
 - no communication-induced checkpoint is useless (E10);
-- tasks restart from the recovery line, with all frames that they need, and behind no commit: see ``lines``, ``commits``;
+- tasks restart from the recovery line, with all frames that they need (``lines``), and behind no commit (``commits``);
 - what a completed checkpoint covers is dropped;
 - rollbacks happen when D10 calls for them, and only then; where availability is preferred, never, and tasks restart
   when D10 calls for that, and until a checkpoint covers what was sent again;
