@@ -20,6 +20,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import End, EventTime, Operator, Read, Sink, Source, Wait
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan, SourcePlan, Vertex, Wire
+from clonos_py.model.protocols import ALIGNED
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 
@@ -228,6 +229,7 @@ class WitnessJob:
     frame_rows: int = 8
     sharing_depth: int = -1
     rollback: bool = False
+    protocol: str = ALIGNED
     standbys: int = 1
     regenerates: bool = False
     """Whether the source makes its frames again instead of keeping them."""
@@ -280,6 +282,7 @@ class WitnessJob:
             edges,
             key_groups=16,
             sharing_depth=self.sharing_depth,
+            protocol=self.protocol,
             rollback=self.rollback,
             settings=settings,
             gaps=self.gaps,
