@@ -24,7 +24,9 @@ class HangingDispatcher:
     def __init__(self, inner: Dispatcher) -> None:
         self._inner = inner
         self._hung: dict[int, list[Callable[[], None]]] = {}
-        """By process that hangs: what it has to do once it goes on."""
+        """By process that hangs: what it has to do once it goes on. It hangs until all of that has happened."""
+        self._going_on: dict[int, Actions] = {}
+        """Those that do it now."""
         self._zombies: set[int] = set()
         self._standstill: list[Callable[[], None]] | None = None
         """What the coordinator has to do once it goes on; None: it does not hang."""
@@ -38,44 +40,62 @@ class HangingDispatcher:
     def hang(self, numbers: Iterable[int], duration_us: int, actions: Actions, kill: Callable[[int], None]) -> None:
         """They hang for so long; ``kill`` ends those that are zombies by then."""
         for number in numbers:
-            self._hung[number] = []
+            self._hung.setdefault(number, [])
+            self._going_on.pop(number, None)
             actions.at(actions.now_us + duration_us, partial(self._go_on, number, actions, kill))
 
     def _go_on(self, number: int, actions: Actions, kill: Callable[[int], None]) -> None:
-        """What has waited happens now, in its order."""
-        for action in self._hung.pop(number, ()):
-            actions.at(actions.now_us, action)
+        """What has waited happens now, in its order, and behind it what comes meanwhile."""
+        waiting = len(self._hung.get(number, ()))
+        self._going_on[number] = actions
+        for _ in range(waiting):
+            actions.at(actions.now_us, partial(self._do_next, number))
+        if not waiting:
+            self.ended(number)
         if number in self._zombies:
             actions.at(actions.now_us + _ZOMBIE_LIVES_US, partial(kill, number))
+
+    def _do_next(self, number: int) -> None:
+        if waiting := self._hung.get(number):
+            waiting.pop(0)()
+            if not waiting:
+                self.ended(number)
+
+    def _wait(self, number: int, action: Callable[[], None]) -> None:
+        self._hung[number].append(action)
+        if (actions := self._going_on.get(number)) is not None:
+            actions.at(actions.now_us, partial(self._do_next, number))
 
     def becomes_zombie(self, number: int) -> None:
         """A process that hangs is to end."""
         self._zombies.add(number)
 
     def ended(self, number: int) -> None:
+        """It hangs no more, or has ended."""
         self._hung.pop(number, None)
+        self._going_on.pop(number, None)
 
     def link(self, number: int, event: LinkInput) -> None:
         if number in self._hung:
-            self._hung[number].append(partial(self.link, number, event))
+            self._wait(number, partial(self._inner.link, number, event))
         else:
             self._inner.link(number, event)
 
     def offer(self, process: LocalProcess, item: ToTask) -> None:
         if process.number in self._hung:
-            self._hung[process.number].append(partial(self.offer, process, item))
+            self._wait(process.number, partial(self._inner.offer, process, item))
         else:
             self._inner.offer(process, item)
 
     def step(self, process: LocalProcess, token: int) -> None:
         if process.number in self._hung:
-            self._hung[process.number].append(partial(self.step, process, token))
+            self._wait(process.number, partial(self._inner.step, process, token))
         else:
             self._inner.step(process, token)
 
     def host(self, number: int, action: Callable[[], None]) -> None:
         if number in self._hung:
-            self._hung[number].append(partial(self.host, number, action))
+            self._wait(number, partial(self._inner.host, number, action))
         else:
             self._inner.host(number, action)
 
