@@ -1,171 +1,133 @@
 """What the stamps of communication-induced checkpoints cost (E10): bytes per frame, for many simulated workers.
 
-Each worker runs a task of every stage; each stage sends to the next by a shuffle, every task to every task. All tasks
-take snapshots by clocks of their own, and more where the protocol forces them. Virtual time: the state machine and the
-stamps are those that ship, the network delays are drawn. Compared are the stamps as they travel, as differences on each
-connection, with a msgpack array of the same clock, truth values and counts on every frame, which is what CheckMate's
-implementation sends. The first interval warms up.
+The state machine and the stamps are those that ship, time is virtual, and a frame is taken as soon as it is cut. All
+tasks take snapshots by clocks of their own, and more where the protocol forces them. Compared are the stamps as they
+travel, as differences on each connection, with a msgpack array of the same clock, truth values and counts on every
+frame, which is what CheckMate's implementation sends.
 """
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 import msgspec
 
-from clonos_py.channel.stamps import HmnrStamp, StampReader, StampWriter
+from clonos_py.channel.stamps import HmnrStamp, StampWriter
 from clonos_py.cli.tables import show
 from clonos_py.task.checkpointing.hmnr import Hmnr
 
 ROWS_PER_FRAME = (1, 64, 4_096)
 ROW_BYTES = 100
 """Of a bid, by the official generator."""
-_DELAY_S = (0.001, 0.02)
-_JITTER = 0.2
 
 
-@dataclass
-class StampTally:
-    """Of the frames that were cut after the first interval, and all snapshots."""
+class Traffic(NamedTuple):
+    """Checkpoints of all tasks. Bytes of the stamps of the frames that were measured: as they travel, as msgpack of the
+    vectors, and whole."""
 
-    tasks: int = 0
-    frames: int = 0
-    stamp_bytes: int = 0
-    plain_bytes: int = 0
-    snapshots: int = 0
-    forced: int = 0
+    local: int
+    forced: int
+    frames: int
+    travelled: int
+    plain: int
+    whole: int
 
     def overhead(self, rows: int, plain: bool = False) -> float:
         """All bytes over those of the rows, with so many of them in a frame."""
-        stamp_bytes = self.plain_bytes if plain else self.stamp_bytes
-        return 1 + stamp_bytes / self.frames / (rows * ROW_BYTES)
+        return 1 + (self.plain if plain else self.travelled) / self.frames / (rows * ROW_BYTES)
 
 
-class _Channel:
-    """From task to task, in order. ``under_way``: when frames arrive, and their stamps as they travel."""
-
-    def __init__(self, sender: int, receiver: int, tasks: int) -> None:
-        self.sender, self.receiver = sender, receiver
-        self.writer, self.reader = StampWriter(), StampReader(tasks)
-        self.under_way: deque[bytes] = deque()
-        self.arrives_s = 0.0
-
-
-class StampSimulation:
-    """``workers`` with ``stages`` tasks each, for ``seconds``. Equal seeds give equal figures."""
-
-    def __init__(
-        self, workers: int, stages: int, seconds: float, frames_per_s: float, interval_s: float, seed: int = 1
-    ) -> None:
-        self._seconds, self._gap_s, self._interval_s = seconds, 1 / frames_per_s, interval_s
-        self._random = random.Random(seed)
-        tasks = workers * stages
-        self.tally = StampTally(tasks)
-        self._states = [Hmnr(task, tasks) for task in range(tasks)]
-        self._channels = [
-            _Channel(stage * workers + sender, (stage + 1) * workers + receiver, tasks)
-            for stage in range(stages - 1)
-            for sender in range(workers)
-            for receiver in range(workers)
-        ]
-        self._waiting: list[tuple[float, int, int]] = []
-        """When, what (a snapshot, a frame that is cut, one that arrives), and of which task or channel."""
-        for task in range(tasks):
-            heapq.heappush(self._waiting, (self._random.random() * interval_s, 0, task))
-        for number in range(len(self._channels)):
-            heapq.heappush(self._waiting, (self._random.random() * self._gap_s, 1, number))
-
-    def run(self) -> StampTally:
-        """To its end."""
-        actions = (self._snapshot_due, self._cut, self._arrived)
-        while self._waiting and self._waiting[0][0] <= self._seconds:
-            now_s, what, number = heapq.heappop(self._waiting)
-            actions[what](now_s, number)
-        return self.tally
-
-    def _snapshot_due(self, now_s: float, task: int) -> None:
-        self._snapshot(task)
-        jitter = 1 + _JITTER * (2 * self._random.random() - 1)
-        heapq.heappush(self._waiting, (now_s + self._interval_s * jitter, 0, task))
-
-    def _snapshot(self, task: int) -> None:
-        self._states[task].snapshot()
-        self.tally.snapshots += 1
-
-    def _cut(self, now_s: float, number: int) -> None:
-        channel, tally = self._channels[number], self.tally
-        state = self._states[channel.sender]
-        state.sent(channel.receiver)
-        stamp = state.stamp()
-        travels = channel.writer.write(stamp)
-        if now_s >= self._interval_s:
-            tally.frames += 1
-            tally.stamp_bytes += len(travels)
-            tally.plain_bytes += len(plain(stamp))
-        channel.under_way.append(travels)
-        channel.arrives_s = max(channel.arrives_s, now_s + self._random.uniform(*_DELAY_S))
-        heapq.heappush(self._waiting, (channel.arrives_s, 2, number))
-        heapq.heappush(self._waiting, (now_s + self._gap_s, 1, number))
-
-    def _arrived(self, now_s: float, number: int) -> None:
-        channel = self._channels[number]
-        stamp = channel.reader.read(channel.under_way.popleft())
-        state = self._states[channel.receiver]
-        if state.must_force([stamp]):
-            self._snapshot(channel.receiver)
-            self.tally.forced += 1
-        state.took(stamp)
+def traffic(workers: int, frames_per_s: float, seconds: float, cyclic: bool = False, seed: int = 1) -> Traffic:
+    """Three tasks of each of so many workers, all-to-all between them twice, and, if ``cyclic``, from the last to the
+    first. Each channel has its own phase, each task takes a checkpoint every 5 s +-20%. Measured are the channels to
+    one task in eight, after the first interval."""
+    draw = random.Random(seed)
+    tasks = 3 * workers
+    machines = [Hmnr(task, tasks) for task in range(tasks)]
+    levels = [range(level * workers, (level + 1) * workers) for level in (0, 1, 2)]
+    joined = [(0, 1), (1, 2), (2, 0)][: 3 if cyclic else 2]
+    channels = [(a, b) for above, below in joined for a in levels[above] for b in levels[below]]
+    events: list[tuple[float, int, int]] = []
+    for a, b in channels:
+        phase = draw.random() / frames_per_s
+        events += [(phase + number / frames_per_s, a, b) for number in range(round(seconds * frames_per_s))]
+    for task in range(tasks):
+        at = 5 * draw.random()
+        while at < seconds:
+            events.append((at, task, -1))
+            at += 5 * draw.uniform(0.8, 1.2)
+    writers = {(a, b): StampWriter() for a, b in channels if not b % 8}
+    local = forced = frames = travelled = plain = whole = 0
+    for at, a, b in sorted(events):
+        if b < 0:
+            machines[a].snapshot()
+            local += 1
+            continue
+        machines[a].sent(b)
+        stamp = machines[a].stamp()
+        if machines[b].must_force([stamp]):
+            machines[b].snapshot()
+            forced += 1
+        machines[b].took(stamp)
+        if writer := writers.get((a, b)):
+            data = writer.write(stamp)
+            if at >= 5:
+                frames += 1
+                travelled += len(data)
+                plain += len(as_msgpack(stamp))
+                whole += len(stamp.encode())
+    return Traffic(local, forced, frames, travelled, plain, whole)
 
 
-def plain(stamp: HmnrStamp) -> bytes:
-    """The same vectors in msgpack."""
+def as_msgpack(stamp: HmnrStamp) -> bytes:
+    """Lists of truth values and of numbers, as the reference implementation sends them."""
     tasks = range(len(stamp.checkpoints))
     greater, taken = ([bool(bits >> task & 1) for task in tasks] for bits in (stamp.greater, stamp.taken))
-    return msgspec.msgpack.encode((stamp.clock, greater, taken, stamp.checkpoints))
+    return msgspec.msgpack.encode([stamp.clock, greater, taken, list(stamp.checkpoints)])
 
 
-def _rows(
-    workers: Sequence[int], stages: int, seconds: float, frames_per_s: float, interval_s: float
-) -> Iterator[tuple[str, ...]]:
+def _rows(workers: Sequence[int], seconds: float, frames_per_s: float, cyclic: bool) -> Iterator[tuple[str, ...]]:
     for count in workers:
-        found = StampSimulation(count, stages, seconds, frames_per_s, interval_s).run()
-        per_frame, per_frame_plain = found.stamp_bytes / found.frames, found.plain_bytes / found.frames
+        found = traffic(count, frames_per_s, seconds, cyclic)
         yield (
             str(count),
-            str(found.tasks),
-            f"{found.forced / found.snapshots:.0%}",
-            f"{per_frame:.1f}",
-            f"{per_frame_plain:.0f}",
-            f"{per_frame / per_frame_plain:.3f}",
+            f"{found.forced / (found.local + found.forced):.0%}",
+            f"{found.travelled / found.frames:.1f}",
+            f"{found.plain / found.frames:.0f}",
+            f"{found.travelled / found.plain:.3f}",
             *(f"{found.overhead(rows):.4f} ({found.overhead(rows, plain=True):.3f})" for rows in ROWS_PER_FRAME),
         )
 
 
-def run(workers: str, stages: int, seconds: float, frames_per_s: float, interval_s: float) -> None:
+def run(workers: list[int], seconds: float, frames_per_s: float, cyclic: bool) -> None:
     """Measures and prints."""
-    counts = [int(word) for word in workers.split(",")]
     headings = (
-        "workers", "tasks", "forced", "bytes per frame", "msgpack", "ratio",
+        "workers", "forced", "bytes per frame", "msgpack", "ratio",
         *(f"overhead at {rows:,} rows (msgpack)" for rows in ROWS_PER_FRAME),
     )  # fmt: skip
-    title = f"Stamps, {stages} stages, {frames_per_s:g} frames a second and channel, interval {interval_s:g} s"
-    show(title, headings, _rows(counts, stages, seconds, frames_per_s, interval_s))
+    title = f"Stamps, three tasks of each worker{' in a cycle' if cyclic else ''}, {frames_per_s:g} frames/s a channel"
+    show(title, headings, _rows(workers, seconds, frames_per_s, cyclic))
 
 
 command = click.Command(
     "stamps",
     callback=run,
     params=[
-        click.Option(["--workers"], default="10,50", show_default=True, help="Simulated workers, one run each."),
-        click.Option(["--stages"], type=click.IntRange(2), default=3, show_default=True, help="Tasks of a worker."),
-        click.Option(["--seconds"], type=float, default=15.0, show_default=True, help="Virtual time of a run."),
-        click.Option(["--frames-per-s"], type=float, default=20.0, show_default=True, help="On each channel."),
-        click.Option(["--interval-s"], type=float, default=5.0, show_default=True, help="Between own snapshots."),
+        click.Option(
+            ["--workers"], type=click.IntRange(1), multiple=True, default=(10, 50), show_default=True,
+            help="Simulated workers; once for each run.",
+        ),
+        click.Option(
+            ["--seconds"], type=click.FloatRange(6), default=15.0, show_default=True,
+            help="Virtual time of a run. The first 5, a checkpoint interval, are not measured.",
+        ),
+        click.Option(
+            ["--frames-per-s"], type=click.FloatRange(1), default=20.0, show_default=True, help="On each channel."
+        ),
+        click.Option(["--cyclic"], is_flag=True, help="The last tasks send to the first ones, too."),
     ],
     help="What the stamps of communication-induced checkpoints cost, for many simulated workers.",
-)
+)  # fmt: skip

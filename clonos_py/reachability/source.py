@@ -15,11 +15,10 @@ from clonos_py.model.errors import SettingError
 from clonos_py.model.record import Record
 from clonos_py.nexmark.layout import Layout
 from clonos_py.nexmark.schedule import Pace
+from clonos_py.nexmark.source import Columns
 from clonos_py.nexmark.stripe_reader import Stripe, StripeReader
 from clonos_py.nexmark.tempo import Tempo
 from clonos_py.reachability.generator import Command, Reachability
-
-Columns = tuple[tuple[str, ...] | None, ...]
 
 
 @dataclass(frozen=True)

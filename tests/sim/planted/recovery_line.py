@@ -13,7 +13,6 @@ from clonos_py.link import instructions as io
 from clonos_py.link.checkpointing.retained import RetainedState
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
-from clonos_py.link.restored_frames import RestoredFrames
 from clonos_py.link.sending import OutputChannel
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Complete, Restore
@@ -21,6 +20,7 @@ from clonos_py.model.protocols import UNCOORDINATED
 from clonos_py.model.snapshots import TaskHandle
 from clonos_py.process.contract import TaskState
 from tests.sim.planted.bug import Bugs
+from tests.sim.planted.unaligned import stored_frames_are_not_restored
 
 BUGS = Bugs()
 alone = partial(BUGS.planted, "kill", "crash", protocol=UNCOORDINATED, depth=0)
@@ -144,7 +144,4 @@ def frames_behind_the_line_are_left_out_of_snapshots(patch: pytest.MonkeyPatch) 
 
 @alone()
 def frames_that_are_stored_are_not_retained_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    def nothing(self: RestoredFrames, output: OutputChannel, next_seq: int, loaded: io.Loaded) -> Sequence[object]:
-        return []
-
-    patch.setattr(RestoredFrames, "of", nothing)
+    stored_frames_are_not_restored(patch)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import random
-from typing import NamedTuple
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clonos_py.bench.stamps import traffic
 from clonos_py.channel.stamps import HmnrStamp, StampReader, StampWriter, packed
 from clonos_py.model.errors import CodecError
-from clonos_py.task.checkpointing.hmnr import Hmnr
 from tests.checkpoint_histories import drawn_history
 
 TASKS = 20
@@ -132,67 +128,6 @@ def test_a_vector_takes_a_bit_for_each_task() -> None:
 
 
 # ---- how small they are
-
-
-class Traffic(NamedTuple):
-    """Checkpoints of all tasks. Bytes of the stamps of the frames that were measured: as they travel, as msgpack of the
-    vectors, and whole."""
-
-    local: int
-    forced: int
-    frames: int
-    travelled: int
-    plain: int
-    whole: int
-
-
-def traffic(workers: int, frames_per_s: float, seconds: float, cyclic: bool = False, seed: int = 1) -> Traffic:
-    """Three tasks of each of so many workers, all-to-all between them twice, and, if ``cyclic``, from the last to the
-    first. Each channel has its own phase, each task takes a checkpoint every 5 s +-20%. Measured are the channels to
-    one task in eight, after the first interval."""
-    draw = random.Random(seed)
-    tasks = 3 * workers
-    machines = [Hmnr(task, tasks) for task in range(tasks)]
-    levels = [range(level * workers, (level + 1) * workers) for level in (0, 1, 2)]
-    joined = [(0, 1), (1, 2), (2, 0)][: 3 if cyclic else 2]
-    channels = [(a, b) for above, below in joined for a in levels[above] for b in levels[below]]
-    events: list[tuple[float, int, int]] = []
-    for a, b in channels:
-        phase = draw.random() / frames_per_s
-        events += [(phase + number / frames_per_s, a, b) for number in range(round(seconds * frames_per_s))]
-    for task in range(tasks):
-        at = 5 * draw.random()
-        while at < seconds:
-            events.append((at, task, -1))
-            at += 5 * draw.uniform(0.8, 1.2)
-    writers = {(a, b): StampWriter() for a, b in channels if not b % 8}
-    local = forced = frames = travelled = plain = whole = 0
-    for at, a, b in sorted(events):
-        if b < 0:
-            machines[a].snapshot()
-            local += 1
-            continue
-        machines[a].sent(b)
-        stamp = machines[a].stamp()
-        if machines[b].must_force([stamp]):
-            machines[b].snapshot()
-            forced += 1
-        machines[b].took(stamp)
-        if writer := writers.get((a, b)):
-            data = writer.write(stamp)
-            if at >= 5:
-                frames += 1
-                travelled += len(data)
-                plain += len(as_msgpack(stamp))
-                whole += len(stamp.encode())
-    return Traffic(local, forced, frames, travelled, plain, whole)
-
-
-def as_msgpack(stamp: HmnrStamp) -> bytes:
-    """Lists of truth values and of numbers, as the reference implementation sends them."""
-    tasks = range(len(stamp.checkpoints))
-    greater, taken = ([bool(bits >> task & 1) for task in tasks] for bits in (stamp.greater, stamp.taken))
-    return msgspec.msgpack.encode([stamp.clock, greater, taken, list(stamp.checkpoints)])
 
 
 WORKERS = [10, pytest.param(50, marks=pytest.mark.thorough)]
