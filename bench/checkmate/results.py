@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from clonos_py.bench.checkmate.grid import CheckmateCell, Variant
 from clonos_py.model.errors import SettingError
@@ -52,13 +53,8 @@ class Results:
             differing = [key for key in sorted({*self.terms, *terms}) if self.terms.get(key) != terms.get(key)]
             told = ", ".join(f"{key} ({self.terms.get(key)}, now {terms.get(key)})" for key in differing)
             raise SettingError(f"--out {self._path} holds runs of other terms: {told}; name another file")
-        try:
-            with self._path.open("ab") as file:
-                file.truncate(self._whole_bytes)
-        except OSError as problem:
-            raise SettingError(
-                f"--out {self._path}: {problem.strerror}; name a file in a folder that can be written"
-            ) from None
+        with self._opened() as file:
+            file.truncate(self._whole_bytes)
         if self.terms is None:
             self.terms = terms
             self._append({"kind": "terms", "format": FORMAT, "terms": dict(terms), "versions": dict(versions)})
@@ -76,7 +72,7 @@ class Results:
         return found is not None and "error" not in found
 
     def keep(self, kind: str, key: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-        """Raises OSError."""
+        """Raises SettingError if it cannot be written."""
         line = {"kind": kind, **key, **content}
         self._append(line)
         self._take(line)
@@ -94,8 +90,19 @@ class Results:
 
     # ---- the file
 
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        try:
+            with self._path.open("ab") as file:
+                yield file
+        except OSError as problem:
+            raise SettingError(
+                f"--out {self._path}: {problem.strerror}; runs that it has are kept: make room, or name a file in a "
+                "folder that can be written"
+            ) from None
+
     def _append(self, line: Mapping[str, Any]) -> None:
-        with self._path.open("ab") as file:
+        with self._opened() as file:
             file.write(json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

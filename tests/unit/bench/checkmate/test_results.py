@@ -90,3 +90,14 @@ def test_runs_of_other_terms_do_not_go_into_one_file(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="name a file in a folder that can be written"):
         begun(tmp_path / "absent" / "out")
+
+
+def test_a_disk_that_is_full_is_said_with_the_file(tmp_path: Path) -> None:
+    """/dev/full takes nothing; a path that leads there stands for the file."""
+    path = tmp_path / "results.jsonl"
+    results = Results(path)
+    results.begin({}, {})
+    path.unlink()
+    path.symlink_to("/dev/full")
+    with pytest.raises(SettingError, match=r"results\.jsonl: No space left on device; .* make room"):
+        results.keep("run", {}, {})
