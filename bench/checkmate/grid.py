@@ -40,7 +40,7 @@ class Variant:
     @property
     def settings(self) -> dict[str, object]:
         """Those in which variants differ, as a command line writes them."""
-        chosen = {} if self.recovery == NONE else {"protocol": self.protocol}
+        chosen = {} if self.recovery == NONE else {"protocol": self.protocol, "checkpoint_calls": "independent"}
         return {"chaining": "off", "parallelism": self.parallelism, **chosen, **_SETTINGS[self.recovery]}
 
     @property

@@ -16,6 +16,8 @@ class JobPolicy:
     """How often and how patiently. Times in microseconds; ``checkpoint_interval_us`` 0: only the final checkpoint."""
 
     checkpoint_interval_us: int = 5_000_000
+    staggered: bool = True
+    """Whether tasks that take snapshots alone are called after their receivers; False: at independent times."""
     checkpoint_timeout_us: int = 60_000_000
     manifest_timeout_us: int = 60_000_000
     """How long checkpoint storage may take to write a manifest: until then recoveries wait for it."""

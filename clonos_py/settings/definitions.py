@@ -61,6 +61,13 @@ class Runtime(Enum):
     SIM = "sim"
 
 
+class Calls(Enum):
+    """When tasks that take snapshots alone are called to take one (E5)."""
+
+    STAGGERED = "staggered"
+    INDEPENDENT = "independent"
+
+
 class Definition(NamedTuple):
     """One setting: its name for people, its field here, how it is read and what it is for."""
 
@@ -111,6 +118,11 @@ class Settings:
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
     take_over: bool = _setting(FLAG, False, "Stop the job of this name that runs, and go on from its last checkpoint.")
     checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
+    checkpoint_calls: Calls = _setting(
+        choice(Calls),
+        "staggered",
+        "When tasks that take snapshots alone take them: each soon after its receivers, or at independent times.",
+    )
     checkpoint_timeout_us: int = _setting(
         DURATION, "10min", "Abort a checkpoint that takes longer.", "checkpoint_timeout"
     )

@@ -1,4 +1,4 @@
-"""Uncoordinated checkpoints on the coordinator's side: each task is called at its own times (E5, E6).
+"""Uncoordinated checkpoints on the coordinator's side: each task is called alone (E5, E6; ``calls.py`` says when).
 
     called --durable--> gathered --for a while--> manifest being written --written--> adopted, the task may forget
 
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
-import xxhash
 
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import WriteManifest
 from clonos_py.job.fleet import Role
+from clonos_py.job.protocols.calls import IndependentCalls, SnapshotCalls, StaggeredCalls
 from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CheckpointCompleted
@@ -36,8 +36,6 @@ _GATHER_US = 100_000
 """So long snapshots are gathered for one manifest, and at most a tenth of the interval."""
 _PAUSE_US = 1_000
 """So long a manifest waits at least while it cannot be written."""
-_JITTER = 0.2
-"""An interval is longer or shorter by so much of it."""
 _UNHEARD_MAX = 2
 """A lost coordinator may have numbered so much that no living process knows of, for each task."""
 
@@ -65,7 +63,9 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         super().__init__(context)
         self._last = self.completed.number
         self._numbers = {task: number for number, task in enumerate(context.plan.tasks)}
-        self._next_us: dict[TaskId, int] = {}
+        self._times: SnapshotCalls = (
+            StaggeredCalls(context, self.completed) if context.policy.staggered else IndependentCalls(context)
+        )
         self._calls: dict[TaskId, tuple[int, int]] = {}
         """By task: the newest call, and when it was made by the driver's clock."""
         self._gathered: list[tuple[int, TaskHandle]] = []
@@ -82,18 +82,12 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return self._context.policy.checkpoint_interval_us
 
     def begin(self) -> None:
-        if self._interval_us and not self._next_us:
-            self._next_us = {task: self._due_us(task) for task in self._context.plan.tasks}
-
-    def _due_us(self, task: TaskId) -> int:
-        """When a task is called next: no two in step for long, and the same for a replay of this coordinator."""
-        dice = xxhash.xxh3_64_intdigest(f"{self._context.policy.lineage} {task} {self._last}".encode()) / 2**64
-        return self._context.now_us + round(self._interval_us * (1 + _JITTER * (2 * dice - 1)))
+        self._times.begin()
 
     @property
     def wake_us(self) -> int:
         limit_us = self._writing.since_us + self._context.policy.manifest_timeout_us if self._writing else MAX_TIME
-        return min(limit_us, self._gather_until_us, *self._next_us.values(), MAX_TIME)
+        return min(limit_us, self._gather_until_us, self._times.wake_us)
 
     def give_up_late(self) -> Late | None:
         writing = self._writing
@@ -102,15 +96,12 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         return Late.MANIFEST
 
     def tick(self, running: bool) -> None:
-        now_us = self._context.now_us
-        due = [task for task, at_us in self._next_us.items() if at_us <= now_us]
-        for task in due:
-            self._next_us[task] = self._due_us(task)
+        due, gathered = self._times.due(), self._gather_until_us <= self._context.now_us
         if running:
             self._call(due)
-            if self._gather_until_us <= now_us:
+            if gathered:
                 self._write()
-        elif self._gather_until_us <= now_us:
+        elif gathered:
             self._gather_later()
 
     @property

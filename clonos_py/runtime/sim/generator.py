@@ -19,6 +19,8 @@ from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 MIXED = "mixed"
 TASKS_MAX = 30
 _PATHS_MAX = 6
+_STAGGERED = 0.4
+"""In so many runs tasks that take snapshots alone are called after their receivers."""
 _ROLLBACKS = 0.5
 """Of the jobs that log nothing, so many roll back; the others are at-least-once."""
 FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
@@ -84,6 +86,8 @@ class Conditions:
     """Whether a task whose determinants are lost restarts, instead of the whole job."""
     queue_us: int = 500_000
     """How long rows should wait in a channel, where the size of frames follows what rows cost."""
+    staggered: bool = False
+    """Whether tasks that take snapshots alone are called after their receivers; otherwise at independent times."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,11 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     standbys, availability = _standbys_per_process(seed), topology.sharing_depth > 0 and random_.random() < 0.5
     adaptive, queue_us = _adaptive(seed)
     conditions = replace(
-        _conditions(random_), standbys_per_process=standbys, availability=availability, queue_us=queue_us
+        _conditions(random_),
+        standbys_per_process=standbys,
+        availability=availability,
+        queue_us=queue_us,
+        staggered=random.Random(f"calls of {seed}").random() < _STAGGERED,
     )
     granularity_us = random_.choice([0, 0, 300, 3_000])
     regenerates = conditions.spill is Spill.REGENERATE

@@ -149,6 +149,7 @@ class _Run:
         patient = all(fault.kind is not FaultKind.FREEZE for fault in self._scenario.faults)
         policy = JobPolicy(
             checkpoint_interval_us=conditions.checkpoint_interval_us,
+            staggered=conditions.staggered,
             heartbeat_us=500_000 if patient else 30_000,
             heartbeat_timeout_us=2_000_000 if patient else 150_000,
             manifest_timeout_us=900_000,

@@ -80,17 +80,46 @@ def adopt(stage: Stage, manifest: Manifest) -> list[JobInstruction]:
     return stage.say(ManifestWritten(manifest.checkpoint))
 
 
-def test_each_task_is_called_at_its_own_times() -> None:
-    stage = deployed(replace(POLICY, heartbeat_us=0))
-    called: dict[int, list[int]] = {}
-    for _ in range(300):
+def calls(stage: Stage, seconds: float) -> list[tuple[TaskId, int]]:
+    """The tasks that are called in this time, each with when. What they are asked for they do not take."""
+    found: list[tuple[TaskId, int]] = []
+    for _ in range(round(seconds * 10)):
         for process, _ in sent(stage.wait(SECOND_US // 10), TriggerCheckpoint):
-            called.setdefault(process, []).append(stage.now_us)
-    assert called.keys() == {stage.process(task) for task in TASKS}
+            found.append((next(task for task in TASKS if stage.process(task) == process), stage.now_us))
+    return found
+
+
+def test_each_task_is_called_at_its_own_times_if_calls_are_independent() -> None:
+    stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
+    called: dict[TaskId, list[int]] = {}
+    for task, at_us in calls(stage, 30):
+        called.setdefault(task, []).append(at_us)
+    assert called.keys() == set(TASKS)
     for times in called.values():
         gaps = [later - earlier for earlier, later in zip([0, *times], times, strict=False)]
         assert all(7.9 * SECOND_US < gap < 12.2 * SECOND_US for gap in gaps)
     assert len({tuple(times) for times in called.values()}) == 3, "no two in step"
+
+
+def test_a_task_is_called_when_the_snapshots_of_its_receivers_count() -> None:
+    stage = deployed(replace(POLICY, heartbeat_us=0))
+    adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
+    assert [task for task, _ in calls(stage, 10.5)] == [SINK]
+    assert calls(stage, 1) == [], "not before the sink has taken its snapshot"
+    for epoch, receiver, sender in ((100, SINK, MIDDLE), (101, MIDDLE, SOURCE)):
+        manifest = written(snapshots(stage, **{receiver.vertex: epoch}))
+        assert stage.process(sender) not in receivers(stage.told, TriggerCheckpoint), "it does not count yet"
+        adopt(stage, manifest)
+        assert [task for task, _ in calls(stage, 0.1)] == [sender]
+    assert [task for task, _ in calls(stage, 10)] == [SINK], "the next interval has begun with the first call"
+
+
+def test_a_receiver_without_a_new_snapshot_keeps_its_senders_for_half_an_interval() -> None:
+    stage = deployed(replace(POLICY, heartbeat_us=0))
+    (sink, at_us), *others = calls(stage, 15.5)
+    assert sink == SINK
+    assert {task for task, _ in others} == {SOURCE, MIDDLE}
+    assert all(4.9 * SECOND_US < late_us - at_us < 5.2 * SECOND_US for _, late_us in others)
 
 
 def test_a_manifest_names_the_newest_snapshot_of_each_task_and_tells_those_that_have_one() -> None:
@@ -107,7 +136,7 @@ def test_a_manifest_names_the_newest_snapshot_of_each_task_and_tells_those_that_
 
 
 def test_how_long_each_called_snapshot_took_is_reported_with_the_manifest() -> None:
-    stage = deployed(replace(POLICY, heartbeat_us=0))
+    stage = deployed(replace(POLICY, heartbeat_us=0, staggered=False))
     took_us = 30_000
     calls: dict[int, int] = {}
     for _ in range(140):

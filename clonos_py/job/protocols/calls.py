@@ -1,0 +1,115 @@
+"""When tasks that take snapshots alone are called (E5).
+
+*Staggered* calls begin with the tasks that send to no other. A task is called when the new snapshots of all its
+receivers count, so that hardly any frames lie between its snapshot and theirs. What lies there has to be stored.
+
+*Independent* calls come at each task's own times, as in CheckMate (III-B): between the snapshots of a task and its
+receivers lies half an interval of frames on average.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import xxhash
+
+from clonos_py.job.completed import CompletedCheckpoint
+from clonos_py.job.context import CoordinatorContext
+from clonos_py.model.ids import TaskId
+from clonos_py.model.times import MAX_TIME
+
+_JITTER = 0.2
+"""An independent interval is longer or shorter by so much of it."""
+
+
+class SnapshotCalls(ABC):
+    """Begins to count when all tasks run for the first time."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        self._context = context
+
+    @property
+    def _interval_us(self) -> int:
+        return self._context.policy.checkpoint_interval_us
+
+    @abstractmethod
+    def begin(self) -> None:
+        """All tasks run: the first interval begins, if it has not yet."""
+
+    @property
+    @abstractmethod
+    def wake_us(self) -> int:
+        """When ``due`` is to be asked next."""
+
+    @abstractmethod
+    def due(self) -> list[TaskId]:
+        """The tasks to be called now. One that is not called then waits for its next time."""
+
+
+class StaggeredCalls(SnapshotCalls):
+    """``_waiting``: tasks that the current wave has not called yet, with the epochs that their receivers had before."""
+
+    def __init__(self, context: CoordinatorContext, completed: CompletedCheckpoint) -> None:
+        super().__init__(context)
+        self._completed = completed
+        self._waiting: dict[TaskId, dict[TaskId, int]] = {}
+        self._next_us = self._late_us = MAX_TIME
+
+    def begin(self) -> None:
+        if self._interval_us and self._next_us == MAX_TIME:
+            self._next_us = self._context.now_us + self._interval_us
+
+    @property
+    def wake_us(self) -> int:
+        ready = any(map(self._passed, self._waiting.values()))
+        return self._context.now_us if ready else min(self._next_us, self._late_us)
+
+    def due(self) -> list[TaskId]:
+        now_us = self._context.now_us
+        if self._next_us <= now_us:
+            self._next_us, self._late_us = now_us + self._interval_us, now_us + self._interval_us // 2
+            self._waiting = {task: self._epochs(task) for task in self._context.plan.tasks}
+        late = self._late_us <= now_us  # a receiver that is slow, or has failed, keeps its senders no longer
+        found = [task for task, before in self._waiting.items() if late or self._passed(before)]
+        for task in found:
+            del self._waiting[task]
+        if not self._waiting:
+            self._late_us = MAX_TIME
+        return found
+
+    def _epochs(self, task: TaskId) -> dict[TaskId, int]:
+        """Of its receivers. What goes round a loop is left out, since no task would be the first."""
+        plan = self._context.plan
+        channels = [channel for channel in plan.outputs[task] if not plan.edges[channel.edge].feedback]
+        return {receiver: self._completed.epoch(receiver) for receiver in map(plan.receiver, channels)}
+
+    def _passed(self, before: dict[TaskId, int]) -> bool:
+        return all(self._completed.epoch(task) > epoch for task, epoch in before.items())
+
+
+class IndependentCalls(SnapshotCalls):
+    """No two tasks are in step for long, and a replay of this coordinator draws the same times."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        super().__init__(context)
+        self._next_us: dict[TaskId, int] = {}
+        self._drawn = 0
+
+    def begin(self) -> None:
+        if self._interval_us and not self._next_us:
+            self._next_us = {task: self._draw_us(task) for task in self._context.plan.tasks}
+
+    @property
+    def wake_us(self) -> int:
+        return min(self._next_us.values(), default=MAX_TIME)
+
+    def due(self) -> list[TaskId]:
+        found = [task for task, at_us in self._next_us.items() if at_us <= self._context.now_us]
+        for task in found:
+            self._next_us[task] = self._draw_us(task)
+        return found
+
+    def _draw_us(self, task: TaskId) -> int:
+        self._drawn += 1
+        dice = xxhash.xxh3_64_intdigest(f"{self._context.policy.lineage} {task} {self._drawn}".encode()) / 2**64
+        return self._context.now_us + round(self._interval_us * (1 + _JITTER * (2 * dice - 1)))
