@@ -16,8 +16,6 @@ class JobPolicy:
     """How often and how patiently. Times in microseconds; ``checkpoint_interval_us`` 0: only the final checkpoint."""
 
     checkpoint_interval_us: int = 5_000_000
-    staggered: bool = True
-    """Whether tasks that take snapshots alone are called after their receivers; False: at independent times."""
     checkpoint_timeout_us: int = 60_000_000
     manifest_timeout_us: int = 60_000_000
     """How long checkpoint storage may take to write a manifest: until then recoveries wait for it."""
@@ -43,6 +41,8 @@ class JobPolicy:
     """What becomes of state that no operator claims."""
     lineage: str = ""
     """Drawn by the driver: names the lineage of checkpoints that begins where none is resumed, in idempotency keys."""
+    staggered: bool = True
+    """Whether tasks that take snapshots alone are called after their receivers; False: at independent times."""
 
 
 # ---- driver to coordinator

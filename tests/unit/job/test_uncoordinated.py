@@ -107,7 +107,8 @@ def test_a_task_is_called_when_the_snapshots_of_its_receivers_count() -> None:
     assert [task for task, _ in calls(stage, 10.5)] == [SINK]
     assert calls(stage, 1) == [], "not before the sink has taken its snapshot"
     for epoch, receiver, sender in ((100, SINK, MIDDLE), (101, MIDDLE, SOURCE)):
-        manifest = written(snapshots(stage, **{receiver.vertex: epoch}))
+        stage.say(Snapshotted(stage.process(receiver), handle(receiver, epoch)))
+        manifest = written(stage.wait(GATHERED_US + 1))
         assert stage.process(sender) not in receivers(stage.told, TriggerCheckpoint), "it does not count yet"
         adopt(stage, manifest)
         assert [task for task, _ in calls(stage, 0.1)] == [sender]
