@@ -13,7 +13,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.process.contract import ChannelLimits
-from clonos_py.settings.definitions import CheckpointCalls, Guarantee, Preference, Settings
+from clonos_py.settings.definitions import CallTimes, Guarantee, Preference, Settings
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def policy(settings: Settings, lineage: str = "") -> JobPolicy:
     """How the coordinator is to behave. ``lineage``: see there."""
     return JobPolicy(
         checkpoint_interval_us=settings.checkpoint_interval_us,
-        staggered=settings.checkpoint_calls is CheckpointCalls.STAGGERED,
+        staggered=settings.checkpoint_calls is CallTimes.STAGGERED,
         checkpoint_timeout_us=settings.checkpoint_timeout_us,
         heartbeat_us=min(settings.heartbeat_timeout_us // 8, 250_000),
         heartbeat_timeout_us=settings.heartbeat_timeout_us,

@@ -61,7 +61,7 @@ class Runtime(Enum):
     SIM = "sim"
 
 
-class CheckpointCalls(Enum):
+class CallTimes(Enum):
     """When tasks that take snapshots alone are called to take one (E5)."""
 
     STAGGERED = "staggered"
@@ -118,8 +118,8 @@ class Settings:
     fresh: bool = _setting(FLAG, False, "Archive what the checkpoint folder holds and start over.")
     take_over: bool = _setting(FLAG, False, "Stop the job of this name that runs, and go on from its last checkpoint.")
     checkpoint_interval_us: int = _setting(DURATION, "5s", "Time between checkpoints.", "checkpoint_interval")
-    checkpoint_calls: CheckpointCalls = _setting(
-        choice(CheckpointCalls),
+    checkpoint_calls: CallTimes = _setting(
+        choice(CallTimes),
         "staggered",
         "When tasks that take snapshots alone take them: each soon after its receivers, or at independent times.",
     )
