@@ -202,13 +202,11 @@ class UncoordinatedCheckpoints(JobCheckpointing):
             return None
         self._writing = None
         manifest = writing.manifest
-        if writing.tasks:
-            self._report_completed(writing)
+        self._report_completed(writing)
         self.announce(manifest, writing.tasks)
         return Adopted(all(map(self._finished, context.plan.tasks)), writing.tasks)
 
     def _report_completed(self, writing: _Writing) -> None:
-        """A manifest that only leaves snapshots out is no checkpoint."""
         context, manifest = self._context, writing.manifest
         new = [handle for handle in manifest.tasks if handle.task in writing.tasks]
         duration_ms, written_bytes = (context.clock_us - writing.called_us) / 1_000, sum(h.written_bytes for h in new)
