@@ -20,6 +20,8 @@ _STEPS = {
     "activated": "standby_activated_ms",
     "replayed": "replayed_ms",
     "new effect": "first_new_effect_ms",
+    "restarted": "restarted_ms",
+    "tasks": "tasks_restarted",
     "latency normal": "latency_normal_ms",
     "rows replayed": "rows_replayed",
 }

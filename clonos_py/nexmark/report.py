@@ -228,6 +228,8 @@ def _failure(recovery: Recovery) -> dict[str, Any]:
         "standby_activated_ms": recovery.activated_ms,
         "replayed_ms": recovery.replayed_ms,
         "first_new_effect_ms": recovery.first_new_effect_ms,
+        "restarted_ms": recovery.restarted_ms,
+        "tasks_restarted": recovery.tasks_restarted,
         "latency_normal_ms": recovery.recovered_ms,
         "rows_replayed": recovery.rows_replayed,
         "attempt": None if recovery.attempt is None else str(recovery.attempt),

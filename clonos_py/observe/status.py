@@ -16,6 +16,7 @@ from clonos_py.model.coordinator_events import (
     FirstNewEffect,
     FunctionHangs,
     Replayed,
+    Restarted,
     RestartedWithoutLog,
     RolledBack,
     SpillFailed,
@@ -50,6 +51,8 @@ class Recovery:
     activated_ms: float | None = None
     replayed_ms: float | None = None
     first_new_effect_ms: float | None = None
+    restarted_ms: float | None = None
+    tasks_restarted: int = 0
     recovered_ms: float | None = None
     rows_replayed: int = 0
     attempt: Attempt | None = None
@@ -68,12 +71,16 @@ class Recovery:
             case Recovered():
                 self.recovered_ms = after_ms
 
+    def restarted(self, at_us: int, tasks: int) -> None:
+        self.restarted_ms, self.tasks_restarted = (at_us - self.failed_at_us) / 1000, tasks
+
     def __str__(self) -> str:
         steps = (
             ("detected", self.detected_ms),
             ("standby activated", self.activated_ms),
             (f"{self.rows_replayed:,} rows replayed", self.replayed_ms),
             ("first new effect", self.first_new_effect_ms),
+            (f"all {self.tasks_restarted} tasks restarted", self.restarted_ms if self.tasks_restarted > 1 else None),
             ("latency normal", self.recovered_ms),
         )
         told = ", ".join(f"{step} after {ms:,.0f} ms" for step, ms in steps if ms is not None)
@@ -199,6 +206,10 @@ class RunStatus:
                 self.recoveries.append(Recovery(task, how, at_us))
             case Detected() | StandbyActivated() | Replayed() | FirstNewEffect() | Recovered():
                 self._recovery(at_us, event.task).on(at_us, event)
+            case Restarted(tasks):
+                for recovery in self.recoveries:
+                    if recovery.restarted_ms is None:
+                        recovery.restarted(at_us, tasks)
             case Finished():
                 self.finished = event
 

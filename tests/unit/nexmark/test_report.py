@@ -12,6 +12,7 @@ from clonos_py.model.coordinator_events import (
     Deployed,
     FirstNewEffect,
     Replayed,
+    Restarted,
     RestartedWithoutLog,
     StandbyActivated,
 )
@@ -79,7 +80,8 @@ def test_a_failure_is_told_in_milliseconds_after_it() -> None:
     (failure,) = report(recorder, _plan(), {})["failures"]
     assert failure == {
         "task": "join[1]", "how": "killed", "at_s": 4.0, "detected_ms": 20.0, "standby_activated_ms": 50.0,
-        "replayed_ms": 300.0, "first_new_effect_ms": 310.0, "latency_normal_ms": 900.0, "rows_replayed": 777,
+        "replayed_ms": 300.0, "first_new_effect_ms": 310.0, "restarted_ms": 320.0,
+        "tasks_restarted": 3, "latency_normal_ms": 900.0, "rows_replayed": 777,
         "attempt": "1.2",
     }  # fmt: skip
 
@@ -122,6 +124,7 @@ def _recorded() -> Recorder:
     recorder(4_050_000, StandbyActivated(task=JOIN, attempt=Attempt(1, 2)))
     recorder(4_300_000, Replayed(task=JOIN, rows=777))
     recorder(4_310_000, FirstNewEffect(task=JOIN))
+    recorder(4_320_000, Restarted(3))
     recorder(4_900_000, Recovered(task=JOIN))
     recorder(6_000_000, RestartedWithoutLog(checkpoint=1, reason="an orphan"))
     recorder(7_000_000, KillMissed(task=JOIN, after_us=60_000_000))
