@@ -15,7 +15,7 @@ import multiprocessing
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -168,18 +168,19 @@ def measure(delivery: Delivery, seconds: float, rate: int, given: Mapping[str, A
             return seen.result()
 
 
-def rows(seconds: float, rate: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def rows(seconds: float, rate: int, deliveries: Sequence[Delivery], given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """A line of the table for each delivery."""
-    for delivery in _SINKS:
+    for delivery in deliveries:
         latencies_ms = measure(delivery, seconds, rate, given)
         shares = np.percentile(latencies_ms, [50, 95, 99, 100])
         yield delivery.value, f"{len(latencies_ms):,}", *(f"{share:,.1f}" for share in shares)
 
 
-def run(seconds: float, rate: int, **given: Any) -> None:
+def run(seconds: float, rate: int, delivery: Sequence[str], **given: Any) -> None:
     """Measures and prints."""
+    deliveries = [Delivery(name) for name in delivery] or list(_SINKS)
     title = f"From a row's creation until it can be read, {rate:,} rows/s, milliseconds"
-    show(title, ("delivery", "rows", "median", "95%", "99%", "max"), rows(seconds, rate, given))
+    show(title, ("delivery", "rows", "median", "95%", "99%", "max"), rows(seconds, rate, deliveries, given))
 
 
 command = click.Command(
@@ -188,7 +189,21 @@ command = click.Command(
     params=[
         click.Option(["--seconds"], type=float, default=20.0, show_default=True, help="How long to measure each."),
         click.Option(["--rate"], type=int, default=2_000, show_default=True, help="Rows a second."),
-        *setting_options("parallelism", "runtime", "checkpoint_interval"),
+        click.Option(
+            ["--delivery"],
+            multiple=True,
+            type=click.Choice([delivery.value for delivery in _SINKS]),
+            help="Only this one; may be repeated. All without.",
+        ),
+        *setting_options(
+            "parallelism",
+            "runtime",
+            "protocol",
+            "guarantee",
+            "sharing_depth",
+            "checkpoint_interval",
+            "checkpoint_calls",
+        ),
     ],
     help="How soon rows can be read from an idempotent, a transactional and a causal sink.",
 )
