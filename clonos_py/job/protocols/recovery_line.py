@@ -12,6 +12,7 @@ is the coordinator. There is none before a line has a snapshot of each task; unt
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -53,6 +54,8 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         self._told: frozenset[TaskId] = frozenset()
         """The failed tasks that were reported last."""
         self._durable = 0
+        self._before_line: Counter[TaskId] = Counter()
+        """Snapshots of each task while no line has one of every task."""
         self._given_up = 0
         """The numbers of snapshots that were given up are below."""
         if self.completed.manifest is not None and self.completed.handle(context.plan.tasks[0]) is not None:
@@ -75,6 +78,12 @@ class LineCheckpoints(UncoordinatedCheckpoints):
 
     # ---- from call to manifest
 
+    def _gather(self, process: int, handle: TaskHandle) -> None:
+        super()._gather(process, handle)
+        self._durable += 1
+        if not self._histories:
+            self._before_line[handle.task] += 1
+
     def request(self, task: TaskId) -> bool:
         """All tasks are called, and again after a while, until the line has passed what its receivers cover now."""
         plan = self._context.plan
@@ -91,7 +100,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
         line = self._line(histories, from_nothing=not self._histories)
         if min(line.values()) < 0:
             return None
-        self._durable += len(gathered)
+        self._before_line.clear()
         return self._naming({task: history[line[task] :] for task, history in histories.items()})
 
     def _naming(self, histories: Mapping[TaskId, _History]) -> Manifest:
@@ -136,6 +145,7 @@ class LineCheckpoints(UncoordinatedCheckpoints):
 
     def fall_back(self, failed: Collection[TaskId]) -> bool:
         if not self._histories:
+            self._report(failed, sum(self._before_line.pop(task, 0) for task in failed))
             return False
         going_back = {task: self._histories[task] for task in failed}
         line = self._line(going_back)

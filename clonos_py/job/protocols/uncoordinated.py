@@ -157,15 +157,18 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         process, handle = self._context.fleet.processes[message.process], message.handle
         if process.role is not Role.ACTIVE or handle.checkpoint <= self.completed.epoch(process.task):
             return
-        if self._newest_only:
-            self._gathered = [found for found in self._gathered if found[1].task != handle.task]
-        self._gathered.append((process.number, handle))
+        self._gather(process.number, handle)
         called, called_us = self._calls.get(handle.task, (0, 0))
         if handle.checkpoint == called:
             self._durable_ms.append((self._context.clock_us - called_us) / 1_000)
         self._last = max(self._last, handle.checkpoint)
         if self._gather_until_us == MAX_TIME:
             self._gather_until_us = self._context.now_us + self._gather_us
+
+    def _gather(self, process: int, handle: TaskHandle) -> None:
+        if self._newest_only:
+            self._gathered = [found for found in self._gathered if found[1].task != handle.task]
+        self._gathered.append((process, handle))
 
     def _write(self) -> None:
         self._drop_dead()

@@ -224,6 +224,19 @@ def test_a_snapshot_is_counted_once_however_long_it_waits_for_a_line() -> None:
     assert event.durable == 3
 
 
+def test_snapshots_before_the_first_line_are_invalid_when_their_tasks_go_back_to_the_start() -> None:
+    stage = deployed()
+    snapshot(stage, MIDDLE, 1, taken=5, cut=5)
+    snapshot(stage, MIDDLE, 2, taken=9, cut=9)
+    snapshot(stage, SINK, 3, taken=5)
+    told = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    assert WentBack(tasks=2, invalid=3, durable=3) in reported(told)
+    stage.start_up()
+    stage.say(ProcessDied(stage.process(SOURCE), "killed"))
+    stage.start_up()
+    assert WentBack(tasks=3, invalid=0, durable=3) in reported(stage.told), "given up before"
+
+
 def test_standbys_load_what_their_tasks_go_back_to() -> None:
     stage = with_a_line()
     _, told = adopted(stage, stage.say(ProcessDied(stage.process(SOURCE), "killed")))
