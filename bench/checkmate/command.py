@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from clonos_py.bench.checkmate.grid import QUERIES, RECOVERIES, CheckmateCell, Choice, Variant, cells
-from clonos_py.bench.checkmate.results import Results
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms, versions
-from clonos_py.bench.checkmate.tables import tables
+from clonos_py.checkmate.grid import QUERIES, RECOVERIES, CheckmateCell, Choice, Variant, cells
+from clonos_py.checkmate.results import Results
+from clonos_py.checkmate.tables import markdown, tables
 from clonos_py.cli.counts import Count, Words
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.model.errors import SettingError
@@ -29,7 +29,7 @@ _START_S = 15.0
 """Starting and ending a run, until one has shown how long that takes."""
 
 
-def run(out: Path, only_tables: bool, **given: Any) -> int:
+def run(out: Path, **given: Any) -> int:
     """The command's body; 1 if a run failed."""
     choice = Choice(
         given["queries"],
@@ -42,16 +42,11 @@ def run(out: Path, only_tables: bool, **given: Any) -> int:
     settings = {key: given[key] for key in _SETTINGS if given.get(key) not in (None, ())}
     terms = RunTerms(given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings)
     work = MissingRuns(cells(choice, terms.rate is not None), terms, Results(out))
-    if only_tables:
-        if work.results.terms is None:
-            raise SettingError(f"--out {out} holds no results: run the same command without --tables first")
-        click.echo(tables(work.results.searches(), work.results.runs()))
-        return 0
     for variant in dict.fromkeys(cell.variant for cell in work.cells):
         terms.settings(variant)  # a contradiction is said before anything runs
     work.results.begin(terms.plain, versions())
     failed = _perform(work)
-    click.echo(tables(work.results.searches(), work.results.runs()))
+    click.echo(markdown(tables(work.results.searches(), work.results.runs())))
     if failed:
         click.echo(f"{failed} of {len(work.cells)} runs failed; the same command tries them again", err=True)
     return 1 if failed else 0
@@ -148,18 +143,17 @@ command = click.Command(
             ["--out"], type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
             help="Finished runs, a line of JSON each. Runs that it has are not done again.",
         ),
-        click.Option(["--tables", "only_tables"], is_flag=True, help="Run nothing; print the tables of --out."),
         *setting_options(*_SETTINGS),
     ],
     help="""The evaluation of CheckMate: queries under every checkpoint protocol and recovery, a task killed on the way.
 
-    Prints tables of medians beside the figures of the paper, in Markdown. The same command goes on where it was
-    interrupted, and tries again what failed.
+    Prints tables of medians beside the figures of the paper, in Markdown, as clonos analyze does with the plots. The
+    same command goes on where it was interrupted, and tries again what failed.
 
     \b
     Examples:
       python -m clonos_py.bench checkmate --out checkmate.jsonl
-      python -m clonos_py.bench checkmate --out checkmate.jsonl --tables
+      clonos analyze checkmate.jsonl
       python -m clonos_py.bench checkmate --queries q1 --protocols uncoordinated --recoveries rollback --parallelism 1
         --skews 0 --rate 20k --warm-up-s 5 --seconds 15 --runs 1 --out short.jsonl
     """,

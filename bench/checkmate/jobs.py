@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clonos_py import Job, Record, col, count
-from clonos_py.bench.checkmate.grid import CYCLE
+from clonos_py.checkmate.grid import CYCLE
 from clonos_py.connectors import BlackholeSink
 from clonos_py.nexmark.jobs import EventSource, build
 from clonos_py.nexmark.model import Model

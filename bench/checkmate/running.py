@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from clonos_py.bench.checkmate.grid import CYCLE, CheckmateCell, Variant
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.metrics import Span, measured
-from clonos_py.bench.checkmate.results import Results
+from clonos_py.checkmate.grid import CYCLE, CheckmateCell, Variant
+from clonos_py.checkmate.results import Results
 from clonos_py.cli.options import resolved
 from clonos_py.model.errors import ClonosError, SettingError
 from clonos_py.model.plan import PhysicalPlan

@@ -1,4 +1,5 @@
-"""``clonos analyze``: figures and a report of what happened in a run, from its trace."""
+"""``clonos analyze``: figures and a report of what happened in a run, from its trace; or of an evaluation of checkpoint
+protocols, from its file of results."""
 
 from __future__ import annotations
 
@@ -15,7 +16,31 @@ _PATH = click.Path(path_type=Path)
 
 
 def analyze(trace: Path, out: Path | None, master: str | None) -> None:
-    """The command's body. What is wrong with the folders is said before Spark is started."""
+    """The command's body."""
+    if trace.is_file():
+        _evaluation(trace, out)
+    else:
+        _run(trace, out, master)
+
+
+def _evaluation(path: Path, out: Path | None) -> None:
+    """Prints the tables; the page has the plots, too."""
+    from clonos_py.checkmate.page import page
+    from clonos_py.checkmate.results import Results
+    from clonos_py.checkmate.tables import markdown, tables
+
+    results = Results(path)
+    if results.terms is None:
+        raise SettingError(f"{path} is empty: name a trace, or a file of results of the bench checkmate")
+    folder = _made(out or path.parent)
+    report = folder / f"{path.stem}.html"
+    report.write_text(page(results.searches(), results.runs(), results.terms), encoding="utf-8")
+    click.echo(markdown(tables(results.searches(), results.runs())))
+    click.echo(f"the report is {report}")
+
+
+def _run(trace: Path, out: Path | None, master: str | None) -> None:
+    """What is wrong with the folders is said before Spark is started."""
     from clonos_py.spark.session import named_errors, session, shown
 
     read_header(trace)
@@ -47,7 +72,9 @@ command = click.Command(
     callback=analyze,
     params=[
         click.Argument(["trace"], type=_PATH),
-        click.Option(["--out"], type=_PATH, metavar="DIR", help="Folder of the report; that of the trace without."),
+        click.Option(
+            ["--out"], type=_PATH, metavar="DIR", help="Folder of the report; without, that of the trace or file."
+        ),
         click.Option(["--master"], metavar="URL", help="Spark master; all cores of this machine without."),
     ],
     help="""Makes a report of the trace that a run with --trace TRACE has written: latency over time with every failure
@@ -55,9 +82,14 @@ command = click.Command(
 
     Needs clonos-py[spark] and Java 17 or newer.
 
+    TRACE may also be a file of results of python -m clonos_py.bench checkmate. Then it prints the tables of that
+    evaluation of checkpoint protocols beside the figures of the paper, in Markdown, and makes a page of tables
+    and plots.
+
     \b
     Examples:
       clonos nexmark run q8 --rate 200k --events 4M --kill 'join[0]@8s' --trace trace
       clonos analyze trace --out report
+      clonos analyze checkmate.jsonl
     """,
 )

@@ -8,10 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from clonos_py.spark.analysis_plots import Plot, Point, linear, logarithmic
+from clonos_py.observe.plots import Plot, Point, linear, logarithmic, style
 from clonos_py.spark.analysis_words import number_text, percent_text, story, time_text
 
 _HUES = 5
@@ -34,13 +33,12 @@ Figures = Mapping[str, Any]
 
 def page(figures: Figures) -> str:
     """The whole document."""
-    style = Path(__file__).with_name("analysis.css").read_text(encoding="utf-8")
     job = escape(figures["job"])
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{job}: what happened</title><style>{style}</style></head><body><main>",
+            f"<title>{job}: what happened</title><style>{style()}</style></head><body><main>",
             f"<h1>{job}</h1>",
             f'<p class="meta">{escape(_meta(figures))}</p>',
             f'<p class="story{" failed" if figures["failures"] else ""}">{escape(" ".join(story(figures)))}</p>',

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from clonos_py.spark.analysis_plots import Axis, Plot, linear, logarithmic
+from clonos_py.observe.plots import Axis, Plot, linear, logarithmic
 from clonos_py.spark.analysis_report import page
 from clonos_py.spark.analysis_words import number_text, percent_text, story, time_text
 

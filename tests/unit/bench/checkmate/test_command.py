@@ -9,10 +9,10 @@ import pytest
 from clonos_py.bench.__main__ import bench
 from clonos_py.bench.checkmate import running
 from clonos_py.bench.checkmate.command import Forecast
-from clonos_py.bench.checkmate.grid import CYCLE, CheckmateCell, Choice, Variant, cells
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
-from clonos_py.bench.checkmate.results import Results
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms
+from clonos_py.checkmate.grid import CYCLE, CheckmateCell, Choice, Variant, cells
+from clonos_py.checkmate.results import Results
 from clonos_py.cli.endings import ended
 from clonos_py.model.errors import SettingError, SpillError
 from clonos_py.plan.physical import plan
@@ -41,7 +41,6 @@ def run(path: Path, *arguments: str) -> int:
         (["--rate", "fast"], "'fast' is no number of events"),
         (["--checkpoint-interval", "often"], "'often' is no duration"),
         (["--spill", "regenerate"], "contradicts"),
-        (["--tables"], "holds no results: run the same command without --tables first"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_before_anything_runs(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clonos_py.bench.checkmate.grid import CheckmateCell, Variant
-from clonos_py.bench.checkmate.results import Results
+from clonos_py.checkmate.grid import CheckmateCell, Variant
+from clonos_py.checkmate.results import Results
 from clonos_py.model.errors import SettingError
 
 VARIANT = Variant("q1", "aligned", "causal", 2)

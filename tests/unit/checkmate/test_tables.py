@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clonos_py.bench.checkmate.tables import median, tables
+from clonos_py.checkmate.tables import markdown, median, tables
 
 
 def run(number: int, query: str = "q3", restart_ms: float | None = 100.0, **more: Any) -> dict[str, Any]:
@@ -20,15 +20,19 @@ def run(number: int, query: str = "q3", restart_ms: float | None = 100.0, **more
     return {**key, "run": number, "metrics": metrics, **more}
 
 
+def text(searches: list[dict[str, Any]], runs: list[dict[str, Any]]) -> str:
+    return markdown(tables(searches, runs))
+
+
 def section(text: str, title: str) -> list[str]:
     return next(part for part in text.split("### ") if part.startswith(title)).splitlines()
 
 
 def test_medians_stand_beside_the_paper() -> None:
-    lines = section(tables([], [run(1), run(9), run(2)]), "Table II:")
+    lines = section(text([], [run(1), run(9), run(2)]), "Table II:")
     assert "| 2 | uncoordinated (UNC) | rollback | 1.002 |" in lines
     assert "| 10 (paper) | communication-induced (CIC) | rollback | 1.82 |" in lines
-    invalid = section(tables([], [run(1), run(9), run(2)]), "Table III")
+    invalid = section(text([], [run(1), run(9), run(2)]), "Table III")
     assert "| 2 | uncoordinated (UNC) | rollback | 60 (5.0%) |" in invalid
     assert "| 10 (paper) | uncoordinated (UNC) | rollback | 455 (4%) |" in invalid
 
@@ -36,28 +40,28 @@ def test_medians_stand_beside_the_paper() -> None:
 def test_a_median_over_fewer_runs_says_so() -> None:
     assert median([{"x": 1.0}, {"x": None}, {"x": 3.0}], lambda m: m["x"]) == "2.0 (2 of 3)"
     assert median([{"x": None}], lambda m: m["x"]) == "–"
-    text = tables([], [run(1, restart_ms=None), run(2, restart_ms=80.0)])
-    assert "| 2 | uncoordinated (UNC) | rollback | 80.0 (1 of 2) |" in section(text, "Figure 11")
+    found = text([], [run(1, restart_ms=None), run(2, restart_ms=80.0)])
+    assert "| 2 | uncoordinated (UNC) | rollback | 80.0 (1 of 2) |" in section(found, "Figure 11")
 
 
 def test_the_cyclic_query_has_a_table_of_its_own() -> None:
-    lines = section(tables([], [run(2, "reachability")]), "Table IV")
+    lines = section(text([], [run(2, "reachability")]), "Table IV")
     assert "| workers | protocol | recovery | CT | RT | IC |" in lines
     assert "| 2 | uncoordinated (UNC) | rollback | 14.0 ms | 100 ms | 5.0% |" in lines
     assert "| 5 (paper) | communication-induced (CIC) | rollback | 2.73 ms | 347 ms | 1.7% |" in lines
-    assert "(paper)" not in "".join(section(tables([], [run(2, "reachability")]), "Table III"))
+    assert "(paper)" not in "".join(section(text([], [run(2, "reachability")]), "Table III"))
 
 
 def test_skewed_runs_are_apart_from_others_and_by_load() -> None:
-    text = tables([], [run(1), run(4, skew=10, load=50), run(6, skew=10), run(8, skew=30, load=50)])
-    assert "| 2 | uncoordinated (UNC) | rollback | 10.0 |" in section(text, "Figure 9")
-    half = section(text, "Figure 12: median latency under skew, ms, 50%")
+    found = text([], [run(1), run(4, skew=10, load=50), run(6, skew=10), run(8, skew=30, load=50)])
+    assert "| 2 | uncoordinated (UNC) | rollback | 10.0 |" in section(found, "Figure 9")
+    half = section(found, "Figure 12: median latency under skew, ms, 50%")
     assert "| 2 | uncoordinated (UNC) | rollback | 10% | 40.0 |" in half
     assert "| 2 | uncoordinated (UNC) | rollback | 30% | 80.0 |" in half
     assert "| 2 | uncoordinated (UNC) | rollback | 10% | 60.0 |" in section(
-        text, "Figure 12: median latency under skew, ms, 80%"
+        found, "Figure 12: median latency under skew, ms, 80%"
     )
-    assert "Figure 13: restart time under skew, ms, 80%" not in text
+    assert "Figure 13: restart time under skew, ms, 80%" not in found
 
 
 def test_throughput_is_compared_with_that_without_checkpoints() -> None:
@@ -66,7 +70,7 @@ def test_throughput_is_compared_with_that_without_checkpoints() -> None:
         {**key, "protocol": "aligned", "recovery": "causal", "events_per_s": 900_000.0},
         {**key, "protocol": "none", "recovery": "none", "events_per_s": 1_000_000.0},
     ]
-    lines = section(tables(searches, []), "Figure 7")
+    lines = section(text(searches, []), "Figure 7")
     assert lines[4:6] == [
         "| 1 | no checkpoints | none | 1,000,000 (100%) |",
         "| 1 | aligned (COOR) | causal | 900,000 (90%) |",
@@ -74,4 +78,4 @@ def test_throughput_is_compared_with_that_without_checkpoints() -> None:
 
 
 def test_without_runs_there_is_nothing_to_show() -> None:
-    assert tables([], []) == "there are no finished runs yet"
+    assert text([], []) == "there are no finished runs yet"

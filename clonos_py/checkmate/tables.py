@@ -1,18 +1,19 @@
-"""The tables and the data of the figures of CheckMate, in Markdown: medians over the repetitions of a run, beside what
-the paper gives. Pure.
+"""The tables of CheckMate, and such of its figures: medians over the repetitions of a run, beside what the paper has.
+Pure.
 
 A median over fewer runs than there are says so: ``85 (3 of 5)`` where two runs have no such number, a dash where none
-has one. The figures over time (9, 10) are in the file of results, as ``latency_ms_per_second``.
+has one.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
-from clonos_py.bench.checkmate import paper
-from clonos_py.bench.checkmate.grid import CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
+from clonos_py.checkmate import paper
+from clonos_py.checkmate.grid import CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
 from clonos_py.model.protocols import PROTOCOLS
 
 Line = Mapping[str, Any]
@@ -42,25 +43,46 @@ class TableRow(NamedTuple):
         return self.parallelism, order.index(self.protocol), self.recovery
 
 
-def tables(searches: Iterable[Line], runs: Iterable[Line]) -> str:
-    """All tables for which there is anything."""
+class MedianTable(NamedTuple):
+    """``said``: what the paper says of it in words."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    said: str = ""
+
+
+def markdown(tables: Iterable[MedianTable]) -> str:
+    return "\n".join(chain.from_iterable(map(_markdown, tables))) or "there are no finished runs yet"
+
+
+def _markdown(table: MedianTable) -> Iterator[str]:
+    yield f"### {table.title}\n"
+    for row in (table.headings, ["---"] * len(table.headings), *table.rows):
+        yield f"| {' | '.join(row)} |"
+    if table.said:
+        yield f"\nThe paper: {table.said}."
+    yield ""
+
+
+def tables(searches: Iterable[Line], runs: Iterable[Line]) -> list[MedianTable]:
+    """All for which there is anything."""
     groups = Repetitions(runs)
-    parts = (
+    return [
         *_throughputs(list(searches)),
         *_overhead(groups),
-        *_by_query("Figure 8: average checkpointing time, ms", groups, _mean_checkpointing, "8"),
-        *_by_query("Figure 9: median latency until the failure, ms", groups, _latency("p50"), "9"),
-        *_by_query("Figure 10: 99th percentile of latency until the failure, ms", groups, _latency("p99")),
-        *_by_query("Figure 11: restart time, ms", groups, _of_failure("restart_ms"), "11"),
-        *_by_query("Recovery time, ms", groups, _of_failure("recovery_ms")),
-        *_by_query("Detection time, ms, no part of the restart", groups, _of_failure("detected_ms")),
+        *_by_query("Figure 8: average checkpointing time, ms", groups, mean_checkpointing, "8"),
+        *_by_query("Figure 9: median latency until the failure, ms", groups, latency_before("p50"), "9"),
+        *_by_query("Figure 10: 99th percentile of latency until the failure, ms", groups, latency_before("p99")),
+        *_by_query("Figure 11: restart time, ms", groups, of_failure("restart_ms"), "11"),
+        *_by_query("Recovery time, ms", groups, of_failure("recovery_ms")),
+        *_by_query("Detection time, ms, no part of the restart", groups, of_failure("detected_ms")),
         *_invalid(groups),
         *_cyclic(groups),
-        *_skewed("Figure 12: median latency under skew, ms", groups, _latency("p50"), LOADS_SKEWED, "12"),
-        *_skewed("Figure 12: average checkpointing time under skew, ms", groups, _mean_checkpointing, LOADS_SKEWED),
-        *_skewed("Figure 13: restart time under skew, ms", groups, _of_failure("restart_ms"), LOADS_SKEWED[:1], "13"),
-    )
-    return "\n".join(parts) or "there are no finished runs yet"
+        *_skewed("Figure 12: median latency under skew, ms", groups, latency_before("p50"), LOADS_SKEWED, "12"),
+        *_skewed("Figure 12: average checkpointing time under skew, ms", groups, mean_checkpointing, LOADS_SKEWED),
+        *_skewed("Figure 13: restart time under skew, ms", groups, of_failure("restart_ms"), LOADS_SKEWED[:1], "13"),
+    ]
 
 
 # ---- medians
@@ -104,16 +126,16 @@ def median(metrics: Sequence[Metrics], value: Value, form: str = "{:,.1f}") -> s
     return form.format(statistics.median(found)) + few
 
 
-def _mean_checkpointing(metrics: Metrics) -> float | None:
+def mean_checkpointing(metrics: Metrics) -> float | None:
     times = metrics["checkpointing_ms"]
     return None if times is None else times["mean"]
 
 
-def _latency(percentile: str) -> Value:
+def latency_before(percentile: str) -> Value:
     return lambda metrics: metrics["latency_undisturbed_ms"][percentile]
 
 
-def _of_failure(step: str) -> Value:
+def of_failure(step: str) -> Value:
     return lambda metrics: None if metrics["failure"] is None else metrics["failure"][step]
 
 
@@ -125,19 +147,13 @@ def _invalid_share(metrics: Metrics) -> float | None:
 # ---- tables
 
 
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], said: str = "") -> Iterator[str]:
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], said: str = "") -> Iterator[MedianTable]:
     """Nothing where no cell under a query says anything."""
-    if not any(cell != ABSENT for row in rows for cell in row[len(_HEADINGS) :]):
-        return
-    yield f"### {title}\n"
-    for row in (headings, ["---"] * len(headings), *rows):
-        yield f"| {' | '.join(row)} |"
-    if said:
-        yield f"\nThe paper: {said}."
-    yield ""
+    if any(cell != ABSENT for row in rows for cell in row[len(_HEADINGS) :]):
+        yield MedianTable(title, headings, rows, said)
 
 
-def _by_query(title: str, groups: Repetitions, value: Value, figure: str = "") -> Iterator[str]:
+def _by_query(title: str, groups: Repetitions, value: Value, figure: str = "") -> Iterator[MedianTable]:
     queries = groups.queries()
     rows = [
         (*rank.cells, *(median(groups.of(query, rank), value) for query in queries))
@@ -159,7 +175,7 @@ def _paper_cells(workers: int, protocol: str) -> tuple[str, str, str]:
     return f"{workers} (paper)", f"{protocol} ({paper.LABELS[protocol]})", ROLLBACK
 
 
-def _overhead(groups: Repetitions) -> Iterator[str]:
+def _overhead(groups: Repetitions) -> Iterator[MedianTable]:
     queries = groups.queries()
     rows = [
         (*rank.cells, *(median(groups.of(query, rank), lambda m: m["overhead"], "{:.3f}") for query in queries))
@@ -170,7 +186,7 @@ def _overhead(groups: Repetitions) -> Iterator[str]:
     yield from _table("Table II: bytes sent per byte of rows", (*_HEADINGS, *queries), rows)
 
 
-def _invalid(groups: Repetitions) -> Iterator[str]:
+def _invalid(groups: Repetitions) -> Iterator[MedianTable]:
     queries = groups.queries()
     rows = [
         (*rank.cells, *(_snapshots(groups.of(query, rank)) for query in queries))
@@ -193,10 +209,10 @@ def _snapshots(metrics: Sequence[Metrics]) -> str:
     return f"{total} ({median(metrics, _invalid_share, '{:.1%}')}{more})"
 
 
-def _cyclic(groups: Repetitions) -> Iterator[str]:
+def _cyclic(groups: Repetitions) -> Iterator[MedianTable]:
     columns: Mapping[str, tuple[Value, str]] = {
-        "CT": (_mean_checkpointing, "{:,.1f} ms"),
-        "RT": (_of_failure("restart_ms"), "{:,.0f} ms"),
+        "CT": (mean_checkpointing, "{:,.1f} ms"),
+        "RT": (of_failure("restart_ms"), "{:,.0f} ms"),
         "IC": (_invalid_share, "{:.1%}"),
     }
     rows = [
@@ -212,7 +228,7 @@ def _cyclic(groups: Repetitions) -> Iterator[str]:
     yield from _table(title, (*_HEADINGS, *columns), rows)
 
 
-def _throughputs(searches: Sequence[Line]) -> Iterator[str]:
+def _throughputs(searches: Sequence[Line]) -> Iterator[MedianTable]:
     most = {
         (line["query"], TableRow(line["parallelism"], line["protocol"], line["recovery"])): float(line["events_per_s"])
         for line in searches
@@ -231,7 +247,9 @@ def _throughputs(searches: Sequence[Line]) -> Iterator[str]:
     yield from _table(title, (*_HEADINGS, *queries), rows, paper.SAID["7"])
 
 
-def _skewed(title: str, groups: Repetitions, value: Value, loads: Sequence[int], figure: str = "") -> Iterator[str]:
+def _skewed(
+    title: str, groups: Repetitions, value: Value, loads: Sequence[int], figure: str = ""
+) -> Iterator[MedianTable]:
     """A table for each load, also for runs at a given rate."""
     queries = [query for query in groups.queries() if query in KEYED]
     for load in [found for found in groups.loads() if found is None or found in loads]:

@@ -1,4 +1,4 @@
-"""Plots over time as inline SVG, without scripts. Colours are the page's, so that both themes read well."""
+"""Plots as inline SVG, without scripts. Colours are the page's (``style``), so that both themes read well."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 Point = tuple[float, float]
 
@@ -17,6 +18,11 @@ _POWERS_DIVIDED = 4
 _LABEL_WIDTH = 7.0
 """Of a character, roughly."""
 _LABEL_ROW = 15
+
+
+def style() -> str:
+    """The style sheet of a page with plots."""
+    return Path(__file__).with_name("plots.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,8 @@ def logarithmic(values: Sequence[float], length: float) -> Axis:
 
 @dataclass
 class Plot:
-    """One plot, ``seconds`` wide. What is drawn first lies below; ``svg`` gives the element."""
+    """One plot over time, ``seconds`` wide, or over another number with its own ``unit``. What is drawn first lies
+    below; ``svg`` gives the element."""
 
     title: str
     seconds: float
@@ -71,6 +78,7 @@ class Plot:
     """A value of the vertical axis as text."""
     width: int = 1040
     top: int = 10
+    unit: str = " s"
     _drawn: list[str] = field(default_factory=list)
     _above: list[str] = field(default_factory=list)
     _labels_end: list[float] = field(default_factory=list)
@@ -164,7 +172,8 @@ class Plot:
         yield f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom:.1f}" y2="{bottom:.1f}"/>'
         for second in self.x.ticks(_TICKS_X if self.width > 800 else 5):
             x = self.at((second, 0))[0]
-            yield f'<text class="tick" x="{x:.1f}" y="{bottom + 21:.1f}" text-anchor="middle">{second:g} s</text>'
+            place = f'x="{x:.1f}" y="{bottom + 21:.1f}"'
+            yield f'<text class="tick" {place} text-anchor="middle">{second:g}{self.unit}</text>'
 
 
 def _pieces(points: Sequence[Point], gap_s: float) -> Iterator[list[Point]]:

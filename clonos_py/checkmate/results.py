@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from clonos_py.bench.checkmate.grid import CheckmateCell, Variant
+from clonos_py.checkmate.grid import CheckmateCell, Variant
 from clonos_py.model.errors import SettingError
 
 FORMAT = 1
