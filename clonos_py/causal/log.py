@@ -183,16 +183,23 @@ class CausalStore:
         """Takes a mark in, and drops what it makes stable."""
         if mark.epoch <= self.stable(mark.task):
             return
-        for task in [t for t, e in self._stable.items() if mark.task in (t, ALL_TASKS) and e <= mark.epoch]:
-            del self._stable[task]
+        if mark.task == ALL_TASKS:
+            self._stable = {task: epoch for task, epoch in self._stable.items() if epoch > mark.epoch}
+        self._stable.pop(mark.task, None)
         self._stable[mark.task] = mark.epoch
         self.marks_taken += 1
         marked = {mark.task} if mark.task != ALL_TASKS else self._segments.keys()
-        self._keep([s for s in self._journal if s.task not in marked or s.epoch >= mark.epoch])
-        for task in marked & self._segments.keys():
-            held = self._segments[task]
-            for start in [start for start, s in held.items() if s.epoch < mark.epoch]:
-                del held[start]
+        dropped = [self._drop(task, mark.epoch) for task in marked & self._segments.keys()]
+        if any(dropped):
+            self._keep([s for s in self._journal if s.task not in marked or s.epoch >= mark.epoch])
+
+    def _drop(self, task: int, epoch: int) -> int:
+        """How many segments of one task's log lie before an epoch; they are not held any more."""
+        held = self._segments[task]
+        before = [start for start, segment in held.items() if segment.epoch < epoch]
+        for start in before:
+            del held[start]
+        return len(before)
 
     def marks_since(self, taken: int) -> tuple[StableMark, ...]:
         """The newest marks that are still true, of those taken in since ``taken`` of them were."""

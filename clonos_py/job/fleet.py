@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -42,32 +42,44 @@ class Fleet:
     def __init__(self) -> None:
         self._next = 0
         self.processes: dict[int, TaskProcess] = {}
+        self._of_task: dict[TaskId, dict[int, TaskProcess]] = {}
 
     def add(self, task: TaskId, now_us: int, reuses: bool = False) -> TaskProcess:
         self._next += 1
-        shares = not reuses and any(process.task == task for process in self.processes.values())
+        shares = not reuses and bool(self._of_task.get(task))
         process = TaskProcess(self._next, task, last_seen_us=now_us, shares=shares, reuses=reuses)
-        self.processes[process.number] = process
+        self._put(process)
         return process
 
     def adopt(self, number: int, task: TaskId, now_us: int) -> TaskProcess:
         """A process that another coordinator has started."""
         self._next = max(self._next, number)
-        process = self.processes[number] = TaskProcess(number, task, last_seen_us=now_us)
+        process = TaskProcess(number, task, last_seen_us=now_us)
+        self._put(process)
         return process
 
+    def _put(self, process: TaskProcess) -> None:
+        self.processes[process.number] = process
+        self._of_task.setdefault(process.task, {})[process.number] = process
+
     def remove(self, number: int) -> TaskProcess | None:
-        return self.processes.pop(number, None)
+        process = self.processes.pop(number, None)
+        if process is not None:
+            del self._of_task[process.task][number]
+        return process
 
     def get(self, number: int) -> TaskProcess | None:
         return self.processes.get(number)
 
     def owner(self, task: TaskId) -> TaskProcess | None:
         """The process that is the task now, or has been told to be."""
-        return next((p for p in self.processes.values() if p.task == task and p.role is not Role.STANDBY), None)
+        return next((p for p in self._of(task) if p.role is not Role.STANDBY), None)
 
     def standbys(self, task: TaskId) -> list[TaskProcess]:
-        return [p for p in self.processes.values() if p.task == task and p.role is Role.STANDBY]
+        return [p for p in self._of(task) if p.role is Role.STANDBY]
+
+    def _of(self, task: TaskId) -> Iterable[TaskProcess]:
+        return self._of_task.get(task, {}).values()
 
     def best(self, task: TaskId, at_leisure: bool, crowded: Collection[int]) -> TaskProcess | None:
         """The standby to be promoted: one that begins where the task was, else one that can be reached, with the newest

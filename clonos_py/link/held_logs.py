@@ -27,11 +27,9 @@ from clonos_py.model.segments import Incarnation, LogSegment, Reach
 def shared_logs(plan: PhysicalPlan, task: TaskId, receiver: TaskId) -> frozenset[int]:
     """The logs that ``task`` passes on to ``receiver``: its own and upstream ones within the sharing depth, counted
     along the shortest path (D6)."""
-    return frozenset(
-        number
-        for number, origin in enumerate(plan.tasks)
-        if (origin == task or task in plan.hops[origin]) and plan.shares(origin, receiver)
-    )
+    if not plan.gaps and plan.covered == 0:
+        return frozenset()
+    return frozenset(number for number in plan.origins[task] if plan.shares(plan.tasks[number], receiver))
 
 
 class HeldLogs:

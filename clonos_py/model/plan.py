@@ -180,12 +180,19 @@ class PhysicalPlan:
     @cached_property
     def inputs(self) -> dict[TaskId, tuple[ChannelId, ...]]:
         """By task: its input channels; a channel's position is its input index there."""
-        return {t: tuple(c for c in self.channels if self.receiver(c) == t) for t in self.tasks}
+        return self._by_task(self.receiver)
 
     @cached_property
     def outputs(self) -> dict[TaskId, tuple[ChannelId, ...]]:
         """By task: its output channels; a channel's position is its output index there."""
-        return {t: tuple(c for c in self.channels if self.sender(c) == t) for t in self.tasks}
+        return self._by_task(self.sender)
+
+    def _by_task(self, end: Callable[[ChannelId], TaskId]) -> dict[TaskId, tuple[ChannelId, ...]]:
+        """One pass over the channels, of which there are as many as pairs of tasks."""
+        found: dict[TaskId, list[ChannelId]] = {task: [] for task in self.tasks}
+        for channel in self.channels:
+            found[end(channel)].append(channel)
+        return {task: tuple(channels) for task, channels in found.items()}
 
     @cached_property
     def hops(self) -> dict[TaskId, dict[TaskId, int]]:
@@ -202,6 +209,15 @@ class PhysicalPlan:
             reached.pop(start, None)
             found[start] = reached
         return found
+
+    @cached_property
+    def origins(self) -> dict[TaskId, tuple[int, ...]]:
+        """By task: the ordinals of itself and of every task upstream of it, in their order."""
+        found: dict[TaskId, list[int]] = {task: [] for task in self.tasks}
+        for number, origin in enumerate(self.tasks):
+            for task in (origin, *self.hops[origin]):
+                found[task].append(number)
+        return {task: tuple(numbers) for task, numbers in found.items()}
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:

@@ -7,6 +7,7 @@ the host process belongs to that task and takes no further standbys.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -42,10 +43,11 @@ class Placement:
 
     def place(self, number: int, task: TaskId, nodes: Sequence[str], shares: bool = False) -> Seat:
         """The seat of a process on one of ``nodes`` (not empty). ``shares``: it may share a host process."""
+        beside = Counter(placed.seat.node for placed in self._placed.values() if placed.task == task)
+        hosts = Counter(seat.node for seat in {placed.seat for placed in self._placed.values()})
 
         def cost(seat: Seat) -> tuple[bool, int, bool, int]:
-            beside = [placed.task for placed in self._placed.values() if placed.seat.node == seat.node]
-            return self._suspect(seat.node), beside.count(task), seat.host_process == number, self._hosts_on(seat.node)
+            return self._suspect(seat.node), beside[seat.node], seat.host_process == number, hosts[seat.node]
 
         seats = [*(self._open_hosts(task, nodes) if shares else ()), *(Seat(node, number) for node in nodes)]
         seat: Seat = min(seats, key=cost)
@@ -56,14 +58,13 @@ class Placement:
 
     def _open_hosts(self, task: TaskId, nodes: Sequence[str]) -> Iterator[Seat]:
         """Those with room for a standby of ``task``; two of the same task would be lost together."""
-        for seat in dict.fromkeys(placed.seat for placed in self._placed.values()):
-            tasks = [placed.task for placed in self._placed.values() if placed.seat.host_process == seat.host_process]
+        tasks_of: dict[Seat, list[TaskId]] = {}
+        for placed in self._placed.values():
+            tasks_of.setdefault(placed.seat, []).append(placed.task)
+        for seat, tasks in tasks_of.items():
             has_room = len(tasks) < self._standbys_per_host and seat.host_process not in self._closed
             if has_room and task not in tasks and seat.node in nodes:
                 yield seat
-
-    def _hosts_on(self, node: str) -> int:
-        return len({placed.seat.host_process for placed in self._placed.values() if placed.seat.node == node})
 
     def put(self, number: int, task: TaskId, seat: Seat) -> None:
         """Where the process really is."""
