@@ -30,7 +30,7 @@ class RealTime:
             self._arrived.append(self._posted.get(timeout=min((time_us - now_us) / 1e6, _WAIT_S_MAX)))
         return self.now_us()
 
-    def delay_us(self, kind: str) -> int:
+    def delay_us(self, kind: str, what: object = None) -> int:
         return 0
 
     def post(self, action: Callable[[], None]) -> None:

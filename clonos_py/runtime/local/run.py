@@ -5,7 +5,6 @@ Failures on order are the loss of a task's objects; everything else about recove
 
 from __future__ import annotations
 
-import heapq
 import secrets
 import threading
 from collections.abc import Callable
@@ -19,31 +18,26 @@ from clonos_py.checkpoint.store import SnapshotStore
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.job.events import EndJob
 from clonos_py.model.calls import Answered, ServiceCall
-from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed, FunctionHangs
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
-from clonos_py.process.contract import Observed
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.checkpoint_place import checkpoint_place
 from clonos_py.runtime.clock import time_of_day_us
-from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.crash_notes import watched
-from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
+from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.hangs import HangWatch
 from clonos_py.runtime.held_folders import temporary
-from clonos_py.runtime.interrupts import Interrupts, interrupts
+from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.leftovers import SPILLED, clear
 from clonos_py.runtime.local.clock import RealTime
+from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world.world import World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
-
-_PUBLISH_US = 50_000
-_KILL_AGAIN_US = 50_000
 
 
 class LocalPorts:
@@ -69,68 +63,6 @@ class LocalPorts:
         return self._store.kept_answer(name)
 
 
-class Monitor:
-    """Watches a world between its actions: failures on order, news and counters for the listener."""
-
-    def __init__(
-        self, publisher: EventPublisher, orders: list[tuple[int, TaskId]], clock: RealTime, interrupted: Interrupts
-    ) -> None:
-        self._publisher, self._clock, self._interrupted = publisher, clock, interrupted
-        self._orders = orders
-        self._due: list[tuple[int, TaskId]] = []
-        self._news = CoordinatorNews()
-        self._publishing = threading.Lock()
-        self._counters: dict[TaskId, Counters] = {}
-        self._numbers: dict[TaskId, int] = {}
-        self._publish_at_us = 0
-
-    def report(self, time_us: int, event: CoordinatorEvent) -> None:
-        if isinstance(event, Deployed):
-            self._due.extend((time_us + after_us, task) for after_us, task in self._orders)
-            self._orders = []
-            heapq.heapify(self._due)
-        self._news.events.append((time_us, event))
-
-    def observe(self, time_us: int, task: TaskId, observed: Observed) -> None:
-        self._counters.setdefault(task, Counters()).observe(observed, time_us)
-
-    def __call__(self, world: World) -> None:
-        self._interrupted.check()
-        while self._due and self._due[0][0] <= world.now_us:
-            due_us, task = heapq.heappop(self._due)
-            if not self._crash(world, task):
-                heapq.heappush(self._due, (max(due_us, world.now_us) + _KILL_AGAIN_US, task))
-        if world.now_us >= self._publish_at_us:
-            self._publish_at_us = world.now_us + _PUBLISH_US
-            self.publish(world)
-
-    def _crash(self, world: World, task: TaskId) -> bool:
-        """False if it is dead already: its replacement is to fail then."""
-        owners = [p.number for p in world.processes.values() if p.task == task and p.link.attempt is not None]
-        for number in owners:
-            self._news.crashes.append((world.now_us, task))
-            world.kill(number)
-        return bool(owners)
-
-    def publish(self, world: World) -> None:
-        """Hands over what has gathered."""
-        for process in world.processes.values():
-            if process.link.attempt is not None:
-                counters = self._counters.setdefault(process.task, Counters())
-                number = self._numbers.setdefault(process.task, len(self._numbers))
-                self._news.counters[number] = (process.task, counters.added_to(process.link.counters))
-        news, self._news = self._news, CoordinatorNews()
-        self._pass_on(news)
-
-    def hangs(self, what: str) -> None:
-        """A function hangs, and the thread of the world with it: another tells of that."""
-        self._pass_on(CoordinatorNews(events=[(self._clock.now_us(), FunctionHangs(what))]))
-
-    def _pass_on(self, news: CoordinatorNews) -> None:
-        with self._publishing:
-            self._publisher.publish(news, self._clock.now_us())
-
-
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
     """Runs to the end of the sources. Ctrl-C ends the run, its last checkpoint intact, and is raised again. Raises the
     ClonosError that ended the job."""
@@ -139,7 +71,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     publisher = EventPublisher(plan, clock.now_us(), listener, orders)
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
     with ExitStack() as stack:
-        monitor = Monitor(publisher, orders, clock, stack.enter_context(interrupts()))
+        monitor = Monitor(publisher, orders, clock.now_us, stack.enter_context(interrupts()))
         store = _open_store(plan, settings, stack)
         world = World(
             plan,

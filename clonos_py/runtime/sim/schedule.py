@@ -50,7 +50,7 @@ class VirtualTime:
         at_us = self._slow_us.get(kind)
         return at_us is not None and self._now_us - at_us <= within_us
 
-    def delay_us(self, kind: str) -> int:
+    def delay_us(self, kind: str, what: object = None) -> int:
         """Mostly near nothing, sometimes long: the orders that matter come from the extremes."""
         draw = self._random.random()
         return int(TYPICAL_US[kind] * self.slowness.get(kind, 1.0) * 4 * draw * draw * draw)

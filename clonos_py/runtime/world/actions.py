@@ -17,8 +17,9 @@ class Scheduler(Protocol):
         """Returns the time when ``time_us`` has come, or something arrives: virtual time jumps, real time sleeps."""
         ...
 
-    def delay_us(self, kind: str) -> int:
-        """How long an action of this kind takes: network, queue, control, disk, start, step, detect, call."""
+    def delay_us(self, kind: str, what: object = None) -> int:
+        """How long an action of this kind takes: network, queue, control, disk, start, step, detect, call. ``what`` is
+        moved or written, for a scheduler whose delays depend on how much that is."""
         ...
 
     def arrived(self) -> Sequence[Callable[[], None]]:
@@ -49,9 +50,9 @@ class Actions:
         self._count += 1
         heapq.heappush(self._actions, (time_us, self._count, action))
 
-    def after(self, kind: str, queue: Hashable, action: Callable[[], None]) -> None:
+    def after(self, kind: str, queue: Hashable, action: Callable[[], None], what: object = None) -> None:
         """Schedules ``action`` after a delay of ``kind``, behind everything already in ``queue``."""
-        time_us = self.now_us + self._scheduler.delay_us(kind)
+        time_us = self.now_us + self._scheduler.delay_us(kind, what)
         latest_us = self._latest.get(queue, 0)
         if time_us < latest_us:
             time_us = latest_us

@@ -60,7 +60,7 @@ class Network:
             if not link.closed or not (process.alive or link.lossy):
                 self._dispatcher.link(other.number, event)
 
-        self._actions.after("network", (connection, process.number), deliver)
+        self._actions.after("network", (connection, process.number), deliver, event)
 
     def close(self, connection: int, by: LocalProcess) -> None:
         """One end has closed: the other finds that out, after what was sent before."""

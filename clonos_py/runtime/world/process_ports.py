@@ -59,7 +59,7 @@ class ProcessPorts:
 
     def _store(self, work: StorageWork) -> None:
         self._process.unstored.append(work)
-        self._actions.after("disk", self._storage, self._carry_out_next)
+        self._actions.after("disk", self._storage, self._carry_out_next, work)
 
     def _carry_out_next(self) -> None:
         process = self._process
@@ -72,7 +72,7 @@ class ProcessPorts:
             process.fail(problem)
 
     def _spill(self, work: Spilling) -> None:
-        self._actions.after("disk", self._spilling, partial(self._carry_out_spilling, work))
+        self._actions.after("disk", self._spilling, partial(self._carry_out_spilling, work), work)
 
     def _carry_out_spilling(self, work: Spilling) -> None:
         if self._process.alive:
@@ -92,6 +92,7 @@ class ProcessPorts:
 
     def _produce(self, events: Sequence[FromTask]) -> None:
         """What is observed takes no way."""
+        self._process.produced = events
         for event in events:
             if isinstance(event, Observed):
                 self._process.link_executor.handle(event)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from clonos_py.link.instructions import LinkEvent
 from clonos_py.link.machine import LinkMachine
 from clonos_py.model.errors import ClonosError
+from clonos_py.process.contract import FromTask
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.spill import SpillExecutor
 from clonos_py.runtime.executors.storage import StorageWork
@@ -42,6 +43,8 @@ class LocalProcess:
         self.connections: set[int] = set()
         self.unstored: deque[StorageWork] = deque()
         """What storage has been asked for and has not done, in order."""
+        self.produced: Sequence[FromTask] = ()
+        """What the last step of the task that gave anything gave."""
 
     def fail(self, problem: ClonosError) -> None:
         """The task or storage raised."""

@@ -26,7 +26,7 @@ class Jumps:
         self._now_us = max(self._now_us, time_us)
         return self._now_us
 
-    def delay_us(self, kind: str) -> int:
+    def delay_us(self, kind: str, what: object = None) -> int:
         return 0
 
     def arrived(self) -> Sequence[Callable[[], None]]:

@@ -1,0 +1,86 @@
+"""What a driver of a world does between its actions: failures on order, news and counters for a listener."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable
+
+from clonos_py.model.coordinator_events import CoordinatorEvent, Deployed, FunctionHangs
+from clonos_py.model.ids import TaskId
+from clonos_py.process.contract import Observed
+from clonos_py.runtime.counters import Counters
+from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
+from clonos_py.runtime.interrupts import Interrupts
+from clonos_py.runtime.world.world import World
+
+_KILL_AGAIN_US = 50_000
+
+
+class Monitor:
+    """Watches a world between its actions: failures on order, news and counters for the listener."""
+
+    def __init__(
+        self,
+        publisher: EventPublisher,
+        orders: list[tuple[int, TaskId]],
+        now_us: Callable[[], int],
+        interrupted: Interrupts,
+        publish_us: int = 50_000,
+    ) -> None:
+        """``now_us``: the clock of the world. News are published every ``publish_us``."""
+        self._publisher, self._now_us, self._interrupted = publisher, now_us, interrupted
+        self._publish_us = publish_us
+        self._orders = orders
+        self._due: list[tuple[int, TaskId]] = []
+        self._news = CoordinatorNews()
+        self._publishing = threading.Lock()
+        self._counters: dict[TaskId, Counters] = {}
+        self._numbers: dict[TaskId, int] = {}
+        self._publish_at_us = 0
+
+    def report(self, time_us: int, event: CoordinatorEvent) -> None:
+        if isinstance(event, Deployed):
+            self._due.extend((time_us + after_us, task) for after_us, task in self._orders)
+            self._orders = []
+            heapq.heapify(self._due)
+        self._news.events.append((time_us, event))
+
+    def observe(self, time_us: int, task: TaskId, observed: Observed) -> None:
+        self._counters.setdefault(task, Counters()).observe(observed, time_us)
+
+    def __call__(self, world: World) -> None:
+        self._interrupted.check()
+        while self._due and self._due[0][0] <= world.now_us:
+            due_us, task = heapq.heappop(self._due)
+            if not self._crash(world, task):
+                heapq.heappush(self._due, (max(due_us, world.now_us) + _KILL_AGAIN_US, task))
+        if world.now_us >= self._publish_at_us:
+            self._publish_at_us = world.now_us + self._publish_us
+            self.publish(world)
+
+    def _crash(self, world: World, task: TaskId) -> bool:
+        """False if it is dead already: its replacement is to fail then."""
+        owners = [p.number for p in world.processes.values() if p.task == task and p.link.attempt is not None]
+        for number in owners:
+            self._news.crashes.append((world.now_us, task))
+            world.kill(number)
+        return bool(owners)
+
+    def publish(self, world: World) -> None:
+        """Hands over what has gathered."""
+        for process in world.processes.values():
+            if process.link.attempt is not None:
+                counters = self._counters.setdefault(process.task, Counters())
+                number = self._numbers.setdefault(process.task, len(self._numbers))
+                self._news.counters[number] = (process.task, counters.added_to(process.link.counters))
+        news, self._news = self._news, CoordinatorNews()
+        self._pass_on(news)
+
+    def hangs(self, what: str) -> None:
+        """A function hangs, and the thread of the world with it: another tells of that."""
+        self._pass_on(CoordinatorNews(events=[(self._now_us(), FunctionHangs(what))]))
+
+    def _pass_on(self, news: CoordinatorNews) -> None:
+        with self._publishing:
+            self._publisher.publish(news, self._now_us())

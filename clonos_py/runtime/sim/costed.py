@@ -1,0 +1,88 @@
+"""Runs a plan in virtual time on a simulated cluster, where work costs what it costs on Ray (E12).
+
+Machines, links, tasks and operators are those that ship; every row is really computed. Checkpoints are in memory.
+Nothing is random but what operators draw: two runs are the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from clonos_py.checkpoint.memory import MemoryStore
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.observe.events import Listener
+from clonos_py.runtime.crash_notes import watched
+from clonos_py.runtime.event_publisher import EventPublisher
+from clonos_py.runtime.interrupts import interrupts
+from clonos_py.runtime.monitor import Monitor
+from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
+from clonos_py.runtime.sim.costs import CostedTime, Costs
+from clonos_py.runtime.sim.machines import CostedDispatcher, Machines
+from clonos_py.runtime.sim.run import SimulatedPorts
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.layers import Layers
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import World, WorldSettings
+from clonos_py.settings.definitions import Settings
+
+_PUBLISH_US = 100_000
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines alike; ``costs`` is what work costs there."""
+
+    machines: int
+    processors: int = 1
+    costs: Costs = field(default_factory=Costs)
+
+
+def run(plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: Cluster) -> RunResult:
+    """Runs to the end of the sources. Raises the ClonosError that ended the job."""
+    return run_on(plan, settings, listener, cluster, Machines(cluster.machines, cluster.processors))
+
+
+def run_on(
+    plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: Cluster, machines: Machines
+) -> RunResult:
+    """The same on given machines, which have the work that was done afterwards."""
+    time, random_, store = CostedTime(cluster.costs), random.Random(settings.seed), MemoryStore(plan.job)
+    orders = kills(plan, settings)
+    publisher = EventPublisher(plan, time.now_us(), listener, orders)
+    readers = {vertex.name for vertex in plan.vertices if vertex.source is not None}
+
+    def costed(inner: Dispatcher, processes: Mapping[int, LocalProcess]) -> Dispatcher:
+        return CostedDispatcher(inner, processes, machines, cluster.costs, readers, actions)
+
+    def actions() -> Actions:
+        return world.actions
+
+    def ports(task: TaskId) -> SimulatedPorts:
+        return SimulatedPorts(time.now_us, random_, store, task)
+
+    with watched(), interrupts() as interrupted:
+        monitor = Monitor(publisher, orders, time.now_us, interrupted, _PUBLISH_US)
+        world = World(
+            plan,
+            store,
+            time,
+            ports,
+            WorldSettings(
+                policy(settings, f"seed-{settings.seed}"),
+                limits(settings),
+                settings.linger_us,
+                standbys_per_process=settings.standbys_per_process,
+            ),
+            monitor.report,
+            monitor.observe,
+            monitor,
+            Layers(dispatcher=costed, ending=machines.ended),
+        )
+        end = world.run()
+        monitor.publish(world)
+    raise_for(end)
+    return RunResult(plan, publisher.latency)

@@ -1,0 +1,206 @@
+"""What work costs in a simulated cluster (E12): the amounts of work in what processes handle, and a price for each.
+
+A price is of a processor's time (``WORK``), or a delay that keeps none busy (``DELAYS``). Both are fitted to runs on
+Ray, see ``docs/benchmarks.md``; a kind of work that is not in the table costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from clonos_py.link.instructions import Acknowledged, Arrived, Persist, WriteFrames
+from clonos_py.model.segments import LogSegment
+from clonos_py.model.snapshots import FrameRun, TaskSnapshot
+from clonos_py.process.contract import FromTask, Observed, Produced, Snapped, TakeState, Took
+from clonos_py.runtime.executors.link import LinkInput
+
+
+class Amount(NamedTuple):
+    """How much of one kind of work there is."""
+
+    kind: str
+    times: int = 1
+    rows: int = 0
+    size_bytes: int = 0
+
+
+class Price(NamedTuple):
+    """Microseconds for each, for each row, and for each KiB."""
+
+    each: float
+    row: float = 0.0
+    kib: float = 0.0
+
+    def of(self, amount: Amount) -> float:
+        return amount.times * self.each + amount.rows * self.row + amount.size_bytes / 1024 * self.kib
+
+
+Prices = Mapping[str, Price]
+
+WORK: Prices = {
+    "read": Price(60, 0.6),
+    "take": Price(60),
+    "compute": Price(0, 0.2),
+    "cut": Price(90, 0, 1.0),
+    "arrive": Price(70, 0, 0.6),
+    "acknowledge": Price(15),
+    "segment": Price(3, 0, 4.0),
+    "stamp": Price(15, 0, 20.0),
+    "snapshot": Price(500),
+    "restore": Price(500, 0, 1.0),
+    "message": Price(60),
+    "coordinate": Price(100),
+}
+"""Of processor time. ``read``: a read of a source and its rows. ``take``: frames taken together by a task.
+``compute``: rows in a task's operators. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that
+comes, until the task can take it. ``segment``: a piece of a log that comes with a frame. ``stamp``: vectors of
+communication-induced checkpoints. ``snapshot``: of one task, without what storage does. ``restore``: state that a
+process takes. ``message``: from the coordinator. ``coordinate``: anything that the coordinator handles."""
+
+DELAYS: Prices = {
+    "network": Price(150, 0, 0.5),
+    "queue": Price(20),
+    "control": Price(1_500),
+    "disk": Price(4_000, 0, 5.0),
+    "start": Price(600_000),
+    "step": Price(0),
+    "detect": Price(15_000),
+    "call": Price(3_000),
+}
+"""Of no processor: of what travels, is written, starts or is noticed."""
+
+
+class Costs(NamedTuple):
+    """``rows_per_row``: as many rows as each that is simulated stands for."""
+
+    work: Prices = WORK
+    delays: Prices = DELAYS
+    rows_per_row: int = 1
+
+    def work_us(self, amounts: Iterable[Amount]) -> float:
+        return sum(self.work[a.kind].of(self._weighed(a)) for a in amounts if a.kind in self.work)
+
+    def delay_us(self, kind: str, what: object) -> int:
+        return round(self.delays[kind].of(self._weighed(Amount(kind, size_bytes=size_bytes(what)))))
+
+    def _weighed(self, amount: Amount) -> Amount:
+        if not amount.rows:
+            return amount
+        return amount._replace(rows=amount.rows * self.rows_per_row, size_bytes=amount.size_bytes * self.rows_per_row)
+
+
+class CostedTime:
+    """A scheduler whose time jumps to the next action, and whose delays are those of ``costs``."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._now_us = 1_700_000_000_000_000
+
+    def now_us(self) -> int:
+        return self._now_us
+
+    def wait_until(self, time_us: int) -> int:
+        self._now_us = max(self._now_us, time_us)
+        return self._now_us
+
+    def delay_us(self, kind: str, what: object = None) -> int:
+        return self._costs.delay_us(kind, what)
+
+    def arrived(self) -> Sequence[Callable[[], None]]:
+        return ()
+
+
+class WorkDone:
+    """What has been done, by kind: what prices are fitted to."""
+
+    def __init__(self) -> None:
+        self.times, self.rows, self.size_bytes = Counter[str](), Counter[str](), Counter[str]()
+
+    def add(self, amounts: Iterable[Amount]) -> None:
+        for kind, times, rows, size in amounts:
+            self.times[kind] += times
+            self.rows[kind] += rows
+            self.size_bytes[kind] += size
+
+
+# ---- amounts
+
+
+def of_link_input(event: LinkInput) -> Iterator[Amount]:
+    """What a link has to do for an event. A step of its own task is paid for when it is taken."""
+    match event:
+        case Arrived(_, header, frame):
+            rows = frame.rows
+            yield Amount("arrive", 1, header.rows, 0 if rows is None else rows.nbytes)
+            yield from _of_log(header.delta)
+            yield from _of_stamp(header.stamp)
+        case Produced(_, frames):
+            for _, frame in frames:
+                rows = frame.rows
+                yield Amount("cut", 1, 0 if rows is None else rows.num_rows, 0 if rows is None else rows.nbytes)
+                yield from _of_stamp(frame.stamp)
+        case Acknowledged():
+            yield Amount("acknowledge")
+        case Took() | Snapped():
+            pass
+        case _:
+            yield Amount("message")
+
+
+def of_step(produced: Iterable[FromTask], reads: bool) -> Iterator[Amount]:
+    """What a task has done in a step that gave this. ``reads``: its rows come from a source of its own."""
+    for event in produced:
+        match event:
+            case Observed() if event.events:
+                yield Amount("read" if reads else "compute", 1, event.events)
+            case Took():
+                yield Amount("take")
+            case Snapped():
+                yield Amount("snapshot")
+            case _:
+                pass
+
+
+def of_state(item: TakeState) -> Amount:
+    """State that a process takes in."""
+    states = (state for parts in item.operators.values() for state in parts)
+    rows = [chunk.rows for state in states for table in state.tables.values() for chunk in table]
+    return Amount("restore", 1, sum(r.num_rows for r in rows), sum(r.nbytes for r in rows))
+
+
+def size_bytes(what: object) -> int:
+    """Of what travels or is written."""
+    match what:
+        case Arrived(_, header, frame):
+            return (0 if frame.rows is None else frame.rows.nbytes) + len(header.stamp) + _log_bytes(header.delta)
+        case Persist():
+            return _snapshot_bytes(what.snapshot)
+        case WriteFrames():
+            return sum(body.nbytes for _, body in what.bodies)
+        case _:
+            return 0
+
+
+def _snapshot_bytes(snapshot: TaskSnapshot) -> int:
+    """Of what is not stored yet."""
+    tables = (table for state in snapshot.operators.values() for table in state.tables.values())
+    chunks = sum(chunk.rows.nbytes for table in tables for chunk in table if chunk.location is None)
+    runs = (run for parts in snapshot.frames.values() for run in parts if isinstance(run, FrameRun))
+    frames = sum(body.size for run in runs for body in run.bodies if body is not None)
+    return chunks + frames + _log_bytes(snapshot.logs) + len(snapshot.progress)
+
+
+def _of_log(segments: Sequence[LogSegment]) -> Iterator[Amount]:
+    if segments:
+        yield Amount("segment", len(segments), 0, _log_bytes(segments))
+
+
+def _of_stamp(stamp: bytes) -> Iterator[Amount]:
+    if stamp:
+        yield Amount("stamp", 1, 0, len(stamp))
+
+
+def _log_bytes(segments: Sequence[LogSegment]) -> int:
+    return sum(len(segment.payload) for segment in segments)

@@ -1,0 +1,179 @@
+"""Machines with processors for the processes of a simulated cluster: work waits for one, and holds it as long as it
+costs.
+
+A process does one thing at a time, as Python does. Processes of one machine take turns, a piece of work each.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from clonos_py.process.contract import TakeState, ToTask
+from clonos_py.runtime.executors.link import LinkInput
+from clonos_py.runtime.sim.costs import Amount, Costs, WorkDone, of_link_input, of_state, of_step
+from clonos_py.runtime.world.actions import Actions
+from clonos_py.runtime.world.dispatcher import Dispatcher
+from clonos_py.runtime.world.processes import LocalProcess
+
+COORDINATOR = 0
+"""The number of the coordinator's process; those of tasks begin with 1."""
+
+
+class Work(NamedTuple):
+    """``perform`` is called after the processor was held for ``us``, and says how much longer it is."""
+
+    us: float
+    perform: Callable[[], float]
+
+
+class Machine:
+    """Some processors, and the processes that wait for one."""
+
+    def __init__(self, processors: int) -> None:
+        self._free = processors
+        self._waiting: deque[int] = deque()
+        self._work: dict[int, deque[Work]] = {}
+        """By process that has work or is at work: what it has to do next."""
+        self._left: dict[int, float] = {}
+        """By process: what it has held too little so far, below a microsecond."""
+        self.busy_us = 0.0
+
+    def do(self, process: int, work: Work, actions: Actions) -> None:
+        """Behind whatever the process has to do before."""
+        if (before := self._work.get(process)) is not None:
+            before.append(work)
+            return
+        self._work[process] = deque((work,))
+        self._waiting.append(process)
+        self._begin(actions)
+
+    def ended(self, process: int) -> None:
+        """The process has ended, with what it had still to do."""
+        if process in self._work:
+            self._work[process].clear()
+
+    def _begin(self, actions: Actions) -> None:
+        """Whatever waits and finds a processor."""
+        while self._free and self._waiting:
+            process = self._waiting.popleft()
+            if not self._work[process]:
+                del self._work[process]
+                continue
+            self._free -= 1
+            work = self._work[process].popleft()
+            self._hold(process, work.us, partial(self._perform, process, work, actions), actions)
+
+    def _perform(self, process: int, work: Work, actions: Actions) -> None:
+        self._hold(process, work.perform(), partial(self._release, process), actions)
+
+    def _release(self, process: int) -> None:
+        self._free += 1
+        if self._work[process]:
+            self._waiting.append(process)
+        else:
+            del self._work[process]
+
+    def _hold(self, process: int, us: float, then: Callable[[], None], actions: Actions) -> None:
+        self.busy_us += us
+        whole, self._left[process] = divmod(us + self._left.get(process, 0.0), 1)
+        if whole:
+            actions.at(actions.now_us + int(whole), partial(self._go_on, then, actions))
+        else:
+            then()
+
+    def _go_on(self, then: Callable[[], None], actions: Actions) -> None:
+        then()
+        self._begin(actions)
+
+
+class Machines:
+    """Which machine a process is on: task ``i`` of every vertex on machine ``i``, what comes up beside it on the next.
+    A process keeps its machine when it begins as another one."""
+
+    def __init__(self, count: int, processors: int) -> None:
+        self._all = [Machine(processors) for _ in range(count)]
+        self._coordinator = Machine(1)
+        self._of: dict[int, Machine] = {COORDINATOR: self._coordinator}
+        self._started: dict[str, int] = {}
+        self.done = WorkDone()
+
+    def of(self, process: LocalProcess) -> Machine:
+        found = self._of.get(process.number)
+        if found is None:
+            before = self._started.get(str(process.task), 0)
+            self._started[str(process.task)] = before + 1
+            found = self._of[process.number] = self._all[(process.task.index + before % 2) % len(self._all)]
+        return found
+
+    def ended(self, number: int) -> None:
+        if number in self._of:
+            self._of[number].ended(number)
+
+    @property
+    def coordinator(self) -> Machine:
+        return self._coordinator
+
+    @property
+    def busy_us(self) -> list[float]:
+        """By machine: how long its processors were held."""
+        return [machine.busy_us for machine in self._all]
+
+
+class CostedDispatcher:
+    """A layer before a world's dispatcher: what a process does waits for a processor of its machine."""
+
+    def __init__(
+        self,
+        inner: Dispatcher,
+        processes: Mapping[int, LocalProcess],
+        machines: Machines,
+        costs: Costs,
+        readers: Container[str],
+        actions: Callable[[], Actions],
+    ) -> None:
+        """``readers``: the vertices with a source."""
+        self._inner, self._processes, self._machines, self._costs = inner, processes, machines, costs
+        self._readers, self._actions = readers, actions
+
+    def link(self, number: int, event: LinkInput) -> None:
+        process = self._processes.get(number)
+        if process is not None:
+            self._do(process, [*of_link_input(event)], partial(self._inner.link, number, event))
+
+    def offer(self, process: LocalProcess, item: ToTask) -> None:
+        amounts = [of_state(item)] if isinstance(item, TakeState) else []
+        self._do(process, amounts, partial(self._inner.offer, process, item))
+
+    def _do(self, process: LocalProcess, amounts: list[Amount], action: Callable[[], None]) -> None:
+        def perform() -> float:
+            action()
+            return 0.0
+
+        self._machines.done.add(amounts)
+        self._machines.of(process).do(process.number, Work(self._costs.work_us(amounts), perform), self._actions())
+
+    def step(self, process: LocalProcess, token: int) -> None:
+        work = Work(0.0, partial(self._step, process, token))
+        self._machines.of(process).do(process.number, work, self._actions())
+
+    def _step(self, process: LocalProcess, token: int) -> float:
+        """The step is paid for when it is known what it did; what it gave waits for the process."""
+        process.produced = ()
+        self._inner.step(process, token)
+        amounts = [*of_step(process.produced, process.task.vertex in self._readers)]
+        self._machines.done.add(amounts)
+        return self._costs.work_us(amounts)
+
+    def host(self, number: int, action: Callable[[], None]) -> None:
+        self._inner.host(number, action)
+
+    def coordinator(self, action: Callable[[], None]) -> None:
+        def perform() -> float:
+            self._inner.coordinator(action)
+            return 0.0
+
+        work = Work(self._costs.work_us([Amount("coordinate")]), perform)
+        self._machines.coordinator.do(COORDINATOR, work, self._actions())
