@@ -33,7 +33,7 @@ _PUBLISH_US = 100_000
 
 
 @dataclass(frozen=True)
-class Cluster:
+class CostedCluster:
     """Machines alike; ``costs`` is what work costs there."""
 
     machines: int
@@ -41,13 +41,13 @@ class Cluster:
     costs: Costs = field(default_factory=Costs)
 
 
-def run(plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: Cluster) -> RunResult:
+def run(plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: CostedCluster) -> RunResult:
     """Runs to the end of the sources. Raises the ClonosError that ended the job."""
     return run_on(plan, settings, listener, cluster, Machines(cluster.machines, cluster.processors))
 
 
 def run_on(
-    plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: Cluster, machines: Machines
+    plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: CostedCluster, machines: Machines
 ) -> RunResult:
     """The same on given machines, which have the work that was done afterwards."""
     time, random_, store = CostedTime(cluster.costs), random.Random(settings.seed), MemoryStore(plan.job)

@@ -26,7 +26,7 @@ class Amount(NamedTuple):
     size_bytes: int = 0
 
 
-class Price(NamedTuple):
+class UnitPrice(NamedTuple):
     """Microseconds for each, for each row, and for each KiB."""
 
     each: float
@@ -37,21 +37,21 @@ class Price(NamedTuple):
         return amount.times * self.each + amount.rows * self.row + amount.size_bytes / 1024 * self.kib
 
 
-Prices = Mapping[str, Price]
+Prices = Mapping[str, UnitPrice]
 
 WORK: Prices = {
-    "read": Price(60, 0.6),
-    "take": Price(60),
-    "compute": Price(0, 0.2),
-    "cut": Price(90, 0, 1.0),
-    "arrive": Price(70, 0, 0.6),
-    "acknowledge": Price(15),
-    "segment": Price(3, 0, 4.0),
-    "stamp": Price(15, 0, 20.0),
-    "snapshot": Price(500),
-    "restore": Price(500, 0, 1.0),
-    "message": Price(60),
-    "coordinate": Price(100),
+    "read": UnitPrice(60, 0.6),
+    "take": UnitPrice(60),
+    "compute": UnitPrice(0, 0.2),
+    "cut": UnitPrice(90, 0, 1.0),
+    "arrive": UnitPrice(70, 0, 0.6),
+    "acknowledge": UnitPrice(15),
+    "segment": UnitPrice(3, 0, 4.0),
+    "stamp": UnitPrice(15, 0, 20.0),
+    "snapshot": UnitPrice(500),
+    "restore": UnitPrice(500, 0, 1.0),
+    "message": UnitPrice(60),
+    "coordinate": UnitPrice(100),
 }
 """Of processor time. ``read``: a read of a source and its rows. ``take``: frames taken together by a task.
 ``compute``: rows in a task's operators. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that
@@ -60,14 +60,14 @@ communication-induced checkpoints. ``snapshot``: of one task, without what stora
 process takes. ``message``: from the coordinator. ``coordinate``: anything that the coordinator handles."""
 
 DELAYS: Prices = {
-    "network": Price(150, 0, 0.5),
-    "queue": Price(20),
-    "control": Price(1_500),
-    "disk": Price(4_000, 0, 5.0),
-    "start": Price(600_000),
-    "step": Price(0),
-    "detect": Price(15_000),
-    "call": Price(3_000),
+    "network": UnitPrice(150, 0, 0.5),
+    "queue": UnitPrice(20),
+    "control": UnitPrice(1_500),
+    "disk": UnitPrice(4_000, 0, 5.0),
+    "start": UnitPrice(600_000),
+    "step": UnitPrice(0),
+    "detect": UnitPrice(15_000),
+    "call": UnitPrice(3_000),
 }
 """Of no processor: of what travels, is written, starts or is noticed."""
 

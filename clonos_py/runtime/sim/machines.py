@@ -22,7 +22,7 @@ COORDINATOR = 0
 """The number of the coordinator's process; those of tasks begin with 1."""
 
 
-class Work(NamedTuple):
+class QueuedWork(NamedTuple):
     """``perform`` is called after the processor was held for ``us``, and says how much longer it is."""
 
     us: float
@@ -35,13 +35,13 @@ class Machine:
     def __init__(self, processors: int) -> None:
         self._free = processors
         self._waiting: deque[int] = deque()
-        self._work: dict[int, deque[Work]] = {}
+        self._work: dict[int, deque[QueuedWork]] = {}
         """By process that has work or is at work: what it has to do next."""
         self._left: dict[int, float] = {}
         """By process: what it has held too little so far, below a microsecond."""
         self.busy_us = 0.0
 
-    def do(self, process: int, work: Work, actions: Actions) -> None:
+    def do(self, process: int, work: QueuedWork, actions: Actions) -> None:
         """Behind whatever the process has to do before."""
         if (before := self._work.get(process)) is not None:
             before.append(work)
@@ -66,7 +66,7 @@ class Machine:
             work = self._work[process].popleft()
             self._hold(process, work.us, partial(self._perform, process, work, actions), actions)
 
-    def _perform(self, process: int, work: Work, actions: Actions) -> None:
+    def _perform(self, process: int, work: QueuedWork, actions: Actions) -> None:
         self._hold(process, work.perform(), partial(self._release, process), actions)
 
     def _release(self, process: int) -> None:
@@ -153,10 +153,12 @@ class CostedDispatcher:
             return 0.0
 
         self._machines.done.add(amounts)
-        self._machines.of(process).do(process.number, Work(self._costs.work_us(amounts), perform), self._actions())
+        self._machines.of(process).do(
+            process.number, QueuedWork(self._costs.work_us(amounts), perform), self._actions()
+        )
 
     def step(self, process: LocalProcess, token: int) -> None:
-        work = Work(0.0, partial(self._step, process, token))
+        work = QueuedWork(0.0, partial(self._step, process, token))
         self._machines.of(process).do(process.number, work, self._actions())
 
     def _step(self, process: LocalProcess, token: int) -> float:
@@ -175,5 +177,5 @@ class CostedDispatcher:
             self._inner.coordinator(action)
             return 0.0
 
-        work = Work(self._costs.work_us([Amount("coordinate")]), perform)
+        work = QueuedWork(self._costs.work_us([Amount("coordinate")]), perform)
         self._machines.coordinator.do(COORDINATOR, work, self._actions())
