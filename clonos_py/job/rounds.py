@@ -91,7 +91,8 @@ class Rounds:
         self._restarts_without_log.resume(incarnations)
         self._replaying = set(replaying)
         context, fleet = self._context, self._context.fleet
-        self.deploying = not fleet.with_role(Role.ACTIVE)
+        replaced = any(attempt.counter > 1 for attempt in attempts.values())
+        self.deploying = not fleet.with_role(Role.ACTIVE) and not replaced
         self._at_leisure = self.deploying
         self._counters = {task: attempts[task].counter if task in attempts else 1 for task in context.plan.tasks}
         if not attempts:

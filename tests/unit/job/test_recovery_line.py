@@ -196,6 +196,23 @@ def test_another_coordinator_sends_back_who_still_runs_behind_a_process_that_is_
     assert RolledBack not in happened(stage.told)
 
 
+def test_another_coordinator_sends_back_processes_that_are_promoted_behind_a_task_that_died_meanwhile() -> None:
+    """None runs, and yet the job is not deployed for the first time: their attempts are not the first ones."""
+    (*_, write) = of(with_a_line().told, WriteManifest)
+    stage = Stage(PLAN, JobPolicy(), write.manifest, generation=2, roster={1: SOURCE, 2: MIDDLE, 3: SINK})
+    for number in (2, 3):
+        stage.say(Started(number, f"host:{number}"))
+    stage.say(StatusReport(2, Attempt(1, 2), begun=False, restore=4))
+    stage.say(StatusReport(3, Attempt(1, 2), begun=False, restore=5))
+    stage.say(ProcessDied(1, "it is gone"))
+    assert {wish.task: wish.reuse for wish in of(stage.told, StartProcess) if wish.reuse} == {MIDDLE: 2, SINK: 3}
+    while writes := of(stage.told[-1:], WriteManifest):
+        stage.say(ManifestWritten(writes[-1].manifest.checkpoint))
+    stage.start_up()
+    restored = {process: promote.restore.checkpoint for process, promote in sent(stage.told, Promote)}
+    assert restored == {stage.process(SOURCE): 1, stage.process(MIDDLE): 2, stage.process(SINK): 3}
+
+
 def test_where_memory_is_short_all_tasks_are_called_until_the_line_has_passed_its_receivers() -> None:
     stage = with_a_line()
     everybody = {stage.process(task) for task in PLAN.tasks}
