@@ -63,6 +63,11 @@ from clonos_py.model.snapshots import Manifest
 from clonos_py.model.states import LastEvents
 from clonos_py.model.times import MAX_TIME
 
+_NO_ROLLBACK = (
+    "snapshots that tasks have taken alone fit together only if replays repeat what was done, so the job cannot roll "
+    "back: make its operators deterministic, see 'clonos check', and begin again with --fresh"
+)
+
 
 class JobMachine:
     """One job's coordinator: takes events and decides; rounds, checkpoints and heartbeats go on on the same context."""
@@ -320,7 +325,10 @@ class JobMachine:
     def _roll_back(self, reason: str, in_vain: bool = True) -> None:
         """Everything restarts from the last completed checkpoint, in the host processes that there are (E9): the
         explicit last resort (D10), or what the job does whenever a task has failed (E2). ``in_vain``: it counts, as
-        long as no checkpoint is completed."""
+        long as no checkpoint is completed. Where snapshots fit together by their logs only, the job ends (E8)."""
+        if self._protocol.stores_logs:
+            self._end("CannotRollBackError", f"{reason}; {_NO_ROLLBACK}")
+            return
         if self._protocol.settling:
             self._rollback_reason = reason
             return
@@ -462,11 +470,16 @@ class JobMachine:
     def _on_failed(self, message: messages.Failed) -> None:
         kind = getattr(errors, message.error, errors.ClonosError)
         if kind.remedy is Remedy.ROLL_BACK:
-            self._roll_back(message.message)
+            self._roll_back(f"{message.message} ({self._operators(message.process)})")
         elif kind.remedy in (Remedy.RETRY, Remedy.RECOVER_TASK) and not self._in_vain(message.process):
             self._replace(message.process, message.message)
         else:
             self._end(message.error, message.message, message.traceback)
+
+    def _operators(self, process: int) -> str:
+        vertex = self._plan.by_name[self._fleet.processes[process].task.vertex]
+        source = [] if vertex.source is None else [vertex.source.name]
+        return f"its task runs {', '.join([*source, *(operator.name for operator in vertex.operators)])}"
 
     def _on_ended_by_function(self, event: EndedByFunction) -> None:
         self._end(errors.UserCodeError.__name__, event.message, event.traceback)

@@ -108,6 +108,13 @@ class OrphanError(ProtocolError):
     """Determinants that a survivor depends on were lost with the failed tasks (D10)."""
 
 
+class CannotRollBackError(ClonosError):
+    """A rule of the protocol was broken where a rollback would break exactly-once: the snapshots that tasks have taken
+    alone fit together only if every replay repeats what was done (E8)."""
+
+    remedy = Remedy.STOP_JOB
+
+
 class CheckpointError(ClonosError):
     """Checkpoint storage is full, read-only, corrupt or missing."""
 

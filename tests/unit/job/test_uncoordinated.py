@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from clonos_py.job.events import (
     EndJob,
@@ -15,11 +16,12 @@ from clonos_py.job.events import (
     ProcessDied,
     WriteManifest,
 )
-from clonos_py.model.coordinator_events import CheckpointCompleted
+from clonos_py.model.coordinator_events import CheckpointCompleted, RolledBack
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import (
     Committed,
     Complete,
+    Failed,
     Pong,
     Prepare,
     Promote,
@@ -30,25 +32,25 @@ from clonos_py.model.messages import (
     TriggerCheckpoint,
 )
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.protocols import UNCOORDINATED
+from clonos_py.model.protocols import INDUCED, UNCOORDINATED
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
 from clonos_py.process.contract import TaskProgress
-from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, of, receivers, reported, sent
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, chain, happened, of, receivers, reported, sent
 
 TASKS = (SOURCE, MIDDLE, SINK)
 GATHERED_US = 100_000
 
 
-def plan() -> PhysicalPlan:
+def uncoordinated() -> PhysicalPlan:
     return replace(chain(), protocol=UNCOORDINATED)
 
 
 POLICY = JobPolicy(checkpoint_interval_us=10 * SECOND_US)
 
 
-def deployed(policy: JobPolicy = POLICY) -> Stage:
-    stage = Stage(plan(), policy)
+def deployed(policy: JobPolicy = POLICY, plan: PhysicalPlan | None = None) -> Stage:
+    stage = Stage(plan or uncoordinated(), policy)
     stage.answer(sent(stage.start_up(), Sever))
     stage.start_up()
     return stage
@@ -217,3 +219,22 @@ def test_snapshots_of_some_do_not_hide_that_two_cannot_reach_each_other() -> Non
             adopt(stage, write.manifest)
         stage.wait(SECOND_US - GATHERED_US)
     assert [kill.process for kill in of(stage.told, KillProcess)] == [sink]
+
+
+@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
+def test_a_replay_that_diverges_ends_the_job_since_snapshots_fit_through_logs_only(protocol: str) -> None:
+    stage = deployed(plan=replace(chain(), protocol=protocol))
+    instructions = stage.say(Failed(stage.process(MIDDLE), "DivergenceError", "frame 4 differs"))
+    (end,) = of(instructions, EndJob)
+    assert RolledBack not in happened(instructions)
+    assert end.error == "CannotRollBackError"
+    assert end.message.startswith("frame 4 differs (its task runs middle); ")
+    assert "clonos check" in end.message
+
+
+@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
+def test_without_logs_what_breaks_a_rule_goes_back_to_the_line(protocol: str) -> None:
+    stage = deployed(plan=replace(chain(sharing_depth=0), protocol=protocol, rollback=True))
+    instructions = stage.say(Failed(stage.process(MIDDLE), "ProtocolError", "a gap"))
+    assert of(instructions, EndJob) == []
+    assert RolledBack in happened(instructions)

@@ -1,0 +1,67 @@
+"""A function that is not deterministic, and what a replay of it does to a job under each checkpoint protocol."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clonos_py.connectors import read_results
+from clonos_py.model.protocols import ALIGNED, ALONE, UNALIGNED
+
+ROWS = 4_000
+
+JOB = """
+from __future__ import annotations
+import random
+import time
+from clonos_py import *
+from clonos_py.connectors import *
+
+class Row(Record):
+    id: int
+    key: int
+
+def fickle(row: Row) -> Row:
+    time.sleep(0.0005)
+    return Row(row.id, random.randrange(1_000_000))
+
+job = Job("fickle", runtime="local", parallelism=2, checkpoint_interval="200ms", checkpoint_calls="independent")
+rows = job.source(FileSource("in.jsonl", format="jsonl", schema=Row)).named("rows")
+rows = rows.rebalance().map(fickle).named("fickle")
+rows.rebalance().filter(col("key") >= 0).named("large").sink(FileSink("left")).named("left")
+rows.rebalance().filter(col("key") >= 0).named("small").sink(FileSink("right")).named("right")
+"""
+
+
+def run(folder: Path, protocol: str) -> subprocess.CompletedProcess[str]:
+    (folder / "job.py").write_text(JOB)
+    (folder / "in.jsonl").write_text("".join(f'{{"id": {number}, "key": 0}}\n' for number in range(ROWS)))
+    command = [sys.executable, "-m", "clonos_py.cli.main", "run", "job.py", "--checkpoints", "checkpoints"]
+    settings = ["--protocol", protocol, "--kill", "fickle[0]@0.9s"]
+    return subprocess.run([*command, *settings], cwd=folder, check=False, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize("protocol", [ALIGNED, UNALIGNED])
+def test_the_job_rolls_back_and_all_sinks_have_the_same_rows(protocol: str, tmp_path: Path) -> None:
+    done = run(tmp_path, protocol)
+    assert done.returncode == 0, done.stderr
+    left, right = (
+        sorted((row["id"], row["key"]) for row in read_results(str(tmp_path / name))) for name in ("left", "right")
+    )
+    assert [number for number, _ in left] == list(range(ROWS))
+    assert left == right
+
+
+@pytest.mark.parametrize("protocol", sorted(ALONE))
+def test_where_tasks_take_snapshots_alone_the_job_ends_and_names_the_operator(protocol: str, tmp_path: Path) -> None:
+    """Other tasks may have taken snapshots, and sinks may have committed, what the replay does not repeat."""
+    done = run(tmp_path, protocol)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 1
+    assert "an operator of this task is not deterministic" in line
+    assert "its task runs fickle" in line
+    assert "the job cannot roll back" in line
+    assert "--fresh" in line
