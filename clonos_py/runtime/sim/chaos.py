@@ -162,7 +162,7 @@ class Chaos:
     # ---- what is slow, silent or cut off
 
     def _strike_slow(self, world: HarshWorld, random_: random.Random) -> bool:
-        kind = random_.choice(sorted(set(TYPICAL_US) - {"start"}))
+        kind = random_.choice(sorted(set(TYPICAL_US) - {"start", "retry"}))
         factor, duration_us = random_.choice([5.0, 20.0]), random_.choice([5_000, 30_000])
         self._time.slow(kind, factor)
         self._note(f"{kind} takes {factor:g} times as long for {duration_us} us")

@@ -65,6 +65,7 @@ DELAYS: Prices = {
     "control": UnitPrice(1_500),
     "disk": UnitPrice(4_000, 0, 5.0),
     "start": UnitPrice(600_000),
+    "retry": UnitPrice(50_000),
     "step": UnitPrice(0),
     "detect": UnitPrice(15_000),
     "call": UnitPrice(3_000),

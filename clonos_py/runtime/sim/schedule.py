@@ -11,11 +11,14 @@ TYPICAL_US: Mapping[str, int] = {
     "control": 1_000,
     "disk": 5_000,
     "start": 50_000,
+    "retry": 50_000,
     "step": 100,
     "detect": 15_000,
     "call": 3_000,
 }
 """Mean delay by kind of action; actual ones are spread from nothing to many times that, so that orders vary."""
+_SLOW_LIKE = {"retry": "start"}
+"""Kinds that are as slow as another one is."""
 
 
 class VirtualTime:
@@ -53,4 +56,5 @@ class VirtualTime:
     def delay_us(self, kind: str, what: object = None) -> int:
         """Mostly near nothing, sometimes long: the orders that matter come from the extremes."""
         draw = self._random.random()
-        return int(TYPICAL_US[kind] * self.slowness.get(kind, 1.0) * 4 * draw * draw * draw)
+        slowness = self.slowness.get(_SLOW_LIKE.get(kind, kind), 1.0)
+        return int(TYPICAL_US[kind] * slowness * 4 * draw * draw * draw)

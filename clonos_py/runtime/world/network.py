@@ -47,7 +47,7 @@ class Network:
     def refuse(self, process: LocalProcess, wish: Connect, reason: str) -> None:
         """It will find that out after a while."""
         lost = Lost(-1, wish.input, wish.hello, reason)
-        self._later("start", (process.number, "connect", wish.input), process.number, lost)
+        self._later("retry", (process.number, "connect", wish.input), process.number, lost)
 
     def transmit(self, process: LocalProcess, connection: int, event: LinkEvent) -> None:
         """``process`` sends: the other end will take ``event``."""
