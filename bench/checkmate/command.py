@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms, versions
+from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.checkmate.grid import QUERIES, RECOVERIES, CheckmateCell, Choice, Variant, cells
 from clonos_py.checkmate.results import Results
 from clonos_py.checkmate.tables import markdown, tables
@@ -23,6 +25,7 @@ _SETTINGS = (
     "runtime", "address", "checkpoint_interval", "standbys", "standbys_per_process", "linger", "frame_rows", "spill",
     "in_flight_budget", "seed",
 )  # fmt: skip
+_CLUSTER = ("machines", "processors", "rows_per_row")
 _SEARCH_TRIALS = 8
 """So many a search takes, about."""
 _START_S = 15.0
@@ -40,7 +43,8 @@ def run(out: Path, **given: Any) -> int:
         given["runs"],
     )
     settings = {key: given[key] for key in _SETTINGS if given.get(key) not in (None, ())}
-    terms = RunTerms(given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings)
+    cluster = _cluster(settings, {name: given[name] for name in _CLUSTER if given[name] is not None})
+    terms = RunTerms(given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings, cluster)
     work = MissingRuns(cells(choice, terms.rate is not None), terms, Results(out))
     for variant in dict.fromkeys(cell.variant for cell in work.cells):
         terms.settings(variant)  # a contradiction is said before anything runs
@@ -50,6 +54,15 @@ def run(out: Path, **given: Any) -> int:
     if failed:
         click.echo(f"{failed} of {len(work.cells)} runs failed; the same command tries them again", err=True)
     return 1 if failed else 0
+
+
+def _cluster(settings: Mapping[str, Any], given: Mapping[str, int]) -> ClusterTerms | None:
+    if resolved({}, settings).runtime is Runtime.SIM:
+        return ClusterTerms(**given)
+    if given:
+        option = next(iter(given)).replace("_", "-")
+        raise SettingError(f"--{option} is of a simulated cluster: add --runtime sim, or leave it out")
+    return None
 
 
 def _perform(work: MissingRuns) -> int:
@@ -140,6 +153,17 @@ command = click.Command(
             "searched for, with skew also 50%.",
         ),
         click.Option(
+            ["--machines"], type=click.IntRange(1),
+            help="With --runtime sim: of the simulated cluster; without it one for each worker.",
+        ),
+        click.Option(
+            ["--processors"], type=click.IntRange(1), help="With --runtime sim: of each machine; one without it."
+        ),
+        click.Option(
+            ["--rows-per-row"], type=click.IntRange(1),
+            help="With --runtime sim: as many rows as each simulated one stands for; one without it.",
+        ),
+        click.Option(
             ["--out"], type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
             help="Finished runs, a line of JSON each. Runs that it has are not done again.",
         ),
@@ -148,7 +172,8 @@ command = click.Command(
     help="""The evaluation of CheckMate: queries under every checkpoint protocol and recovery, a task killed on the way.
 
     Prints tables of medians beside the figures of the paper, in Markdown, as clonos analyze does with the plots. The
-    same command goes on where it was interrupted, and tries again what failed.
+    same command goes on where it was interrupted, and tries again what failed. With --runtime sim runs take place in
+    virtual time, on a simulated cluster whose work costs what it costs on Ray.
 
     \b
     Examples:
@@ -156,5 +181,7 @@ command = click.Command(
       clonos analyze checkmate.jsonl
       python -m clonos_py.bench checkmate --queries q1 --protocols uncoordinated --recoveries rollback --parallelism 1
         --skews 0 --rate 20k --warm-up-s 5 --seconds 15 --runs 1 --out short.jsonl
+      python -m clonos_py.bench checkmate --runtime sim --queries q3 --parallelism 10,50 --skews 0 --rate 20k
+        --warm-up-s 5 --seconds 15 --runs 1 --out simulated.jsonl
     """,
 )  # fmt: skip

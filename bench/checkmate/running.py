@@ -10,6 +10,7 @@ from typing import Any
 
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.metrics import Span, measured
+from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.checkmate.grid import CYCLE, CheckmateCell, Variant
 from clonos_py.checkmate.results import Results
 from clonos_py.cli.options import resolved
@@ -33,13 +34,15 @@ _PACKAGES = ("clonos-py", "ray", "pyarrow", "numpy")
 @dataclass(frozen=True)
 class RunTerms:
     """What all runs of a file share. ``given``: settings, as the command line writes them. ``rate``: events per second;
-    None: the share of the maximum that a cell says, found in trials of ``trial_s``."""
+    None: the share of the maximum that a cell says, found in trials of ``trial_s``. ``cluster``: where runs are
+    simulated."""
 
     warm_up_s: float
     seconds: float
     trial_s: float
     rate: int | None
     given: Mapping[str, Any]
+    cluster: ClusterTerms | None = None
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -57,6 +60,19 @@ class RunTerms:
         share = _KILL_SHARE_CYCLE if variant.query == CYCLE else _KILL_SHARE
         return f"{VICTIMS[variant.query]}@{round((self.warm_up_s + share * self.seconds) * 1e6)}us"
 
+    def run(
+        self, query: str, events: float, rate: float | None, settings: Settings, listener: Listener, skew: int = 0
+    ) -> PhysicalPlan:
+        """The query over so many events, see ``jobs.job_of``. Raises the ClonosError that ended the job."""
+        weight = self.cluster.rows_per_row if self.cluster else 1
+        slower = None if rate is None else rate / weight
+        job = job_of(query, max(round(events / weight), 1), slower, settings, skew)
+        if self.cluster is not None:
+            return self.cluster.run(job, settings, listener)
+        from clonos_py.runtime.launch import run_job
+
+        return run_job(job, settings, listener).plan
+
 
 def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
@@ -71,19 +87,16 @@ def run_cell(cell: CheckmateCell, rate: float, terms: RunTerms) -> dict[str, Any
     kills = {"kills": (terms.kill(variant),)} if variant.kills else {}
     settings = terms.settings(variant, **kills)
     events: list[tuple[int, Event]] = []
-    count = max(round(rate * (terms.warm_up_s + terms.seconds)), 1)
-    job = job_of(variant.query, count, rate, settings, cell.skew)
-    plan = _run(job, settings, lambda at_us, event: events.append((at_us, event)))
+    count = rate * (terms.warm_up_s + terms.seconds)
+    plan = terms.run(
+        variant.query, count, rate, settings, lambda at_us, event: events.append((at_us, event)), cell.skew
+    )
     sources = {vertex.name for vertex in plan.vertices if vertex.source is not None}
     shown = {key: value for key, value, _ in settings.shown()}
     metrics = measured(events, sources, Span(terms.warm_up_s, terms.seconds))
+    if terms.cluster is not None:
+        metrics = terms.cluster.weighed(metrics)
     return {"rate": rate, "tasks": len(plan.tasks), "settings": shown, "metrics": metrics}
-
-
-def _run(job: Any, settings: Settings, listener: Listener) -> PhysicalPlan:
-    from clonos_py.runtime.launch import run_job
-
-    return run_job(job, settings, listener).plan
 
 
 # ---- the maximum sustainable throughput
@@ -94,26 +107,27 @@ def search_rate(variant: Variant, terms: RunTerms, told: Callable[[str], None]) 
     settings = terms.settings(variant)
 
     def attempt(rate: float) -> RateTrial:
-        trial = judged(rate, _report(variant, round(rate * terms.trial_s), rate, settings), _LAG_MS)
+        trial = judged(rate, _report(variant, rate * terms.trial_s, rate, settings, terms), _LAG_MS)
         told(f"{variant}: {rate:,.0f} events/s {'sustained' if trial.sustained else 'too much'}")
         return trial
 
-    found = search(_guess(variant, settings), _PRECISION, attempt)
+    found = search(_guess(variant, settings, terms), _PRECISION, attempt)
     if not found.low:
         raise SettingError(f"{variant}: none of {len(found.trials)} rates was sustained; give one with --rate")
     return {"events_per_s": found.low, "trials": [asdict(trial) for trial in found.trials]}
 
 
-def _guess(variant: Variant, settings: Settings) -> float:
+def _guess(variant: Variant, settings: Settings, terms: RunTerms) -> float:
     events = _UNPACED_EVENTS.get(variant.query, _UNPACED_EVENTS_NEXMARK)
-    made = _report(variant, events, None, settings)
-    rate = float(made["throughput"]["steady_events_per_s"]) or events / max(made["seconds"] - made["deployed_s"], 0.1)
-    return rate * _FIRST_SHARE
+    made = _report(variant, events, None, settings, terms)
+    weight = terms.cluster.rows_per_row if terms.cluster else 1
+    steady = float(made["throughput"]["steady_events_per_s"]) * weight
+    return (steady or events / max(made["seconds"] - made["deployed_s"], 0.1)) * _FIRST_SHARE
 
 
-def _report(variant: Variant, events: int, rate: float | None, settings: Settings) -> dict[str, Any]:
+def _report(variant: Variant, events: float, rate: float | None, settings: Settings, terms: RunTerms) -> dict[str, Any]:
     recorder = Recorder()
-    plan = _run(job_of(variant.query, max(events, 1), rate, settings), settings, recorder)
+    plan = terms.run(variant.query, events, rate, settings, recorder)
     return report(recorder, plan, {})
 
 

@@ -1,7 +1,7 @@
 """What work costs in a simulated cluster (E12): the amounts of work in what processes handle, and a price for each.
 
-A price is of a processor's time (``WORK``), or a delay that keeps none busy (``DELAYS``). Both are fitted to runs on
-Ray, see ``docs/benchmarks.md``; a kind of work that is not in the table costs nothing.
+A price is of a processor's time (``WORK``), or a delay that keeps none busy (``DELAYS``). A kind of work that is not in
+the table costs nothing.
 """
 
 from __future__ import annotations

@@ -41,6 +41,9 @@ def run(path: Path, *arguments: str) -> int:
         (["--rate", "fast"], "'fast' is no number of events"),
         (["--checkpoint-interval", "often"], "'often' is no duration"),
         (["--spill", "regenerate"], "contradicts"),
+        (["--machines", "2"], "--machines is of a simulated cluster: add --runtime sim, or leave it out"),
+        (["--runtime", "local", "--rows-per-row", "10"], "--rows-per-row is of a simulated cluster"),
+        (["--runtime", "sim", "--processors", "0"], "0 is not in the range x>=1"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_before_anything_runs(
@@ -69,14 +72,19 @@ def test_runs_are_kept_and_not_done_again(capsys: pytest.CaptureFixture[str], tm
     assert (tmp_path / "out").read_bytes() == before
 
 
-def test_a_run_that_fails_is_named_kept_and_tried_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The simulator takes no failures on order."""
+def test_a_run_that_fails_is_named_kept_and_tried_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_cell(*_: object) -> dict[str, object]:
+        raise SpillError("the disk is full")
+
+    monkeypatch.setattr(running, "run_cell", run_cell)
     short = (*SHORT, "--queries", "q1", "--recoveries", "causal", "--protocols", "aligned", "--runtime", "sim")
     for _ in range(2):
         assert run(tmp_path / "out", *short) == 1
         told = capsys.readouterr().err
         assert "0 of 1 runs are done, 1 left" in told
-        assert "SettingError: the simulator draws its failures from --seed" in told
+        assert "SpillError: the disk is full" in told
         assert "1 of 1 runs failed; the same command tries them again" in told
 
 

@@ -1,0 +1,57 @@
+"""Runs on a simulated cluster: every protocol, with a task killed, and what a row stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clonos_py.bench.checkmate.running import RunTerms, run_cell
+from clonos_py.bench.checkmate.simulated import ClusterTerms
+from clonos_py.checkmate.grid import CAUSAL, CYCLE, NONE, ROLLBACK, CheckmateCell, Variant
+from clonos_py.model.protocols import PROTOCOLS
+
+
+def simulated(variant: Variant, rate: float, **cluster: int) -> Any:
+    terms = RunTerms(1.0, 5.0, 5.0, None, {"checkpoint_interval": "500ms"}, ClusterTerms(**cluster))
+    return run_cell(CheckmateCell(variant, 0, None, 1), rate, terms)["metrics"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("recovery", [CAUSAL, ROLLBACK])
+def test_a_task_is_killed_and_comes_back_under_every_protocol(protocol: str, recovery: str) -> None:
+    metrics = simulated(Variant("q3", protocol, recovery, 2), 5_000.0)
+    assert metrics["throughput_events_per_s"] == pytest.approx(5_000, rel=0.15), "after a rollback rows are read again"
+    assert metrics["kills_missed"] == 0
+    assert metrics["failure"]["task"] == "join[0]"
+    assert 0 < metrics["failure"]["detected_ms"] < 100
+    assert 0 < metrics["failure"]["restart_ms"] < 1_000
+    assert metrics["checkpoints"]["snapshots"] > 0
+
+
+def test_the_cyclic_query_runs_there_too() -> None:
+    metrics = simulated(Variant(CYCLE, "uncoordinated", CAUSAL, 2), 100.0)
+    assert metrics["failure"]["restart_ms"] is not None
+    assert metrics["failure"]["invalid"] == 0
+
+
+def test_two_runs_are_the_same() -> None:
+    variant = Variant("q3", "communication-induced", ROLLBACK, 2)
+    assert simulated(variant, 1_000.0) == simulated(variant, 1_000.0)
+
+
+def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
+    variant = Variant("q1", NONE, NONE, 2)
+    metrics = simulated(variant, 200_000.0, rows_per_row=100)
+    assert metrics["throughput_events_per_s"] == pytest.approx(200_000, rel=0.05)
+    one_by_one = simulated(variant, 2_000.0)
+    assert metrics["bytes"]["rows"] == pytest.approx(100 * one_by_one["bytes"]["rows"], rel=0.05)
+
+
+def test_a_rate_that_processors_cannot_carry_falls_behind() -> None:
+    """One processor of one machine for all tasks, and as many as there are tasks."""
+    variant = Variant("q1", NONE, NONE, 2)
+    slow = simulated(variant, 1_600_000.0, machines=1, processors=1, rows_per_row=2_000)
+    fast = simulated(variant, 1_600_000.0, machines=2, processors=6, rows_per_row=2_000)
+    assert slow["latency_ms"]["p50"] > 500
+    assert fast["latency_ms"]["p50"] < 500

@@ -1,0 +1,52 @@
+"""Processors of a simulated cluster: who waits for one, and how long it is held."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from clonos_py.runtime.sim.costs import Amount, CostedTime, Costs, UnitPrice
+from clonos_py.runtime.sim.machines import Machine, QueuedWork
+from clonos_py.runtime.world.actions import Actions
+
+COSTS = Costs({"take": UnitPrice(10, 2.0, 1.0)}, {"network": UnitPrice(100, 0, 8.0)})
+
+
+def ended_at(processors: int, *work: tuple[int, float], later_us: float = 0.0) -> list[tuple[int, int]]:
+    """By piece of work (process, microseconds), in the order in which they are done: the process, and when.
+    ``later_us``: so much longer each is when it has been done."""
+    actions = Actions(CostedTime(COSTS), lambda: None, 1_000)
+    machine, began_us, ended = Machine(processors), actions.now_us, []
+
+    def done(process: int) -> float:
+        ended.append((process, actions.now_us - began_us))
+        if len(ended) == len(work):
+            actions.stop()
+        return later_us
+
+    for process, us in work:
+        machine.do(process, QueuedWork(us, partial(done, process)), actions)
+    actions.run()
+    return ended
+
+
+def test_work_waits_for_a_processor() -> None:
+    assert ended_at(1, (1, 100), (2, 50)) == [(1, 100), (2, 150)]
+    assert ended_at(2, (1, 100), (2, 50)) == [(2, 50), (1, 100)]
+
+
+def test_a_process_does_one_thing_at_a_time_and_processes_take_turns() -> None:
+    assert ended_at(2, (1, 100), (1, 50)) == [(1, 100), (1, 150)]
+    assert ended_at(1, (1, 100), (1, 50), (2, 10)) == [(1, 100), (2, 110), (1, 160)]
+
+
+def test_work_whose_cost_is_known_afterwards_holds_the_processor_then() -> None:
+    assert ended_at(1, (1, 0), (2, 0), later_us=30) == [(1, 0), (2, 30)]
+
+
+def test_parts_of_a_microsecond_are_not_lost() -> None:
+    assert ended_at(1, *[(1, 0.25)] * 8)[-1] == (1, 2)
+
+
+def test_prices_are_of_each_of_rows_and_of_kib() -> None:
+    assert COSTS.work_us([Amount("take", 2, 5, 2_048), Amount("unknown", 9)]) == 2 * 10 + 5 * 2 + 2
+    assert COSTS._replace(rows_per_row=10).work_us([Amount("take", 2, 5, 2_048)]) == 2 * 10 + 50 * 2 + 20
