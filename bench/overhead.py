@@ -9,13 +9,14 @@ first checkpoints.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import click
 
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.cli.tables import show
+from clonos_py.model.protocols import ALIGNED, INDUCED, PROTOCOLS, UNCOORDINATED
 from clonos_py.nexmark.running import QueryRun, run_query
 from clonos_py.settings.definitions import Settings
 
@@ -25,18 +26,25 @@ _RUNS: dict[str, dict[str, Any]] = {
     "sharing depth 0": {"sharing_depth": "0"},
     "regenerate": {"sharing_depth": "full", "spill": "regenerate"},
     "at-most-once": {"guarantee": "at-most-once"},
+    **{protocol: {"protocol": protocol} for protocol in PROTOCOLS},
 }
 _Pair: TypeAlias = tuple[str, str]
 """What is measured, and against what."""
 _LOG, _SHORT_LOG = ("sharing depth full", "sharing depth 0"), ("sharing depth 1", "sharing depth 0")
 _GUARANTEE, _REGENERATING = ("sharing depth full", "at-most-once"), ("regenerate", "at-most-once")
+_ALONE = tuple((protocol, ALIGNED) for protocol in (UNCOORDINATED, INDUCED))
 _COMPARISONS: dict[str, tuple[_Pair, ...]] = {
+    "q3": _ALONE,
     "q5": (_LOG, _GUARANTEE),
-    "q8": (_LOG, _GUARANTEE),
-    "chain": (_LOG, _SHORT_LOG),
+    "q8": (_LOG, _GUARANTEE, *_ALONE),
+    "q12": _ALONE,
+    "chain": (_LOG, _SHORT_LOG, *_ALONE),
     "wide_chain": (_LOG, _SHORT_LOG, _GUARANTEE),
-    **dict.fromkeys(("rebalanced", "rebalanced_q1", "rebalanced_q2"), (_REGENERATING,)),
+    "rebalanced": (_REGENERATING, *_ALONE),
+    **dict.fromkeys(("rebalanced_q1", "rebalanced_q2"), (_REGENERATING,)),
 }
+_AGAINST = sorted({other for pairs in _COMPARISONS.values() for _, other in pairs})
+Comparisons: TypeAlias = Mapping[str, Sequence[_Pair]]
 _PROBE_EVENTS = 20_000_000
 
 
@@ -57,10 +65,9 @@ def compare(query: str, seconds: float, turns: int, runs: dict[str, Settings]) -
     return [{name: cost(query, events, runs[name]) for name in order} for order in orders]
 
 
-def rows(queries: tuple[str, ...], seconds: float, turns: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+def rows(comparisons: Comparisons, seconds: float, turns: int, given: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """A line of the table for each comparison."""
-    for query in queries:
-        pairs = _COMPARISONS[query]
+    for query, pairs in comparisons.items():
         fixed = {"parallelism": 2, "standbys": 0, "checkpoint_interval": "2s"}
         wanted = {name for pair in pairs for name in pair}
         runs = {name: resolved(fixed, {**given, **changed}) for name, changed in _RUNS.items() if name in wanted}
@@ -72,16 +79,23 @@ def rows(queries: tuple[str, ...], seconds: float, turns: int, given: dict[str, 
             yield query, f"{ours} against {other}", *medians, f"{middle:.3f}", f"{low:.3f} to {high:.3f}"
 
 
-def run(queries: tuple[str, ...], seconds: float, pairs: int, **given: Any) -> None:
+def chosen(queries: Sequence[str], against: str | None) -> Comparisons:
+    """Those of these queries, or of all, with this run, or with any. Raises BadParameter where there is none."""
+    known = {query: [p for p in pairs if against in (None, p[1])] for query, pairs in _COMPARISONS.items()}
+    known = {query: pairs for query, pairs in known.items() if pairs}
+    if unknown := [query for query in queries if query not in known]:
+        raise click.BadParameter(f"{unknown[0]} is not compared: choose of {', '.join(known)}")
+    return {query: known[query] for query in queries or known}
+
+
+def run(queries: tuple[str, ...], against: str | None, seconds: float, pairs: int, **given: Any) -> None:
     """Measures and prints."""
     from clonos_py.runtime.ray.cluster import connected
 
-    unknown = [query for query in queries if query not in _COMPARISONS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]} is not compared: choose of {', '.join(_COMPARISONS)}")
+    comparisons = chosen(queries, against)
     headings = ("query", "comparison", "us/event", "us/event", "efficiency", "quartiles")
     with connected(None):  # one Ray for all runs
-        show(f"CPU time, {pairs} pairs", headings, rows(queries or tuple(_COMPARISONS), seconds, pairs, given))
+        show(f"CPU time, {pairs} pairs", headings, rows(comparisons, seconds, pairs, given))
 
 
 command = click.Command(
@@ -89,9 +103,11 @@ command = click.Command(
     callback=run,
     params=[
         click.Argument(["queries"], nargs=-1),
+        click.Option(["--against"], type=click.Choice(_AGAINST), help="Only comparisons with this run."),
         click.Option(["--seconds"], type=float, default=8.0, show_default=True, help="How long each run reads events."),
         click.Option(["--pairs"], type=click.IntRange(2), default=15, show_default=True, help="Runs of each setting."),
         *setting_options("parallelism", "checkpoint_interval"),
     ],
-    help="CPU seconds per event with and without causal logging, and against at-most-once; checkpoints every 2 s.",
+    help="CPU seconds per event with and without causal logging, against at-most-once, and of checkpoints that tasks "
+    "take alone against aligned ones; checkpoints every 2 s.",
 )
