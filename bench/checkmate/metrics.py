@@ -16,6 +16,8 @@
 ``failure.recovery_ms``      from the kill until latency is normal: the worst of four quarters of a second in a row is
                              within 10% (and 2 ms) of what it was before, or no worse than at times without a failure
 ``failure.invalid``          snapshots that were durable at the failure and ahead of the recovery line
+``failure.expected``         the same as ``invalid``, worked out from nothing but the times at which snapshots became
+                             durable (E13); None where tasks do not take them alone and go back
 ``failure.durable``          snapshots that were durable at the failure, since the job began
 ``bytes``                    sent between tasks in the time: rows, stamps of the protocol, determinants
 ``overhead``                 all bytes per byte of rows: 1.0 is none. The few messages to and from the coordinator are
@@ -31,14 +33,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from clonos_py.checkpoint.invalid import ahead_of_line
+from clonos_py.checkpoint.line import line_channels
 from clonos_py.model.coordinator_events import (
     CheckpointAborted,
     CheckpointCompleted,
     Deployed,
     Restarted,
     RolledBack,
+    SnapshotDurable,
     WentBack,
 )
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Detected, Event, KillMissed, Measured, Progress, TaskFailed
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import WINDOWS_GOOD, limit_us
@@ -61,8 +68,9 @@ class Span:
     seconds: float
 
 
-def measured(events: Timed, sources: Collection[str], span: Span) -> dict[str, Any]:
-    """Everything, as plain data for JSON. ``sources``: the names of the vertices that read events."""
+def measured(events: Timed, plan: PhysicalPlan, span: Span) -> dict[str, Any]:
+    """Everything, as plain data for JSON."""
+    sources = {vertex.name for vertex in plan.vertices if vertex.source is not None}
     begin_us = min(_of(events, Deployed), key=_at, default=(0, None))[0] + round(span.warm_up_s * _SECOND_US)
     end_us = begin_us + round(span.seconds * _SECOND_US)
     within = [(at_us, event) for at_us, event in events if begin_us <= at_us <= end_us]
@@ -78,7 +86,7 @@ def measured(events: Timed, sources: Collection[str], span: Span) -> dict[str, A
         "checkpointing_ms": _mean([(event.durable, event.durable_ms) for _, event in _of(within, CheckpointCompleted)]),
         "adoption_ms": _mean([(1, event.duration_ms) for _, event in _of(within, CheckpointCompleted)]),
         "checkpoints": _checkpoints(within),
-        "failure": None if failed_us is None else _failure(events, begin_us, failed_us, markers),
+        "failure": None if failed_us is None else _failure(events, plan, begin_us, failed_us, markers),
         "kills_missed": len(list(_of(events, KillMissed))),
         "rollbacks": len(list(_of(events, RolledBack))),
         "bytes": sent,
@@ -185,21 +193,32 @@ def _checkpoints(events: Timed) -> dict[str, int]:
 # ---- the failure
 
 
-def _failure(events: Timed, begin_us: int, failed_us: int, markers: Markers) -> dict[str, Any]:
+def _failure(events: Timed, plan: PhysicalPlan, begin_us: int, failed_us: int, markers: Markers) -> dict[str, Any]:
     detected_us = min((at_us for at_us, _ in _of(events, Detected)), default=None)
     restarted_us, restarted = min(_of(events, Restarted), key=_at, default=(None, None))
     went_back = [event for _, event in _of(events, WentBack)]
     durable = sum(event.snapshots for at_us, event in _of(events, CheckpointCompleted) if at_us <= failed_us)
+    victim = next(event.task for _, event in _of(events, TaskFailed))
     return {
-        "task": next(str(event.task) for _, event in _of(events, TaskFailed)),
+        "task": str(victim),
         "at_s": round((failed_us - begin_us) / 1e6, 3),
         "detected_ms": _ms(failed_us, detected_us),
         "restart_ms": _ms(detected_us, restarted_us),
         "tasks_restarted": None if restarted is None else restarted.tasks,
         "recovery_ms": _ms(failed_us, _normal_us(markers, failed_us, restarted_us)),
         "invalid": max((event.invalid for event in went_back), default=0),
+        "expected": _expected(events, plan, victim, failed_us) if went_back else None,
         "durable": max((event.durable for event in went_back), default=durable),
     }
+
+
+def _expected(events: Timed, plan: PhysicalPlan, victim: TaskId, failed_us: int) -> int:
+    """Of the task that failed and of those that it reaches: they go back."""
+    times: dict[TaskId, list[int]] = {task: [] for task in (victim, *plan.hops[victim])}
+    for at_us, event in _of(events, SnapshotDurable):
+        if at_us <= failed_us and event.task in times:
+            times[event.task].append(at_us)
+    return ahead_of_line(times, line_channels(plan))
 
 
 def _ms(since_us: int | None, until_us: int | None) -> float | None:

@@ -91,9 +91,8 @@ def run_cell(cell: CheckmateCell, rate: float, terms: RunTerms) -> dict[str, Any
     plan = terms.run(
         variant.query, count, rate, settings, lambda at_us, event: events.append((at_us, event)), cell.skew
     )
-    sources = {vertex.name for vertex in plan.vertices if vertex.source is not None}
     shown = {key: value for key, value, _ in settings.shown()}
-    metrics = measured(events, sources, Span(terms.warm_up_s, terms.seconds))
+    metrics = measured(events, plan, Span(terms.warm_up_s, terms.seconds))
     if terms.cluster is not None:
         metrics = terms.cluster.weighed(metrics)
     return {"rate": rate, "tasks": len(plan.tasks), "settings": shown, "metrics": metrics}

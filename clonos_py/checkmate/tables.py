@@ -144,6 +144,12 @@ def _invalid_share(metrics: Metrics) -> float | None:
     return failure["invalid"] / failure["durable"] if failure and failure["durable"] else None
 
 
+def _expected_share(metrics: Metrics) -> float | None:
+    failure = metrics["failure"]
+    expected = None if failure is None else failure.get("expected")
+    return None if expected is None or not failure["durable"] else expected / failure["durable"]
+
+
 # ---- tables
 
 
@@ -200,11 +206,13 @@ def _invalid(groups: Repetitions) -> Iterator[MedianTable]:
 
 
 def _snapshots(metrics: Sequence[Metrics]) -> str:
-    """In all, invalid, and forced if any were."""
+    """In all, invalid, how many were expected to be, and forced if any were."""
     if not metrics:
         return ABSENT
     forced = median(metrics, lambda m: m["checkpoints"]["forced"], "{:,.0f}")
-    more = "" if forced == "0" else f", {forced} forced"
+    expected = median(metrics, _expected_share, "{:.1%}")
+    more = "" if expected == ABSENT else f", expected {expected}"
+    more += "" if forced == "0" else f", {forced} forced"
     total = median(metrics, lambda m: m["checkpoints"]["snapshots"], "{:,.0f}")
     return f"{total} ({median(metrics, _invalid_share, '{:.1%}')}{more})"
 

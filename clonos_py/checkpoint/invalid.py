@@ -11,10 +11,13 @@ A measured share has to agree with this one. Frames that are seldom or slow leav
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from clonos_py.checkpoint.line import LineChannel, Positions, recovery_line
+
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,18 @@ def checkpoint_times(
     return times
 
 
+def ahead_of_line(times: Mapping[T, Sequence[int]], channels: Iterable[LineChannel[T]]) -> int:
+    """How many of the checkpoints that these tasks took at these times are ahead of their recovery line. Channels from
+    and to other tasks do not count."""
+    within = [channel for channel in channels if channel.sender in times and channel.receiver in times]
+    width = 1 + max((max(channel.input, channel.output) for channel in within), default=0)
+    histories = {task: [Positions([at] * width, [at] * width) for at in (0, *taken)] for task, taken in times.items()}
+    line = recovery_line(histories, within)
+    return sum(len(taken) - line[task] for task, taken in times.items())
+
+
 def invalid_share(times: Mapping[int, Sequence[int]], levels: Levels) -> float:
     """Of the checkpoints taken at these times, how many are ahead of the recovery line: 0 to 1. Initial checkpoints, at
     time 0, count as no checkpoints taken."""
-    width = levels.parallelism
-    histories = {task: [Positions([at] * width, [at] * width) for at in (0, *taken)] for task, taken in times.items()}
-    line = recovery_line(histories, levels.channels())
     taken = sum(map(len, times.values()))
-    return (taken - sum(line.values())) / taken if taken else 0.0
+    return ahead_of_line(times, levels.channels()) / taken if taken else 0.0

@@ -78,6 +78,13 @@ class WentBack:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotDurable:
+    """A task has taken a snapshot alone, and it is stored. It counts once a manifest names it."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointTriggered:
     """The sources were asked to begin this checkpoint."""
 
@@ -200,6 +207,7 @@ PublishedEvent = (
     | Deployed
     | RolledBack
     | WentBack
+    | SnapshotDurable
     | RestartedWithoutLog
     | CoordinatorReplaced
     | FunctionHangs

@@ -25,7 +25,7 @@ from clonos_py.job.fleet import Role
 from clonos_py.job.protocols.calls import IndependentCalls, SnapshotCalls, StaggeredCalls
 from clonos_py.job.protocols.interface import Adopted, JobCheckpointing, Late
 from clonos_py.model import messages
-from clonos_py.model.coordinator_events import CheckpointCompleted
+from clonos_py.model.coordinator_events import CheckpointCompleted, SnapshotDurable
 from clonos_py.model.ids import TaskId
 from clonos_py.model.segments import StableMark
 from clonos_py.model.snapshots import Manifest, TaskHandle
@@ -158,6 +158,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         if process.role is not Role.ACTIVE or handle.checkpoint <= self.completed.epoch(process.task):
             return
         self._gather(process.number, handle)
+        self._context.report(SnapshotDurable(process.task))
         called, called_us = self._calls.get(handle.task, (0, 0))
         if handle.checkpoint == called:
             self._durable_ms.append((self._context.clock_us - called_us) / 1_000)

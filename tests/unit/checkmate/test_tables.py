@@ -37,6 +37,14 @@ def test_medians_stand_beside_the_paper() -> None:
     assert "| 10 (paper) | uncoordinated (UNC) | rollback | 455 (4%) |" in invalid
 
 
+def test_invalid_snapshots_stand_beside_what_times_alone_let_expect() -> None:
+    runs = [run(number) for number in (1, 2, 3)]
+    for number, made in enumerate(runs):
+        made["metrics"]["failure"]["expected"] = number
+    invalid = section(text([], runs), "Table III")
+    assert "| 2 | uncoordinated (UNC) | rollback | 60 (5.0%, expected 2.5%) |" in invalid
+
+
 def test_a_median_over_fewer_runs_says_so() -> None:
     assert median([{"x": 1.0}, {"x": None}, {"x": 3.0}], lambda m: m["x"]) == "2.0 (2 of 3)"
     assert median([{"x": None}], lambda m: m["x"]) == "–"

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from clonos_py.bench.checkmate.metrics import Span, measured
-from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, Restarted, WentBack
+from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, Restarted, SnapshotDurable, WentBack
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Detected, Event, Measured, ProcessReading, Progress, TaskFailed, VertexProgress
 from clonos_py.observe.metrics import LatencyHistogram
+from tests.unit.job.stage import MIDDLE, SINK, SOURCE, chain
 
 MS = 1_000
 SECOND = 1_000 * MS
-TASK, SINK = TaskId("join", 0), TaskId("sink", 0)
 DEPLOYED, WARM_UP_S, SECONDS = 3 * SECOND, 2.0, 20.0
 BEGIN = DEPLOYED + 2 * SECOND
 KILLED, NORMAL = BEGIN + 6 * SECOND, BEGIN + 9 * SECOND
@@ -33,7 +32,7 @@ def calm(until_s: float = 24.0, rate: int = 1_000) -> Iterator[tuple[int, Event]
         yield at_us, Measured((ProcessReading(at_us, SINK, 7, counters),))
         vertices = (
             VertexProgress(vertex="source", parallelism=1, rows_in=rows, rows_out=rows),
-            VertexProgress(vertex="join", parallelism=1, rows_in=9 * rows, rows_out=rows),
+            VertexProgress(vertex="middle", parallelism=1, rows_in=9 * rows, rows_out=rows),
         )
         yield (
             at_us,
@@ -49,11 +48,11 @@ def calm(until_s: float = 24.0, rate: int = 1_000) -> Iterator[tuple[int, Event]
 
 def found(*events: tuple[int, Event], calm_events: Iterator[tuple[int, Event]] | None = None) -> dict[str, object]:
     everything = [(DEPLOYED, Deployed(2, 2)), *(calm_events or calm()), *events]
-    return measured(sorted(everything, key=lambda timed: timed[0]), {"source"}, Span(WARM_UP_S, SECONDS))
+    return measured(sorted(everything, key=lambda timed: timed[0]), chain(), Span(WARM_UP_S, SECONDS))
 
 
 def failure(*events: tuple[int, Event]) -> dict[str, object]:
-    told = found((KILLED, TaskFailed(task=TASK, how="killed on order")), *events)["failure"]
+    told = found((KILLED, TaskFailed(task=MIDDLE, how="killed on order")), *events)["failure"]
     assert isinstance(told, dict)
     return told
 
@@ -78,7 +77,7 @@ def test_overhead_is_all_bytes_by_those_of_rows() -> None:
 
 
 def test_latency_before_a_failure_is_told_apart() -> None:
-    told = found((KILLED, TaskFailed(task=TASK, how="killed on order")))
+    told = found((KILLED, TaskFailed(task=MIDDLE, how="killed on order")))
     assert told["latency_undisturbed_ms"] == {"p50": pytest.approx(10, rel=0.02), "p95": pytest.approx(10, rel=0.02),
                                               "p99": pytest.approx(10, rel=0.02)}  # fmt: skip
     assert told["latency_ms"]["p99"] == pytest.approx(500, rel=0.02)  # type: ignore[index]
@@ -102,8 +101,8 @@ def test_checkpoints_of_the_measured_time_count() -> None:
 
 
 def test_a_restart_is_from_detection_to_the_last_task_and_a_recovery_from_the_kill_to_normal_latency() -> None:
-    told = failure((KILLED + 20 * MS, Detected(TASK)), (KILLED + 95 * MS, Restarted(4)))
-    assert (told["task"], told["at_s"]) == ("join[0]", 6.0)
+    told = failure((KILLED + 20 * MS, Detected(MIDDLE)), (KILLED + 95 * MS, Restarted(4)))
+    assert (told["task"], told["at_s"]) == ("middle[0]", 6.0)
     assert told["detected_ms"] == 20.0
     assert told["restart_ms"] == 75.0
     assert told["tasks_restarted"] == 4
@@ -111,7 +110,7 @@ def test_a_restart_is_from_detection_to_the_last_task_and_a_recovery_from_the_ki
 
 
 def test_what_did_not_happen_is_not_made_up() -> None:
-    told = failure((KILLED + 20 * MS, Detected(TASK)))
+    told = failure((KILLED + 20 * MS, Detected(MIDDLE)))
     assert (told["restart_ms"], told["recovery_ms"], told["tasks_restarted"]) == (None, None, None)
 
 
@@ -120,13 +119,23 @@ def test_invalid_snapshots_are_those_ahead_of_the_line_at_the_failure() -> None:
     assert (told["invalid"], told["durable"]) == (3, 40)
 
 
+def test_how_many_are_invalid_is_worked_out_from_when_they_became_durable() -> None:
+    """Of the sink, which goes back with the task before it, the newest is ahead; what the source has does not count,
+    and neither does what was stored after the failure."""
+    stored = [(SOURCE, -9), (MIDDLE, -8), (SINK, -7), (MIDDLE, -4), (SINK, -5), (SINK, -3), (SOURCE, -1), (MIDDLE, 1)]
+    events = [(KILLED + second * SECOND, SnapshotDurable(task)) for task, second in stored]
+    told = failure(*events, (KILLED + 30 * MS, WentBack(2, 1, 7)))
+    assert (told["invalid"], told["expected"], told["durable"]) == (1, 1, 7)
+    assert failure(*events)["expected"] is None, "nothing went back"
+
+
 def test_with_logs_no_snapshot_is_invalid() -> None:
     told = failure((BEGIN, CheckpointCompleted(1, 1.0, 0, 6)), (KILLED + 5 * SECOND, CheckpointCompleted(2, 1.0, 0, 6)))
     assert (told["invalid"], told["durable"]) == (0, 6)
 
 
 def test_a_run_of_which_nothing_was_heard_has_no_numbers() -> None:
-    told = measured([], {"source"}, Span(1.0, 1.0))
+    told = measured([], chain(), Span(1.0, 1.0))
     assert told["throughput_events_per_s"] is None
     assert told["overhead"] is None
     assert told["checkpointing_ms"] is None
