@@ -12,7 +12,7 @@ import click
 
 from clonos_py.bench.checkmate.running import MissingRuns, RunTerms, versions
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.checkmate.grid import QUERIES, RECOVERIES, CheckmateCell, Choice, Variant, cells
+from clonos_py.checkmate.grid import KEYS, QUERIES, RECOVERIES, CheckmateCell, Choice, Variant, cells
 from clonos_py.checkmate.results import Results
 from clonos_py.checkmate.tables import markdown, tables
 from clonos_py.cli.counts import Count, Words
@@ -41,6 +41,7 @@ def run(out: Path, **given: Any) -> int:
         _numbers("parallelism", given["parallelisms"]),
         _numbers("skew", given["skews"]),
         given["runs"],
+        given["keys"],
     )
     settings = {key: given[key] for key in _SETTINGS if given.get(key) not in (None, ())}
     cluster = _cluster(settings, {name: given[name] for name in _CLUSTER if given[name] is not None})
@@ -135,6 +136,10 @@ command = click.Command(
         _many("--recoveries", "recoveries", ",".join(RECOVERIES), "none: without checkpoints, to compare with."),
         _many("--parallelism", "parallelisms", "1,2,4", "Tasks of each operator."),
         _many("--skews", "skews", "0,10,20,30", "Percent of hot events; above 0 for q3, q8 and q12."),
+        _many(
+            "--keys", "keys", ",".join(KEYS),
+            "How rows are shared under skew: by hash, or by the remainder of the key as in the paper's implementation.",
+        ),
         click.Option(["--runs"], type=click.IntRange(1), default=5, show_default=True, help="Of each combination."),
         click.Option(
             ["--warm-up-s"], type=click.FloatRange(0), default=30.0, show_default=True, help="Before it is measured."

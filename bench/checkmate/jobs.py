@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from clonos_py import Job, Record, col, count
-from clonos_py.checkmate.grid import CYCLE
+import pyarrow as pa
+
+from clonos_py import Job, Record, Stream, apply, col, count
+from clonos_py.checkmate.grid import BY_HASH, CYCLE
 from clonos_py.connectors import BlackholeSink
-from clonos_py.nexmark.jobs import EventSource, build
+from clonos_py.nexmark.jobs import EventSource, build, unchanged
 from clonos_py.nexmark.model import Model
 from clonos_py.nexmark.running import QueryRun
+from clonos_py.nexmark.skew import sent_by_remainder
 from clonos_py.nexmark.source import EVENT_TIME
+from clonos_py.nexmark.streams import Streams
 from clonos_py.reachability.generator import Reachability
 from clonos_py.reachability.query import reachability
 from clonos_py.reachability.source import CommandSource
@@ -32,24 +38,40 @@ class RunningCount(Record):
     bid_count: int
 
 
-def job_of(query: str, events: int, rate: float | None, settings: Settings, skew: int = 0) -> Job:
+def job_of(query: str, events: int, rate: float | None, settings: Settings, skew: int = 0, keys: str = BY_HASH) -> Job:
     """The job over so many events, at ``rate`` events per second or (None) as fast as it goes, into a blackhole. Of
-    ``skew`` percent of the events the key is hot; with 0 all are uniform. Event time passes as fast as real time."""
+    ``skew`` percent of the events the key is hot; with 0 all are uniform. ``keys``: by what rows are shared among
+    tasks. Event time passes as fast as real time."""
     event_rate: dict[str, Any] = {} if rate is None else {"event_rate": max(round(rate), 1)}
     if query == CYCLE:
         commands = Reachability(events, max(NODES_MIN, events), **event_rate)
         partitions = -(-_PARTITIONS // settings.parallelism) * settings.parallelism
         return reachability(CommandSource(commands, rate, partitions), BlackholeSink())
     source = QueryRun(query, events, rate=rate, model=Model(skew=skew / 100), **event_rate).source(settings)
-    return running_counts(source) if query == "q12" else build(query, source, BlackholeSink())
+    prepare = partial(_by_remainder, parallelism=settings.parallelism, groups=settings.key_groups)
+    prepared = unchanged if keys == BY_HASH else prepare
+    return running_counts(source, prepared) if query == "q12" else build(query, source, BlackholeSink(), prepared)
 
 
-def running_counts(source: EventSource) -> Job:
+def _by_remainder(streams: Streams, parallelism: int, groups: int) -> Streams:
+    """The keys of people are others, which the hash shares as the paper's implementation shares the first ones."""
+
+    def other(keys: pa.Int64Array) -> pa.Int64Array:
+        return pa.array(sent_by_remainder(keys.to_numpy(), parallelism, groups), pa.int64())
+
+    def changed(stream: Stream[Any], column: str) -> Stream[Any]:
+        return stream.with_columns(**{column: apply(other, column, returns=int)})
+
+    person, auction, bid = streams
+    return Streams(changed(person, "id"), changed(auction, "seller"), changed(bid, "bidder"))
+
+
+def running_counts(source: EventSource, prepare: Callable[[Streams], Streams] = unchanged) -> Job:
     """Query 12 as the paper has it: every bid gives the count of its bidder and window as it is then. A query that
     waits for its windows to end says nothing about latency meanwhile. Windows are of event time, which is real time
     here; counts of windows that are over stay."""
     job = Job("nexmark-q12-running")
-    _, _, bids = job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order_us)
-    windows = bids.key_by("bidder", window=col("date_time").cast(int) // _WINDOW_US)
+    events = prepare(Streams(*job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order_us)))
+    windows = events.bid.key_by("bidder", window=col("date_time").cast(int) // _WINDOW_US)
     windows.aggregate(RunningCount, bid_count=count()).named("counts").changes().sink(BlackholeSink())
     return job

@@ -11,7 +11,7 @@ from typing import Any
 from clonos_py.bench.checkmate.jobs import VICTIMS, job_of
 from clonos_py.bench.checkmate.metrics import Span, measured
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.checkmate.grid import CYCLE, CheckmateCell, Variant
+from clonos_py.checkmate.grid import BY_HASH, CYCLE, CheckmateCell, Variant
 from clonos_py.checkmate.results import Results
 from clonos_py.cli.options import resolved
 from clonos_py.model.errors import ClonosError, SettingError
@@ -61,12 +61,19 @@ class RunTerms:
         return f"{VICTIMS[variant.query]}@{round((self.warm_up_s + share * self.seconds) * 1e6)}us"
 
     def run(
-        self, query: str, events: float, rate: float | None, settings: Settings, listener: Listener, skew: int = 0
+        self,
+        query: str,
+        events: float,
+        rate: float | None,
+        settings: Settings,
+        listener: Listener,
+        skew: int = 0,
+        keys: str = BY_HASH,
     ) -> PhysicalPlan:
         """The query over so many events, see ``jobs.job_of``. Raises the ClonosError that ended the job."""
         weight = self.cluster.rows_per_row if self.cluster else 1
         slower = None if rate is None else rate / weight
-        job = job_of(query, max(round(events / weight), 1), slower, settings, skew)
+        job = job_of(query, max(round(events / weight), 1), slower, settings, skew, keys)
         if self.cluster is not None:
             return self.cluster.run(job, settings, listener)
         from clonos_py.runtime.launch import run_job

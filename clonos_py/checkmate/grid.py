@@ -16,6 +16,10 @@ KEYED = ("q3", "q8", "q12")
 QUERIES = ("q1", *KEYED, CYCLE)
 CAUSAL, ROLLBACK, NONE = "causal", "rollback", "none"
 RECOVERIES = (CAUSAL, ROLLBACK, NONE)
+BY_HASH, BY_REMAINDER = "hash", "mod"
+KEYS = (BY_HASH, BY_REMAINDER)
+"""How rows are shared among tasks: by the engine's hash of the key, or as the paper's implementation does, by the
+remainder of the key."""
 PARALLELISM_MAX, SKEW_MAX = 128, 100
 LOAD, LOADS_SKEWED = 80, (50, 80)
 """Percent of the maximum sustainable throughput."""
@@ -56,20 +60,21 @@ class Variant:
 @dataclass(frozen=True)
 class CheckmateCell:
     """One run. ``load``: in percent of the maximum sustainable throughput; None where a rate is given. ``skew``: the
-    percentage of events that are hot."""
+    percentage of events that are hot. ``keys``: how rows are shared; without skew by hash."""
 
     variant: Variant
     skew: int
     load: int | None
     run: int
+    keys: str = BY_HASH
 
     @property
     def key(self) -> dict[str, Any]:
         """What says which run it is, flat, for a file."""
-        return {**asdict(self.variant), "skew": self.skew, "load": self.load, "run": self.run}
+        return {**asdict(self.variant), "skew": self.skew, "load": self.load, "run": self.run, "keys": self.keys}
 
     def __str__(self) -> str:
-        skew = f", skew {self.skew}%" if self.skew else ""
+        skew = f", skew {self.skew}% by {self.keys}" if self.skew else ""
         load = f", {self.load}% load" if self.load is not None else ""
         return f"{self.variant}{skew}{load}, run {self.run}"
 
@@ -84,11 +89,13 @@ class Choice:
     parallelisms: Sequence[int] = (1, 2, 4)
     skews: Sequence[int] = (0, 10, 20, 30)
     runs: int = 5
+    keys: Sequence[str] = KEYS
 
     def __post_init__(self) -> None:
         _check("query", self.queries, QUERIES)
         _check("protocol", self.protocols, PROTOCOLS)
         _check("recovery", self.recoveries, RECOVERIES)
+        _check("way to share keys", self.keys, KEYS)
         _check_range("parallelism", self.parallelisms, 1, PARALLELISM_MAX)
         _check_range("skew", self.skews, 0, SKEW_MAX)
 
@@ -118,10 +125,11 @@ def variants(choice: Choice) -> Iterator[Variant]:
 def cells(choice: Choice, paced: bool) -> list[CheckmateCell]:
     """All runs, a variant's together. ``paced``: at a given rate, which leaves one load. The baseline is not skewed."""
     return [
-        CheckmateCell(variant, skew, load, run)
+        CheckmateCell(variant, skew, load, run, keys)
         for variant in variants(choice)
         for skew in choice.skews
         if not skew or (variant.query in KEYED and variant.recovery != NONE)
+        for keys in (choice.keys if skew else KEYS[:1])
         for load in ((None,) if paced else LOADS_SKEWED if skew else (LOAD,))
         for run in range(1, choice.runs + 1)
     ]

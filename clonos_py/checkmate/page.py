@@ -6,6 +6,7 @@ plot for each query, a line for each protocol and recovery. Points are medians o
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,21 +136,24 @@ def _seconds(runs: Sequence[Metrics], percentile: str) -> list[Point]:
 
 
 def _by_skew(title: str, groups: Repetitions, value: Value, loads: Sequence[int]) -> Iterator[Figure]:
-    """Plots for each number of workers and load, also for runs at a given rate."""
-    for query in groups.queries():
-        for workers in sorted({row.parallelism for row in groups.ranks(skewed=True)}):
-            for load in [found for found in groups.loads() if found is None or found in loads]:
-                lines = {
-                    _name(row.protocol, row.recovery): [
-                        (float(skew), y)
-                        for skew in groups.skews()
-                        for y in _median(groups.of(query, row, skew, load), value)
-                    ]
-                    for row in groups.ranks(skewed=True)
-                    if row.parallelism == workers
-                }
-                at = "" if load is None else f", {load}% load"
-                yield Figure(f"{title} under skew: {query}, {workers} workers{at}", _PERCENT, lines)
+    """Plots for each number of workers, load and way to share keys, also for runs at a given rate."""
+    rows, skews = groups.ranks(skewed=True), groups.skews()
+    workers = sorted({row.parallelism for row in rows})
+    given = [load for load in groups.loads() if load is None or load in loads]
+    ways = sorted({skew.keys for skew in skews if skew.percent})
+    for query, width, load, keys in itertools.product(groups.queries(), workers, given, ways):
+        lines = {
+            _name(row.protocol, row.recovery): [
+                (float(skew.percent), y)
+                for skew in skews
+                if keys == skew.keys or not skew.percent
+                for y in _median(groups.of(query, row, skew, load), value)
+            ]
+            for row in rows
+            if row.parallelism == width
+        }
+        at = "" if load is None else f", {load}% load"
+        yield Figure(f"{title} under skew: {query}, {width} workers{at}, keys by {keys}", _PERCENT, lines)
 
 
 def _median(metrics: Sequence[Metrics], value: Value) -> list[float]:

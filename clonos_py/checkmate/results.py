@@ -2,7 +2,7 @@
 
     {"kind": "terms", "format": 1, "terms": {...}, "versions": {...}}        the first line: what all runs share
     {"kind": "mst", QUERY, "events_per_s": ..., "trials": [...]}             a maximum sustainable throughput
-    {"kind": "run", QUERY, "skew": 0, "load": 80, "run": 1, "rate": ..., "settings": {...}, "metrics": {...}}
+    {"kind": "run", QUERY, "skew": 0, "load": 80, "run": 1, "keys": "hash", "rate": ..., "metrics": ..., ...}
 
 QUERY stands for ``query``, ``protocol``, ``recovery`` and ``parallelism``. ``load`` is null where the rate was given.
 ``metrics`` is what ``metrics.measured`` gives. A run or a search that failed has ``error`` instead; it is done again.
@@ -25,7 +25,7 @@ from clonos_py.model.errors import SettingError
 FORMAT = 1
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "mst": ("query", "protocol", "recovery", "parallelism"),
-    "run": ("query", "protocol", "recovery", "parallelism", "skew", "load", "run"),
+    "run": ("query", "protocol", "recovery", "parallelism", "skew", "load", "run", "keys"),
 }
 _VALUES: Mapping[str, str] = {"mst": "events_per_s", "run": "metrics"}
 

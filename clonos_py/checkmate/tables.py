@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from clonos_py.checkmate import paper
-from clonos_py.checkmate.grid import CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
+from clonos_py.checkmate.grid import BY_HASH, CYCLE, KEYED, LOADS_SKEWED, NONE, QUERIES, ROLLBACK
 from clonos_py.model.protocols import PROTOCOLS
 
 Line = Mapping[str, Any]
@@ -41,6 +41,16 @@ class TableRow(NamedTuple):
     def place(self) -> tuple[int, int, str]:
         order = (NONE, *PROTOCOLS)
         return self.parallelism, order.index(self.protocol), self.recovery
+
+
+class Skew(NamedTuple):
+    """Percent of hot events, and how their rows are shared among tasks."""
+
+    percent: int = 0
+    keys: str = BY_HASH
+
+
+_NO_SKEW = Skew()
 
 
 class MedianTable(NamedTuple):
@@ -92,25 +102,28 @@ class Repetitions:
     """Runs that differ in their repetition only."""
 
     def __init__(self, runs: Iterable[Line]) -> None:
-        self._metrics: dict[tuple[str, TableRow, int, int | None], list[Metrics]] = {}
+        self._metrics: dict[tuple[str, TableRow, Skew, int | None], list[Metrics]] = {}
         for line in runs:
             rank = TableRow(line["parallelism"], line["protocol"], line["recovery"])
-            self._metrics.setdefault((line["query"], rank, line["skew"], line["load"]), []).append(line["metrics"])
+            key = line["query"], rank, Skew(line["skew"], line["keys"]), line["load"]
+            self._metrics.setdefault(key, []).append(line["metrics"])
 
     def ranks(self, skewed: bool = False) -> list[TableRow]:
-        return sorted({rank for _, rank, skew, _ in self._metrics if bool(skew) == skewed}, key=lambda rank: rank.place)
+        return sorted(
+            {rank for _, rank, skew, _ in self._metrics if bool(skew.percent) == skewed}, key=lambda rank: rank.place
+        )
 
     def queries(self) -> list[str]:
         found = {query for query, *_ in self._metrics}
         return [query for query in QUERIES if query in found]
 
-    def skews(self) -> list[int]:
+    def skews(self) -> list[Skew]:
         return sorted({skew for _, _, skew, _ in self._metrics})
 
     def loads(self) -> list[int | None]:
         return sorted({load for *_, load in self._metrics}, key=lambda load: load or 0)
 
-    def of(self, query: str, rank: TableRow, skew: int = 0, load: int | None = None) -> list[Metrics]:
+    def of(self, query: str, rank: TableRow, skew: Skew = _NO_SKEW, load: int | None = None) -> list[Metrics]:
         """``load`` None: whatever it is, where there is one only."""
         if load is not None:
             return self._metrics.get((query, rank, skew, load), [])
@@ -262,10 +275,15 @@ def _skewed(
     queries = [query for query in groups.queries() if query in KEYED]
     for load in [found for found in groups.loads() if found is None or found in loads]:
         rows = [
-            (*rank.cells, f"{skew}%", *(median(groups.of(query, rank, skew, load), value) for query in queries))
+            (
+                *rank.cells,
+                f"{skew.percent}%",
+                skew.keys,
+                *(median(groups.of(query, rank, skew, load), value) for query in queries),
+            )
             for rank in groups.ranks(skewed=True)
             for skew in groups.skews()
             if any(median(groups.of(query, rank, skew, load), value) != ABSENT for query in queries)
         ]
         name = title if load is None else f"{title}, {load}% of the throughput without skew"
-        yield from _table(name, (*_HEADINGS, "hot", *queries), rows, paper.SAID.get(figure, ""))
+        yield from _table(name, (*_HEADINGS, "hot", "keys by", *queries), rows, paper.SAID.get(figure, ""))

@@ -82,6 +82,20 @@ def mix(hashes: Words) -> Words:
     return hashes
 
 
+def unmix(hashes: Words) -> Words:
+    """The words that ``mix`` gives these hashes for."""
+    words = hashes.copy()
+    for shift, factor in ((31, _MIX_2), (27, _MIX_1), (30, None)):
+        shifted = words >> np.uint64(shift)
+        while shifted.any():
+            words ^= shifted
+            shifted >>= np.uint64(shift)
+        if factor is not None:
+            words *= np.uint64(pow(int(factor), -1, 1 << 64))
+    words -= _GOLDEN
+    return words
+
+
 def _combine(arrays: Sequence[Column]) -> Words:
     combined = hash_array(arrays[0])
     for array in arrays[1:]:

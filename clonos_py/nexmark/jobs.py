@@ -25,14 +25,20 @@ CHAINS = ("rebalanced", "rebalanced_q1", "rebalanced_q2", "chain", "wide_chain",
 EventSource: TypeAlias = NexmarkSource | RecordedEvents
 
 
-def build(query: str, source: EventSource, sink: SinkDefinition) -> Job:
-    """The job of a query. Raises SettingError for one that there is not."""
+def unchanged(streams: Streams) -> Streams:
+    return streams
+
+
+def build(
+    query: str, source: EventSource, sink: SinkDefinition, prepare: Callable[[Streams], Streams] = unchanged
+) -> Job:
+    """The job of a query over what ``prepare`` makes of the events. Raises SettingError for one that there is not."""
     if query not in (*QUERIES, *CHAINS):
         raise SettingError(f"there is no Nexmark query {query!r}: choose one of {', '.join((*QUERIES, *CHAINS))}")
     transform: Callable[[Streams], Stream[Any] | Table[Any]] = getattr(_module(query), query)
     job = Job(f"nexmark-{query.replace('_', '-')}")
     person, auction, bid = job.source(source, event_time=EVENT_TIME, out_of_order=source.out_of_order_us)
-    result = transform(Streams(person, auction, bid))
+    result = transform(prepare(Streams(person, auction, bid)))
     (_final(result, sink) if isinstance(result, Table) else result).sink(sink)
     return job
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.keys import groups_of, hash_array
+from clonos_py.columns.keys import groups_of, hash_array, unmix
 from clonos_py.columns.views import fixed
 from clonos_py.nexmark.generator import Generator
 from clonos_py.nexmark.model import Model
@@ -41,6 +41,14 @@ def by_hash(keys: Int64s, parallelism: int, key_groups: int = 128) -> Int64s:
 def by_remainder(keys: Int64s, parallelism: int) -> Int64s:
     """The task of each key, as CheckMate's implementation has it."""
     return keys % parallelism
+
+
+def sent_by_remainder(keys: Int64s, parallelism: int, key_groups: int = 128) -> Int64s:
+    """Other keys, a key of its own for each, that the hash sends where CheckMate's implementation sends these."""
+    tasks = by_remainder(keys, parallelism)
+    groups = -(-tasks * key_groups // parallelism)  # the first one of each task
+    upper = ((2 * groups + 1) << 31) // key_groups
+    return unmix((upper.astype(np.uint64) << np.uint64(32)) | (keys // parallelism).astype(np.uint64)).view(np.int64)
 
 
 def keys_of(column: str, skew: float, events: int, seed: int = 1) -> Int64s:

@@ -27,20 +27,21 @@ def test_the_baseline_has_no_protocol_no_skew_and_no_failure() -> None:
 
 def test_skew_hits_keyed_queries_at_two_loads() -> None:
     choice = Choice(("q1", "q3", "reachability"), ("aligned",), ("causal",), (2,), (0, 30), 1)
-    found = [(cell.variant.query, cell.skew, cell.load) for cell in cells(choice, paced=False)]
-    assert found == [("q1", 0, 80), ("q3", 0, 80), ("q3", 30, 50), ("q3", 30, 80), ("reachability", 0, 80)]
+    found = [(cell.variant.query, cell.skew, cell.keys, cell.load) for cell in cells(choice, paced=False)]
+    skewed = [("q3", 30, keys, load) for keys in ("hash", "mod") for load in (50, 80)]
+    assert found == [("q1", 0, "hash", 80), ("q3", 0, "hash", 80), *skewed, ("reachability", 0, "hash", 80)]
 
 
 def test_a_given_rate_leaves_one_load() -> None:
-    choice = Choice(("q3",), ("aligned",), ("causal",), (2,), (0, 30), 1)
+    choice = Choice(("q3",), ("aligned",), ("causal",), (2,), (0, 30), 1, ("mod",))
     assert [(cell.skew, cell.load) for cell in cells(choice, paced=True)] == [(0, None), (30, None)]
 
 
 def test_the_whole_evaluation_names_each_run_once() -> None:
     found = cells(Choice(), paced=False)
     assert len({tuple(cell.key.values()) for cell in found}) == len(found)
-    # 5 queries, 3 parallelisms: the baseline and 4 x 2 variants; 3 queries are skewed 3 times at 2 loads
-    assert len(found) == 5 * 3 * (1 + 8) * 5 + 3 * 3 * 8 * 3 * 2 * 5
+    # 5 queries, 3 parallelisms: the baseline and 4 x 2 variants; 3 queries are skewed 3 times at 2 loads, 2 ways
+    assert len(found) == 5 * 3 * (1 + 8) * 5 + 3 * 3 * 8 * 3 * 2 * 2 * 5
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,7 @@ def test_the_whole_evaluation_names_each_run_once() -> None:
         ({"protocols": ["chandy"]}, "there is no protocol 'chandy'"),
         ({"recoveries": ["prayer"]}, "there is no recovery 'prayer'"),
         ({"parallelisms": [0]}, "parallelism 0 cannot be run: choose from 1 to 128"),
+        ({"keys": ["range"]}, "there is no way to share keys 'range'"),
         ({"skews": [101]}, "skew 101 cannot be run: choose from 0 to 100"),
     ],
 )

@@ -37,7 +37,7 @@ def test_points_over_workers_are_medians_of_the_repetitions() -> None:
 
 def test_latency_is_drawn_over_time_and_restarts_over_skew() -> None:
     assert titled("Figure 9: median latency, ms: q3, 2 workers") == [[(0.0, 3.0), (1.0, 3.0), (2.0, 3.0)]]
-    assert titled("Figure 13: restart time, ms under skew: q3, 2 workers, 50% load") == [[(10.0, 100.0)]]
+    assert titled("Figure 13: restart time, ms under skew: q3, 2 workers, 50% load, keys by hash") == [[(10.0, 100.0)]]
 
 
 def test_all_figures_that_have_points_are_on_the_page_with_the_tables_of_the_paper() -> None:

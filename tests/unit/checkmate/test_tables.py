@@ -8,7 +8,15 @@ from clonos_py.checkmate.tables import markdown, median, tables
 
 
 def run(number: int, query: str = "q3", restart_ms: float | None = 100.0, **more: Any) -> dict[str, Any]:
-    key = {"query": query, "protocol": "uncoordinated", "recovery": "rollback", "parallelism": 2, "skew": 0, "load": 80}
+    key = {
+        "query": query,
+        "protocol": "uncoordinated",
+        "recovery": "rollback",
+        "parallelism": 2,
+        "skew": 0,
+        "load": 80,
+        "keys": "hash",
+    }
     failure = {"restart_ms": restart_ms, "recovery_ms": 900.0, "detected_ms": 20.0, "invalid": number, "durable": 40}
     metrics = {
         "overhead": 1.0 + number / 1_000,
@@ -64,9 +72,9 @@ def test_skewed_runs_are_apart_from_others_and_by_load() -> None:
     found = text([], [run(1), run(4, skew=10, load=50), run(6, skew=10), run(8, skew=30, load=50)])
     assert "| 2 | uncoordinated (UNC) | rollback | 10.0 |" in section(found, "Figure 9")
     half = section(found, "Figure 12: median latency under skew, ms, 50%")
-    assert "| 2 | uncoordinated (UNC) | rollback | 10% | 40.0 |" in half
-    assert "| 2 | uncoordinated (UNC) | rollback | 30% | 80.0 |" in half
-    assert "| 2 | uncoordinated (UNC) | rollback | 10% | 60.0 |" in section(
+    assert "| 2 | uncoordinated (UNC) | rollback | 10% | hash | 40.0 |" in half
+    assert "| 2 | uncoordinated (UNC) | rollback | 30% | hash | 80.0 |" in half
+    assert "| 2 | uncoordinated (UNC) | rollback | 10% | hash | 60.0 |" in section(
         found, "Figure 12: median latency under skew, ms, 80%"
     )
     assert "Figure 13: restart time under skew, ms, 80%" not in found

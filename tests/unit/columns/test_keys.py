@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clonos_py.columns.keys import hash_array, hash_rows, key_groups
+from clonos_py.columns.keys import hash_array, hash_rows, key_groups, mix, unmix
 from clonos_py.model.errors import GraphError
 
 GOLDEN_A = [16294208416658607535, 10451216379200822465, 16490336266968443936, 7959387129412676716]
@@ -126,3 +126,10 @@ def test_empty_batches_and_keyless_rows_hash() -> None:
     batch = pa.record_batch({"a": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
     assert len(hash_rows(batch, ["a", "s"])) == 0
     assert key_groups(pa.record_batch({"a": [1, 2]}), [], 128).tolist() == [0, 0]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=20))
+def test_mixed_words_can_be_unmixed(words: list[int]) -> None:
+    hashes = np.array(words, np.uint64)
+    assert unmix(mix(hashes.copy())).tolist() == words
+    assert mix(unmix(hashes)).tolist() == words

@@ -9,7 +9,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.ids import TaskId
 from clonos_py.nexmark.generator import Generator
 from clonos_py.nexmark.model import Model
-from clonos_py.nexmark.skew import busiest, by_hash, by_remainder, keys_of, zipf_busiest
+from clonos_py.nexmark.skew import busiest, by_hash, by_remainder, keys_of, sent_by_remainder, zipf_busiest
 from tests.unit.task.plans import three
 
 EVENTS, SECONDS = 240_000, 10
@@ -59,3 +59,11 @@ def test_zipf_keys_never_take_turns() -> None:
 def test_skew_changes_nothing_unless_asked_for() -> None:
     assert Generator(model=Model(skew=None)).block(1) == Generator().block(1)
     assert Generator(model=Model(skew=0.3)).block(1).auction != Generator().block(1).auction
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 10, 50, 100, 128])
+def test_other_keys_go_by_hash_where_the_first_ones_go_by_remainder(parallelism: int) -> None:
+    keys = np.concatenate([np.arange(5_000, dtype=np.int64), np.array([2**31 + 7, 2**35 + 1], dtype=np.int64)])
+    others = sent_by_remainder(keys, parallelism)
+    assert len(np.unique(others)) == len(keys)
+    assert (by_hash(others, parallelism) == by_remainder(keys, parallelism)).all()

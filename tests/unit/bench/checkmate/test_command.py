@@ -102,7 +102,7 @@ def test_a_rate_is_searched_for_once_and_its_share_is_offered(tmp_path: Path, mo
 
     monkeypatch.setattr(running, "search_rate", search_rate)
     monkeypatch.setattr(running, "run_cell", run_cell)
-    choice = Choice(("q3",), ("aligned",), ("causal",), (1,), (0, 10), 1)
+    choice = Choice(("q3",), ("aligned",), ("causal",), (1,), (0, 10), 1, ("hash",))
     results = Results(tmp_path / "out")
     work = MissingRuns(cells(choice, paced=False), terms(), results)
     said = [work.perform(cell, print) for cell in work.cells]
@@ -144,6 +144,16 @@ def test_a_task_that_there_is_is_killed_when_the_paper_does(query: str, parallel
     assert at_us == (30 + (48 if query == CYCLE else 18)) * 1_000_000
     assert str(task) == VICTIMS[query]
     assert len(physical.vertices) >= 3, "nothing is chained"
+
+
+@pytest.mark.parametrize("query", ["q3", "q8", "q12"])
+def test_keys_by_remainder_are_other_columns_of_the_same_query(query: str) -> None:
+    settings = terms().settings(Variant(query, "aligned", "causal", 2))
+    by_hash, by_remainder = (
+        plan(job_of(query, 1_000, 100.0, settings, skew=10, keys=keys), settings) for keys in ("hash", "mod")
+    )
+    assert len(by_hash.vertices) < len(by_remainder.vertices)
+    assert VICTIMS[query].partition("[")[0] in by_remainder.by_name
 
 
 def test_given_settings_hold_but_for_what_makes_the_variant() -> None:
