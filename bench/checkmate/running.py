@@ -89,10 +89,12 @@ def versions() -> dict[str, str]:
 
 
 def run_cell(cell: CheckmateCell, rate: float, terms: RunTerms) -> dict[str, Any]:
-    """The run at so many events per second, as the file has it. Raises ClonosError."""
+    """The run at so many events per second, as the file has it. Repetitions have other seeds, which decide when tasks
+    take snapshots. Raises ClonosError."""
     variant = cell.variant
     kills = {"kills": (terms.kill(variant),)} if variant.kills else {}
-    settings = terms.settings(variant, **kills)
+    seed = terms.settings(variant).seed + cell.run - 1
+    settings = terms.settings(variant, **kills, seed=seed)
     events: list[tuple[int, Event]] = []
     count = rate * (terms.warm_up_s + terms.seconds)
     plan = terms.run(
