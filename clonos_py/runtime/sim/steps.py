@@ -191,7 +191,7 @@ class RouteBack(Step):
         columns = [rows.column(0), rows.column(1), pa.array(longer, pa.binary())]
         taken = pa.record_batch(columns, schema=HISTORY_ROWS)
         for port in (0, 1):
-            self.out.emit(taken.filter(pa.array([again == port for again in back])), port)
+            self.out.emit(taken.filter(pa.array([again == port for again in back], pa.bool_())), port)
 
     def _goes_back(self, history: bytes) -> bool:
         again = self.ctx.random.random() < self._BACK
