@@ -163,7 +163,8 @@ class Bounds:
         """Frames that are retained for no receiver. ``covered``: by connection, what the receiver's restart point
         covers."""
         for output in process.link.outputs:
-            below = covered.get(output.connection, 0) if output.connection is not None else 0
+            if output.connection is None or not (below := covered.get(output.connection, 0)):
+                continue
             lowest = output.again.lowest_checksum if output.again is not None else None
             if output.log.first < min(below, output.log.next_seq) or (lowest is not None and lowest < below):
                 yield "covered frames", (output.index, output.log.first)

@@ -189,6 +189,8 @@ class HarshWorld:
         return WatchedCoordinator(machine, partial(self._decided, machine))
 
     def _decided(self, machine: JobMachine, instructions: list[JobInstruction]) -> None:
+        if not instructions:
+            return
         processes = self.world.processes
         self._watch.decided(instructions, processes)
         control_is_slow = self._time.was_slow("control", _CONTROL_MATTERS_US)

@@ -367,7 +367,8 @@ class InvariantChecker:
     def works(self, process: LocalProcess, processes: Mapping[int, LocalProcess]) -> None:
         """A machine of ``process`` has done something."""
         after = self._reused_by.get(process.number)
-        check(after not in processes, f"process {process.number}, {process.task}, works on beside {after} in its place")
+        if after in processes:
+            raise Violation(f"process {process.number}, {process.task}, works on beside {after} in its place")
 
     def _reported(self, event: CoordinatorEvent, processes: Mapping[int, LocalProcess]) -> None:
         match event:
