@@ -8,6 +8,7 @@ Failures are injected by ``fail_next``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -30,6 +31,13 @@ from clonos_py.model.snapshots import FrameRun, Manifest, OperatorHandle, Stored
 from clonos_py.model.state import Chunk, OperatorState
 
 
+class _Decoded(NamedTuple):
+    """A manifest, and the files of which it is composed, the whole one first."""
+
+    manifest: Manifest
+    files: dict[Mark, bytes]
+
+
 class MemoryStore:
     """The checkpoints of one job in this process; see ``SnapshotStore``."""
 
@@ -39,6 +47,8 @@ class MemoryStore:
         self._chunks: dict[str, pa.RecordBatch] = {}
         self._runs: dict[str, FrameRun] = {}
         self._manifests: dict[Mark, bytes] = {}
+        self._decoded: dict[Mark, _Decoded] = {}
+        """Manifests that were read, by mark. What is deleted or written over is read again."""
         self._savepoints: dict[str, Manifest] = {}
         self._generations = Generations(0)
         self._parts_written = 0
@@ -154,7 +164,11 @@ class MemoryStore:
 
     def _read(self, mark: Mark) -> tuple[Manifest, list[Mark]]:
         """With the marks of those of which it is composed."""
-        return manifest_chain.read(mark, self._file, self.job)
+        known = self._decoded.get(mark)
+        if known is None or any(self._manifests.get(part) is not content for part, content in known.files.items()):
+            manifest, marks = manifest_chain.read(mark, self._file, self.job)
+            known = self._decoded[mark] = _Decoded(manifest, {part: self._manifests[part] for part in marks})
+        return known.manifest, list(known.files)
 
     def _file(self, mark: Mark) -> tuple[bytes, str]:
         if mark not in self._manifests:
@@ -181,6 +195,7 @@ class MemoryStore:
             for mark, content in self._manifests.items()
             if mark[0] >= oldest_kept.checkpoint or mark in needed
         }
+        self._decoded = {mark: known for mark, known in self._decoded.items() if mark in self._manifests}
         referenced = frozenset(
             location for m in (*(m for m, _ in kept), *self._savepoints.values()) for location in _locations(m)
         )
