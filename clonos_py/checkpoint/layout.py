@@ -18,6 +18,7 @@ unique, so that nothing is ever overwritten. All paths in handles are below ``li
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -151,9 +152,10 @@ class Location(NamedTuple):
         return f"{self.file}#{self.offset}+{self.size_bytes}:{self.checksum:016x}"
 
     @classmethod
+    @functools.lru_cache(maxsize=1 << 14)
     def parse(cls, text: str) -> Location:
         """Raises CheckpointError on anything that is no location in a file that ``chunk_file_name`` names: a manifest
-        is input, and must lead to no other file."""
+        is input, and must lead to no other file. The same locations are in one manifest after the other."""
         found = _LOCATION.fullmatch(text)
         if found is None:
             raise CheckpointError(f"{text!r} is no location of a chunk: the checkpoint's manifest is damaged")
