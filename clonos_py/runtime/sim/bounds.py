@@ -147,8 +147,10 @@ class Bounds:
     # ---- what waits
 
     def look(self, prompt: Iterable[LocalProcess], now_us: int) -> None:
-        """Every ``LOOK_EVERY`` actions: nothing has waited for too long in the processes ``prompt``."""
-        before, self._waits, prompt = self._waits, {}, list(prompt)
+        """Every ``LOOK_EVERY`` actions: nothing has waited for too long in the processes ``prompt``. A standby has no
+        connection, and gives nothing."""
+        before, self._waits = self._waits, {}
+        prompt = [process for process in prompt if process.link.state is not TaskState.STANDBY]
         covered = {c.connection: c.covered for p in prompt for c in p.link.inputs if c.connection is not None}
         for process in prompt:
             for what in (*self._waiting(process), *self._retained(process, covered)):
