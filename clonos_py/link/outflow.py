@@ -79,7 +79,7 @@ class Outflow:
         sent."""
         self.cover(output, event.hello.covered)
         header = output.subscribe(event.connection, event.hello.receiver, event.hello.next_seq, self._store)
-        return [self._send(event.connection, header, None), *self.pump(output), *self.weigh()]
+        return [self._send(event.connection, header, None, 0), *self.pump(output), *self.weigh()]
 
     def produced(self, event: task.Produced) -> list[io.Instruction]:
         """Retains what the task cut, and sends what may be sent."""
@@ -95,9 +95,9 @@ class Outflow:
         instructions: list[io.Instruction] = []
         if output.connection is None:
             return instructions
-        for header, body, new in output.sendable(self._store):
-            instructions.append(self._send(output.connection, header, body))
-            if new:
+        for frame in output.sendable(self._store):
+            instructions.append(self._send(output.connection, frame.header, frame.body, frame.size_bytes))
+            if frame.new:
                 instructions += self._catching_up.report_effect()
         if output.again is not None:
             instructions += self._make_again(output, output.again)
@@ -105,11 +105,11 @@ class Outflow:
             instructions += self._read_ahead(output)
         return instructions
 
-    def _send(self, connection: int, header: FrameHeader, body: object) -> io.SendFrame:
+    def _send(self, connection: int, header: FrameHeader, body: object, size_bytes: int) -> io.SendFrame:
         self._frames_sent += 1
         self._delta_bytes += sum(len(segment.payload) + 16 for segment in header.delta)
         self._stamp_bytes += len(header.stamp)
-        self._data_bytes += self._codec.size_bytes(body) if body is not None else 0
+        self._data_bytes += size_bytes
         return io.SendFrame(connection, header, body)
 
     # ---- frames on disk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from clonos_py.causal.log import CausalStore
 from clonos_py.channel.frames import Frame, FrameCodec, FrameHeader, FrameKind
@@ -29,6 +29,15 @@ def windows_for(edge: Edge, limits: ChannelLimits) -> range:
         return range(limits.window, limits.window + 1)
     fewest = limits.frames_merged + frames_acknowledged(limits.window) if edge.merge_rows else 1
     return range(min(fewest, limits.window), limits.window + 1)
+
+
+class Outgoing(NamedTuple):
+    """A frame to send now. ``new``: it was never sent before."""
+
+    header: FrameHeader
+    body: Any
+    size_bytes: int
+    new: bool
 
 
 class OutputChannel:
@@ -183,8 +192,8 @@ class OutputChannel:
         self.log.disconnect()
         return connection
 
-    def sendable(self, store: CausalStore) -> Iterator[tuple[FrameHeader, Any, bool]]:
-        """Frames to send now, each with a delta cut at this moment, and whether it was never sent before."""
+    def sendable(self, store: CausalStore) -> Iterator[Outgoing]:
+        """Frames to send now, each with a delta cut at this moment."""
         window = self.window
         while (entry := self.log.pending(window)) is not None:
             frame = entry.frame
@@ -205,7 +214,7 @@ class OutputChannel:
             )
             body = entry.body
             self.log.sent()
-            yield header, body, frame.seq >= self._first_new
+            yield Outgoing(header, body, entry.size_bytes, frame.seq >= self._first_new)
 
 
 def _without_rows(f: Frame) -> Frame:
