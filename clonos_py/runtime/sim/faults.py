@@ -67,10 +67,10 @@ class Faults:
 
     def _victims(self, world: World) -> list[LocalProcess]:
         processes = [world.processes[n] for n in sorted(world.processes)]
+        if self._plan == "loaded":
+            return [p for p in processes if p.link.frames_at_stake >= self.FRAMES_AT_LEAST]
         recovering = [p for p in processes if p.link.state in _RECOVERING and p.link.attempt != Attempt(1, 1)]
         match self._plan:
-            case "loaded":
-                return [p for p in processes if p.link.frames_at_stake >= self.FRAMES_AT_LEAST]
             case "recovering":
                 return recovering
             case "during":
