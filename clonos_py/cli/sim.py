@@ -19,7 +19,7 @@ from rich.progress import Progress
 from clonos_py.model.protocols import ALIGNED, PROTOCOLS
 from clonos_py.runtime.interrupts import held_back
 from clonos_py.runtime.sim.campaign import Tally, explain, run_seeds
-from clonos_py.runtime.sim.generator import FAULTS, MIXED, TASKS_MAX, Range
+from clonos_py.runtime.sim.generator import FAULTS, MIXED, RECOVERIES, TASKS_MAX, Range
 
 _CHUNK = 25
 """Seeds that a process takes at once."""
@@ -40,16 +40,20 @@ class Depth(click.ParamType[int | None]):
         return int(value)
 
 
-def _sim(seeds: int, start: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool) -> int:
+def _sim(
+    seeds: int, start: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool, recovery: str
+) -> int:
     """The command's body; its exit code tells whether a rule was broken."""
     named = tuple(name.strip() for name in faults.split(",") if name.strip() not in ("", "none"))
-    range_ = Range(named, depth, tasks, protocol=protocol, cycles=cycles)
+    asked = None if recovery == MIXED else recovery
+    range_ = Range(named, depth, tasks, protocol=protocol, cycles=cycles, recovery=asked)
     started = time.monotonic()
     tally = _run_all(start, seeds, range_)
     seconds = time.monotonic() - started
     failing = sorted(tally.failing)
     for seed, problem in failing:
-        click.echo(f"seed {seed}: {problem}\n  again: {_command(seed, faults, depth, tasks, protocol, cycles)}")
+        again = _command(seed, faults, depth, tasks, protocol, cycles, recovery)
+        click.echo(f"seed {seed}: {problem}\n  again: {again}")
     if failing:
         click.echo("\n".join(explain(failing[0][0], range_)))
     rate = tally.seeds / max(seconds, 1e-3)
@@ -104,7 +108,7 @@ def _end_with_the_command() -> None:
     threading.Thread(target=watch, daemon=True, name="command-watch").start()
 
 
-def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool = False) -> str:
+def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: str, cycles: bool, recovery: str) -> str:
     """What replays a seed: the options that are not as they are by default."""
     words = ["clonos sim", f"--start {seed}", "--seeds 1"]
     words += [f"--faults {faults}"] if faults != ",".join(FAULTS) else []
@@ -112,6 +116,7 @@ def _command(seed: int, faults: str, depth: int | None, tasks: int, protocol: st
     words += [f"--tasks {tasks}"] if tasks != TASKS_MAX else []
     words += [f"--protocol {protocol}"] if protocol != ALIGNED else []
     words += ["--cycles"] if cycles else []
+    words += [f"--recovery {recovery}"] if recovery != MIXED else []
     return " ".join(words)
 
 
@@ -138,6 +143,13 @@ command = click.Command(
             help="Checkpoint protocol; mixed: any, by seed.",
         ),
         click.Option(["--cycles"], is_flag=True, help="Each job has a loop."),
+        click.Option(
+            ["--recovery"],
+            type=click.Choice([*RECOVERIES, MIXED]),
+            default=MIXED,
+            show_default=True,
+            help="How jobs recover; mixed: either, or neither (at-least-once), by seed.",
+        ),
     ],
     help="""Runs generated jobs under generated failures and checks every step and every result.
 
@@ -149,6 +161,7 @@ command = click.Command(
       clonos sim --seeds 100000
       clonos sim --seeds 2000 --faults kill,partition --depth mixed
       clonos sim --seeds 2000 --protocol unaligned --cycles
+      clonos sim --seeds 2000 --protocol mixed --recovery rollback
       clonos sim --start 4711 --seeds 1
     """,
 )

@@ -11,7 +11,7 @@ from clonos_py.model.plan import Partitioning
 from clonos_py.model.protocols import ALIGNED, ALONE, PROTOCOLS
 from clonos_py.model.retention import Spill
 from clonos_py.runtime.sim.chaos import FaultKind
-from clonos_py.runtime.sim.generator import Range, generate
+from clonos_py.runtime.sim.generator import MIXED, RECOVERIES, ROLLBACK, Range, generate
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
 from clonos_py.runtime.sim.shrinking import shrink
 from clonos_py.runtime.sim.steps import StepKind
@@ -57,6 +57,34 @@ def test_no_schedule_of_failures_breaks_a_rule_in_jobs_with_loops(protocol: str,
         assert not verdict.problems, f"{told(verdict)} --cycles --protocol {protocol}"
         if verdict.scenario.topology.sharing_depth < 0:
             assert not verdict.rollbacks, told(verdict)
+
+
+@pytest.mark.parametrize("cycles", [False, True], ids=["without loops", "with loops"])
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name not in ALONE])
+@pytest.mark.parametrize("seeds", chunks(500, SIZE, always=100))
+def test_no_schedule_of_failures_breaks_a_rule_with_rollback_recovery(
+    protocol: str, cycles: bool, seeds: range
+) -> None:
+    """Of tasks that take snapshots alone, every other job above rolls back."""
+    rollbacks = 0
+    for seed in seeds:
+        verdict = run_seed(seed, Range(protocol=protocol, cycles=cycles, recovery=ROLLBACK))
+        again = f"--protocol {protocol} --recovery {ROLLBACK}{' --cycles' * cycles}"
+        assert not verdict.problems, f"{told(verdict)} {again}"
+        rollbacks += verdict.rollbacks
+    assert rollbacks > SIZE / 2, "too few rollbacks: the test proves little"
+
+
+@pytest.mark.parametrize("protocol", [*PROTOCOLS, MIXED])
+@pytest.mark.parametrize("recovery", RECOVERIES)
+def test_jobs_recover_as_asked(recovery: str, protocol: str) -> None:
+    topologies = [generate(seed, Range(protocol=protocol, recovery=recovery)).topology for seed in range(100)]
+    assert {topology.rollback for topology in topologies} == {recovery == ROLLBACK}
+    depths = {topology.sharing_depth for topology in topologies}
+    if recovery == ROLLBACK:
+        assert depths == {0}
+    else:
+        assert depths == ({-1} if protocol in ALONE else {-1, 1, 2, 3})
 
 
 def test_every_kind_of_loop_is_generated() -> None:

@@ -17,6 +17,8 @@ from clonos_py.runtime.sim.steps import StepKind
 from clonos_py.runtime.sim.topology import InputEdge, SimulatedVertex, Topology
 
 MIXED = "mixed"
+CAUSAL, ROLLBACK = "causal", "rollback"
+RECOVERIES = (CAUSAL, ROLLBACK)
 TASKS_MAX = 30
 _PATHS_MAX = 6
 _STAGGERED = 0.4
@@ -53,7 +55,8 @@ _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE,
 @dataclass(frozen=True)
 class Range:
     """What may be generated. ``sharing_depth`` None: any, drawn by the seed, full in every other run. ``protocol``
-    MIXED: one of all, drawn by the seed. ``cycles``: each job has a loop."""
+    MIXED: one of all, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays its
+    determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
@@ -61,14 +64,22 @@ class Range:
     faults_max: int = 6
     protocol: str = ALIGNED
     cycles: bool = False
+    recovery: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises SettingError for a fault or a protocol that does not exist."""
+        """Raises SettingError for a fault, a protocol or a recovery that does not exist, or not at this depth."""
         if self.protocol not in (MIXED, *PROTOCOLS):
             known = ", ".join((*PROTOCOLS, MIXED))
             raise SettingError(f"there is no checkpoint protocol {self.protocol!r} to simulate: choose of {known}")
         if unknown := [name for name in self.faults if name not in FAULTS]:
             raise SettingError(f"there is no fault {unknown[0]!r}: choose of {', '.join(FAULTS)}")
+        if self.recovery not in (None, *RECOVERIES):
+            raise SettingError(f"there is no recovery {self.recovery!r}: choose of {', '.join(RECOVERIES)}")
+        if self.recovery and self.sharing_depth is not None and (self.recovery == ROLLBACK) != (not self.sharing_depth):
+            raise SettingError(
+                f"{self.recovery} recovery does not go with sharing depth {self.sharing_depth}: rollback recovery has "
+                "sharing depth 0, causal recovery any other"
+            )
 
 
 @dataclass(frozen=True)
@@ -128,7 +139,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     )
     if topology.sharing_depth == 0:
         drawn = random.Random(f"rollback of {seed}").random() < _ROLLBACKS
-        topology = replace(topology, rollback=protocol in ALONE or drawn)
+        topology = replace(topology, rollback=protocol in ALONE or range_.recovery == ROLLBACK or drawn)
     if topology.sharing_depth < 0 and protocol not in ALONE:
         topology = _with_causal_sinks(random.Random(~seed), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
@@ -141,9 +152,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
 
 def _alone_depth(seed: int, range_: Range) -> int:
     """Snapshots that tasks take alone fit together by all determinants, or there are none."""
-    if range_.sharing_depth is not None:
-        return 0 if range_.sharing_depth == 0 else -1
-    return random.Random(f"depth of {seed}").choice([-1, 0])
+    drawn = random.Random(f"depth of {seed}").choice([-1, 0]) if range_.sharing_depth is None else range_.sharing_depth
+    return 0 if _recovering(drawn, range_) == 0 else -1
 
 
 # ---- topologies
@@ -170,7 +180,15 @@ def _with_causal_sinks(random_: random.Random, topology: Topology) -> Topology:
 
 
 def _depth(random_: random.Random, range_: Range) -> int:
-    return random_.choice([0, 1, 1, 2, 3, -1, -1, -1, -1, -1]) if range_.sharing_depth is None else range_.sharing_depth
+    any_ = [0, 1, 1, 2, 3, -1, -1, -1, -1, -1]
+    return _recovering(random_.choice(any_) if range_.sharing_depth is None else range_.sharing_depth, range_)
+
+
+def _recovering(depth: int, range_: Range) -> int:
+    """``depth`` where the recovery that was asked for has it; else one that it has."""
+    if range_.recovery == ROLLBACK:
+        return 0
+    return depth or -1 if range_.recovery == CAUSAL else depth
 
 
 def _shape(random_: random.Random) -> list[tuple[int, ...]]:

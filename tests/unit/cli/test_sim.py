@@ -17,8 +17,13 @@ from clonos_py.runtime.sim import campaign
 from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_seed
 
 
-def test_a_run_without_violations_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["sim", "--seeds", "3", "--tasks", "6"]) == 0
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--protocol", "mixed", "--recovery", "rollback"]],
+    ids=" ".join,
+)
+def test_a_run_without_violations_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["sim", "--seeds", "3", "--tasks", "6", *options]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert len(out.splitlines()) == 1
@@ -36,9 +41,10 @@ def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
 
     monkeypatch.setattr(campaign, "run_seed", failing)
     monkeypatch.setattr(campaign, "shrink", lambda verdict: verdict)
-    assert invoke(["sim", "--start", "4", "--seeds", "3", "--faults", "kill", "--tasks", "6"]) == 1
+    options = ["--faults", "kill", "--tasks", "6", "--recovery", "causal"]
+    assert invoke(["sim", "--start", "4", "--seeds", "3", *options]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["seed 5: planted", "  again: clonos sim --start 5 --seeds 1 --faults kill --tasks 6"]
+    assert lines[:2] == ["seed 5: planted", f"  again: clonos sim --start 5 --seeds 1 {' '.join(options)}"]
     assert any("source0" in line for line in lines)
     assert lines[-1].endswith("1 failed")
 
@@ -49,11 +55,15 @@ def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
         (["--faults", "kill,fire"], "there is no fault 'fire': choose of kill"),
         (["--depth", "deep"], "'deep' is no sharing depth"),
         (["--seeds", "0"], "0 is not in the range"),
+        (["--recovery", "replay"], "'replay' is not one of 'causal', 'rollback', 'mixed'"),
+        (["--recovery", "rollback", "--depth", "1"], "rollback recovery does not go with sharing depth 1"),
+        (["--recovery", "causal", "--depth", "0"], "causal recovery does not go with sharing depth 0"),
     ],
 )
 def test_what_cannot_be_is_refused(options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["sim", *options]) != 0
-    assert complaint in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
 
 
 def test_a_scenario_decides_everything() -> None:
