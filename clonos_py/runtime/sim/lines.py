@@ -1,10 +1,12 @@
-"""Checks, from the outside, where tasks restart that take their snapshots alone, and what they restart with (E7, E9).
+"""Checks, from the outside, where tasks restart, and what they restart with (E3, E7, E9).
 
-What a snapshot has taken and sent is noted when it is taken, which snapshots count is read from the manifests. The
-recovery line follows by definition, and not as the engine finds it.
+Of tasks that take their snapshots alone it is noted, when they take one, what it has taken and sent; which snapshots
+count is read from the manifests. The recovery line follows by definition, and not as the engine finds it.
 
 Promises, each a ``Violation`` where it is broken:
-- a manifest names snapshots only that a task has taken and no restart has undone;
+- the snapshots of a checkpoint of all tasks fit: no receiver has taken a frame that its sender is still to send, and
+  those between the two are stored with the sender's;
+- where tasks take them alone, a manifest names snapshots only that a task has taken and no restart has undone;
 - where nothing is logged, the snapshots from which tasks restart together fit: no receiver has taken a frame that its
   sender is still to send; and no newer ones of these tasks fit;
 - the frames between a snapshot and any from which a receiver may restart are stored with the snapshot, and the process
@@ -15,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
@@ -92,12 +96,12 @@ class RestartPoints:
     def took(self, task: TaskId, number: int, progress: TaskProgress) -> None:
         """A task has taken a snapshot that is to be made durable."""
         if self._alone:
-            taken = [channel.next_seq for channel in progress.inputs]
-            self._taken[task][number] = Passed(taken, list(progress.outputs))
+            self._taken[task][number] = _passed(progress)
 
     def adopted(self, manifest: Manifest) -> None:
         """It is the newest."""
         if not self._alone:
+            self._check_cut(manifest)
             self.safe.update((handle.task, handle.checkpoint) for handle in manifest.tasks)
             return
         new = [handle for handle in manifest.handles if self._is_new(handle)]
@@ -110,6 +114,21 @@ class RestartPoints:
             self._move_on()
         for handle in new:
             self._check_stored(handle)
+
+    def _check_cut(self, manifest: Manifest) -> None:
+        """A receiver that has got nothing since its sender restarted does not know where its numbering begins (-1)."""
+        passed = {
+            handle.task: _passed(msgspec.msgpack.decode(handle.progress, type=TaskProgress))
+            for handle in manifest.tasks
+        }
+        for handle in manifest.tasks:
+            for way in self._ways_from[handle.task]:
+                taken, sent = passed[way.receiver].taken[way.input], passed[way.sender].sent[way.output]
+                check(
+                    taken < 0 or taken <= sent <= _first_missing(handle.frames.get(way.output, ()), taken),
+                    f"checkpoint {manifest.checkpoint}: {way.receiver} has taken the frames of {way.sender} below "
+                    f"{taken}, which has sent those below {sent}",
+                )
 
     def _is_new(self, handle: TaskHandle) -> bool:
         return handle.checkpoint > self.safe[handle.task] and handle.checkpoint not in self._adopted[handle.task]
@@ -198,6 +217,10 @@ def _first_missing(stored: Iterable[StoredFrames], start: int) -> int:
             break
         start = max(start, run.stop)
     return start
+
+
+def _passed(progress: TaskProgress) -> Passed:
+    return Passed([channel.next_seq for channel in progress.inputs], list(progress.outputs))
 
 
 def _name(handle: TaskHandle) -> str:

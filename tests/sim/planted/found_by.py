@@ -99,6 +99,7 @@ FOUND_BY = {
     "tasks_that_go_back_start_from_the_beginning": 20,
     "timers_of_before_are_kept": 6,
     "frames_that_wait_are_kept": 35,
+    "barriers_of_before_count_for_the_next_checkpoint": 4,
     "operators_keep_their_state": 1,
     "what_sinks_had_prepared_is_committed_all_the_same": 22,
     "a_checkpoint_completes_without_its_last_task": 5,

@@ -19,6 +19,7 @@ from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Promote, Replay
 from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.runtime.world.world import World
+from clonos_py.task.checkpointing.aligned import AlignedBarriers
 from tests.sim.planted.bug import Bugs
 
 BUGS = Bugs()
@@ -117,6 +118,26 @@ def frames_that_wait_are_kept(patch: pytest.MonkeyPatch) -> None:
     def keep(before: LocalProcess, after: LocalProcess) -> None:
         for old, new in zip(before.machine._inputs._channels, after.machine._inputs._channels, strict=True):
             new.queue.extend(old.queue)
+
+    kept_with_state(patch, keep)
+
+
+@BUGS.planted(depth=0)
+def barriers_of_before_count_for_the_next_checkpoint(patch: pytest.MonkeyPatch) -> None:
+    """Inputs that waited for barriers wait on, whatever the number of the checkpoint that comes."""
+
+    def keep(before: LocalProcess, after: LocalProcess) -> None:
+        for old, new in zip(before.machine._inputs._channels, after.machine._inputs._channels, strict=True):
+            new.blocked = old.blocked
+        aligned = after.machine._checkpointing
+        assert isinstance(aligned, AlignedBarriers)
+        barrier = AlignedBarriers.barrier
+
+        def without_number(channel: int, checkpoint: int, epoch: int) -> bool:
+            aligned._aligning = aligned._aligning or checkpoint
+            return barrier(aligned, channel, checkpoint, epoch)
+
+        patch.setattr(aligned, "barrier", without_number)
 
     kept_with_state(patch, keep)
 
