@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +14,11 @@ from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
 from clonos_py.link.epochs import Epochs
 from clonos_py.link.machine import LinkMachine
+from clonos_py.model.ids import TaskId
 from clonos_py.process.contract import Snapped
+from clonos_py.runtime.executors.storage import StorageWork
+from clonos_py.runtime.world.processes import LocalProcess
+from clonos_py.runtime.world.world import World
 from clonos_py.task.inputs import Inputs
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
@@ -92,6 +98,27 @@ def frames_count_as_covered_when_the_snapshot_is_taken(patch: pytest.MonkeyPatch
         return instructions
 
     rehandled(patch, Snapped, hasty)
+
+
+@BUGS.planted()
+def state_is_captured_when_it_is_stored(patch: pytest.MonkeyPatch) -> None:
+    """What the task has done since its snapshot is in it, too."""
+    assembled = World._assembled
+
+    def late(self: World, number: int, task: TaskId) -> LocalProcess:
+        process = assembled(self, number, task)
+        carry_out = process.storage.carry_out
+
+        def captured(work: StorageWork) -> Iterable[io.LinkEvent]:
+            if isinstance(work, io.Persist):
+                now = {**work.snapshot.operators, **process.machine._chain.snapshot()}
+                work = replace(work, snapshot=replace(work.snapshot, operators=now))
+            return carry_out(work)
+
+        patch.setattr(process.storage, "carry_out", captured)
+        return process
+
+    patch.setattr(World, "_assembled", late)
 
 
 @BUGS.planted("crash")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from clonos_py.causal.log import CausalStore
+from clonos_py.channel.frames import Frame, FrameHeader
 from clonos_py.channel.inflight import InFlightLog
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
@@ -71,6 +72,29 @@ def recovering_processes_are_not_asked_what_they_hold(patch: pytest.MonkeyPatch)
 
 
 # ---- connections
+
+
+@BUGS.planted(depth=0)
+def frames_of_a_connection_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
+    """Two that could be sent together are swapped, and their receiver takes them as they come."""
+    sendable = OutputChannel.sendable
+
+    def swapped(self: OutputChannel, store: CausalStore) -> Iterator[tuple[FrameHeader, Any, bool]]:
+        frames = list(sendable(self, store))
+        for first in range(0, len(frames) - 1, 2):
+            frames[first : first + 2] = frames[first + 1], frames[first]
+        yield from frames
+
+    def receive(self: InputChannel, header: FrameHeader, frame: Frame) -> Frame:
+        self.next_seq = max(self.next_seq, header.seq + 1)
+        return frame
+
+    def offer(self: Inputs, index: int, frame: Frame) -> None:
+        self._channels[index].queue.append(frame)
+
+    patch.setattr(OutputChannel, "sendable", swapped)
+    patch.setattr(InputChannel, "receive", receive)
+    patch.setattr(Inputs, "offer", offer)
 
 
 @BUGS.planted()

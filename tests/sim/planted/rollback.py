@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clonos_py.channel.inflight import InFlightLog, RetainedFrame
 from clonos_py.job import restarts_without_log
 from clonos_py.job.context import CoordinatorContext
 from clonos_py.job.events import StartProcess
@@ -140,6 +141,35 @@ def barriers_of_before_count_for_the_next_checkpoint(patch: pytest.MonkeyPatch) 
         patch.setattr(aligned, "barrier", without_number)
 
     kept_with_state(patch, keep)
+
+
+@BUGS.planted(depth=0)
+def frames_cut_behind_the_restart_point_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """Receivers get them again; what is cut now under their numbers is taken for a repetition."""
+    append = InFlightLog.append
+
+    def unless_there(self: InFlightLog, entry: RetainedFrame) -> None:
+        if entry.frame.seq >= self.next_seq:
+            append(self, entry)
+
+    def keep(before: LocalProcess, after: LocalProcess) -> None:
+        for old, new in zip(before.link.outputs, after.link.outputs, strict=True):
+            for entry in old.log._entries:
+                if entry.frame.seq == new.log.next_seq and entry.here:
+                    append(new.log, entry)
+
+    def keep_at_once_and_then(before: LocalProcess, after: LocalProcess) -> None:
+        restore = after.link._restore_channels
+
+        def restored(*given: Any) -> None:
+            restore(*given)
+            keep(before, after)
+
+        keep(before, after)
+        patch.setattr(after.link, "_restore_channels", restored)
+
+    patch.setattr(InFlightLog, "append", unless_there)
+    kept(patch, keep_at_once_and_then)
 
 
 @BUGS.planted(depth=0)
