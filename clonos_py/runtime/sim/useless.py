@@ -2,6 +2,10 @@
 
 What a task has taken and sent when it took a snapshot is all that is needed; stamps are not looked at. A snapshot is
 useless if no choice of one snapshot of each task that fits together contains it.
+
+It is looked at when a job with loops that replays its determinants has ended. Without loops no snapshot can be useless.
+Rollback recovery is left out: a rollback undoes snapshots and frames, so that those that a snapshot fitted may be gone,
+though it was useful when it was taken. What a rollback must choose is checked in ``lines``.
 """
 
 from __future__ import annotations
