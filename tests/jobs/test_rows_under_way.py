@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from clonos_py.checkpoint.layout import Location
 from clonos_py.checkpoint.manifest import is_delta
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.connectors.files import read_results
+from clonos_py.model.snapshots import TaskHandle
 from tests.jobs.half_way import RECORDS, SCRIPT, go_on, put_back, stopped_half_way
 
 FILES, ROWS, KEYS = 4, 2_000, 5
@@ -82,6 +85,50 @@ def test_a_job_with_aligned_barriers_goes_on_too() -> None:
     complete(go_on("--protocol", "aligned"))
 
 
+def newest() -> Sequence[TaskHandle]:
+    latest = CheckpointStore("checkpoints", "under_way").latest()
+    assert latest is not None
+    return latest.tasks
+
+
+def a_stored_frame() -> Location:
+    frames = (stored for task in newest() for output in task.frames.values() for stored in output)
+    return Location.parse(next(stored.location for stored in frames if stored.rows))
+
+
+def a_stored_log() -> Location:
+    return Location.parse(next(task.logs.location for task in newest() if task.logs is not None))
+
+
+def missing(file: Path, location: Location) -> None:
+    file.unlink()
+
+
+def torn(file: Path, location: Location) -> None:
+    os.truncate(file, location.offset + location.size_bytes // 2)
+
+
+def altered(file: Path, location: Location) -> None:
+    content = bytearray(file.read_bytes())
+    content[location.offset + location.size_bytes // 2] ^= 1
+    file.write_bytes(content)
+
+
+def refused_until_put_back(location: Location) -> None:
+    """Whatever has happened to the file, the error says which one to put back; then the job goes on."""
+    file = Path("checkpoints", "under_way", "line", location.file)
+    content = file.read_bytes()
+    for damage in (missing, torn, altered):
+        damage(file, location)
+        done = go_on()
+        assert done.returncode == 1, damage.__name__
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert file.name in line
+        assert "restore the file from a copy, or start over with --fresh" in line
+        file.write_bytes(content)
+    complete(go_on())
+
+
 def complete(done: subprocess.CompletedProcess[str]) -> None:
     """Every row is there once, and no key has forgotten any."""
     assert done.returncode == 0, done.stderr
@@ -102,18 +149,7 @@ def test_another_parallelism_is_refused_and_everything_stays() -> None:
 
 @pytest.mark.usefixtures("unaligned")
 def test_a_damaged_frame_is_an_error_that_names_the_file() -> None:
-    latest = CheckpointStore("checkpoints", "under_way").latest()
-    assert latest is not None
-    stored = next(f for task in latest.tasks for frames in task.frames.values() for f in frames if f.rows)
-    location = Location.parse(stored.location)
-    file = Path("checkpoints", "under_way", "line", location.file)
-    content = bytearray(file.read_bytes())
-    content[location.offset + location.size_bytes // 2] ^= 1
-    file.write_bytes(content)
-    done = go_on()
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert file.name in line
+    refused_until_put_back(a_stored_frame())
 
 
 # ---- snapshots that tasks have taken alone
@@ -151,6 +187,12 @@ def test_other_code_is_refused() -> None:
     assert done.returncode == 1
     assert "and this run has other code" in done.stderr
     complete(go_on())
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("stored", [a_stored_frame, a_stored_log])
+def test_damage_to_what_is_stored_with_a_snapshot_names_the_file(stored: Callable[[], Location]) -> None:
+    refused_until_put_back(stored())
 
 
 @pytest.mark.usefixtures("alone")
