@@ -168,6 +168,7 @@ def test_after_the_whole_job_was_lost_tasks_go_on_from_their_own_snapshots() -> 
         (("--parallelism", "1"), "other operators or another parallelism"),
         (("--protocol", "aligned"), "protocol aligned"),
         (("--protocol", "communication-induced"), "protocol communication-induced"),
+        (("--guarantee", "exactly-once", "--sharing-depth", "0"), "sharing_depth 0"),
     ],
 )
 def test_another_run_is_refused_and_everything_stays(options: tuple[str, ...], named: str) -> None:
