@@ -35,10 +35,11 @@ def test_the_paths_are_those_that_are_computed_at_once(protocol: str, parallelis
     assert {row.path: row.weight for row in found} == wanted()
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_paths_are_the_same_with_rollback_recovery(protocol: str) -> None:
+def test_the_paths_are_the_same_with_rollback_recovery(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol, guarantee="exactly-once", sharing_depth=0)
-    found = run(job, {}, kills=2, seeds=2, parallelism=2)["paths"]
+    found = run(job, {}, kills=2, seeds=2, parallelism=parallelism)["paths"]
     assert {row.path: row.weight for row in found} == wanted()
 
 
