@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from clonos_py import GraphError, Job, SettingError, Stream, col, forever
 from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.protocols import ALONE
 from clonos_py.nexmark.jobs import build
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.plan.physical import plan
@@ -26,6 +28,18 @@ def test_a_causal_sink_needs_the_full_depth() -> None:
         plan(job, resolve({"sharing_depth": 0}))
     with pytest.raises(SettingError, match="which needs sharing_depth = full; it is 0"):
         plan(job, resolve({"guarantee": "exactly-once", "sharing_depth": 0}))
+
+
+@pytest.mark.parametrize("protocol", ALONE)
+def test_a_causal_sink_needs_checkpoints_of_all_tasks(protocol: str) -> None:
+    job = Job("causal")
+    bids(job).sink(Nowhere("hot", delivery="causal"))
+    with pytest.raises(SettingError) as caught:
+        plan(job, resolve({"protocol": protocol}))
+    (line,) = str(caught.value).splitlines()
+    assert re.match(r".*test_refused\.py:\d+: sink 'sink-hot' has delivery='causal', ", line)
+    assert f"protocol is {protocol} (" in line
+    assert line.endswith("choose another delivery or protocol")
 
 
 def test_more_tasks_than_key_groups_are_refused() -> None:
