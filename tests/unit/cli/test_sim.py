@@ -19,7 +19,7 @@ from clonos_py.runtime.sim.scenario import ScenarioResult, run_scenario, run_see
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--protocol", "mixed", "--recovery", "rollback"]],
+    [[], ["--protocol", "mixed", "--cycles"], ["--protocol", "mixed", "--recovery", "rollback"]],
     ids=" ".join,
 )
 def test_a_run_without_violations_is_one_line(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +55,7 @@ def test_a_failing_seed_is_told_with_the_command_that_repeats_it(
         (["--faults", "kill,fire"], "there is no fault 'fire': choose of kill"),
         (["--depth", "deep"], "'deep' is no sharing depth"),
         (["--seeds", "0"], "0 is not in the range"),
+        (["--protocol", "chandy"], "'chandy' is not one of 'aligned', "),
         (["--recovery", "replay"], "'replay' is not one of 'causal', 'rollback', 'mixed'"),
         (["--recovery", "rollback", "--depth", "1"], "rollback recovery does not go with sharing depth 1"),
         (["--recovery", "causal", "--depth", "0"], "causal recovery does not go with sharing depth 0"),
