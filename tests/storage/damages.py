@@ -200,3 +200,7 @@ CASES = [
     for damage in DAMAGES
     if damage is not swapped or kind not in ALONE
 ]
+ONE_FILE = tuple(damage for damage in DAMAGES if damage not in (swapped, older))
+"""What can happen to a file that has no others of its kind."""
+NOTHING_LEFT = (empty, zeros, removed, a_fifo, a_link_to_nothing, a_folder)
+"""Damages after which there is nothing of a file."""

@@ -4,14 +4,26 @@ undisturbed run gives, or ends with an error of one line. It never gives anythin
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clonos_py.model.errors import ClonosError
-from tests.storage import written
-from tests.storage.damages import CASES, DAMAGES, FOLDER_DAMAGES, FOLDERS, KINDS, Damage, files
+from tests.storage import alone, written
+from tests.storage.damages import (
+    CASES,
+    DAMAGES,
+    FOLDER_DAMAGES,
+    FOLDERS,
+    KINDS,
+    NOTHING_LEFT,
+    ONE_FILE,
+    Damage,
+    files,
+    removed,
+)
 
 HEALED = {("causal rows", damage.__name__) for damage in DAMAGES}
 """Damage that does no harm: these rows are written again from the logs."""
@@ -29,12 +41,16 @@ def known_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def outcome(folder: Path, before: dict[str, list[dict[str, Any]]]) -> ClonosError | None:
     """The error that ended the run, if one did. Fails for anything but that or the right result."""
+    return outcome_of(partial(written.run, folder), partial(written.check, folder, before))
+
+
+def outcome_of(run: Callable[[], None], check: Callable[[], None]) -> ClonosError | None:
     try:
-        written.run(folder)
+        run()
     except ClonosError as error:
         problem = error
     else:
-        written.check(folder, before)
+        check()
         return None
     assert type(problem) is not ClonosError, f"an unexpected exception: {problem}"
     assert len(str(problem).splitlines()) == 1
@@ -68,3 +84,27 @@ def test_damage_to_folders_is_found_or_does_no_harm(left: Path, folder: str, dam
     if (left / folder).is_file():
         (left / folder).unlink()  # else it is read as a result
     written.check_part(left, before)
+
+
+@pytest.mark.parametrize("damage", ONE_FILE)
+@pytest.mark.parametrize("kind", alone.KINDS)
+def test_damage_to_snapshots_taken_alone_is_found_or_does_no_harm(left_alone: Path, kind: str, damage: Damage) -> None:
+    """A file may have bytes that no snapshot needs any more, but for a delta. Without that, as nothing was committed
+    with it, the job goes on from the manifest before."""
+    path = alone.files(left_alone)[kind]
+    content = path.read_bytes()
+    damage(path, [path])
+    problem = outcome_of(partial(alone.run, left_alone), partial(alone.check, left_alone))
+    alone.check_part(left_alone)
+    if (kind == "delta" or damage in NOTHING_LEFT) and (kind, damage) != ("delta", removed):
+        assert problem is not None, "the file is needed: that it is damaged must have been found"
+    if problem is not None:
+        put_back(path, content)
+        assert outcome_of(partial(alone.run, left_alone), partial(alone.check, left_alone)) is None
+
+
+def put_back(path: Path, content: bytes) -> None:
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
