@@ -19,7 +19,7 @@ from clonos_py.link.connections import Connections
 from clonos_py.link.machine import LinkMachine
 from clonos_py.link.receiving import InputChannel
 from clonos_py.link.restoring import Restoring
-from clonos_py.link.sending import OutputChannel
+from clonos_py.link.sending import Outgoing, OutputChannel
 from clonos_py.model.messages import Restore, Sever
 from clonos_py.model.times import MIN_TIME
 from clonos_py.task.chain import Chain
@@ -79,7 +79,7 @@ def frames_of_a_connection_overtake_each_other(patch: pytest.MonkeyPatch) -> Non
     """Two that could be sent together are swapped, and their receiver takes them as they come."""
     sendable = OutputChannel.sendable
 
-    def swapped(self: OutputChannel, store: CausalStore) -> Iterator[tuple[FrameHeader, Any, bool]]:
+    def swapped(self: OutputChannel, store: CausalStore) -> Iterator[Outgoing]:
         frames = list(sendable(self, store))
         for first in range(0, len(frames) - 1, 2):
             frames[first : first + 2] = frames[first + 1], frames[first]
