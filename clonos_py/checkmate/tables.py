@@ -159,8 +159,9 @@ def _invalid_share(metrics: Metrics) -> float | None:
 
 def _expected_share(metrics: Metrics) -> float | None:
     failure = metrics["failure"]
-    expected = None if failure is None else failure.get("expected")
-    return None if expected is None or not failure["durable"] else expected / failure["durable"]
+    if not failure or not failure["durable"] or failure.get("expected") is None:
+        return None
+    return float(failure["expected"] / failure["durable"])
 
 
 # ---- tables
