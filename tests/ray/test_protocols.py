@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,13 @@ from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import InjectedFault
 from clonos_py.connectors import MemorySource
 from clonos_py.model.connectors import SinkDefinition
-from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorReplaced, RolledBack, StandbyActivated
+from clonos_py.model.coordinator_events import (
+    CheckpointCompleted,
+    CoordinatorReplaced,
+    RolledBack,
+    StandbyActivated,
+    WentBack,
+)
 from clonos_py.model.operators import Sink
 from clonos_py.model.protocols import ALONE
 from clonos_py.observe.events import Event, TaskFailed
@@ -27,16 +34,18 @@ from tests.ray.killing import Killer
 pytestmark = pytest.mark.ray
 
 FAULTS = (
-    (InjectedFault.TASK, ("numbers[1]",)),
+    *((InjectedFault.TASK, (task,)) for task in witnesses.TASKS),
     (InjectedFault.NEIGHBOURS, ("enrich[0]", "rank[0]")),
     (InjectedFault.COORDINATOR, ()),
     (InjectedFault.DURING, ("rank[1]", "enrich[1]")),
+    (InjectedFault.NEIGHBOURS, witnesses.TASKS),
 )
 
 
 @pytest.mark.parametrize("protocol", ["unaligned", "uncoordinated", "communication-induced"])
 def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 6_000, 150
+    """Only the killed are replaced, also after all were killed at once, and no snapshot is given up."""
+    total, rate = 9_000, 150
     killer = Killer(FAULTS)
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol})
     with witnesses.oracle() as server:
@@ -46,7 +55,9 @@ def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Clust
     assert sum(killer.harm.done.faults.values()) == len(FAULTS)
     assert [event for event in events if isinstance(event, RolledBack)] == []
     assert len([event for event in events if isinstance(event, CoordinatorReplaced)]) == 1
+    assert [event for event in events if isinstance(event, WentBack)] == []
     failed = sorted(event.task for event in events if isinstance(event, TaskFailed))
+    assert Counter(map(str, failed)) == Counter(task for _, tasks in FAULTS for task in tasks)
     activated = sorted(event.task for event in events if isinstance(event, StandbyActivated))
     assert activated == failed, "attempts changed of others than the killed"
     assert witnesses.wrong(str(tmp_path), total) is None

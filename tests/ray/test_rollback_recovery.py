@@ -15,7 +15,7 @@ import pytest
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import InjectedFault
 from clonos_py.model.coordinator_events import Deployed, RolledBack, WentBack
-from clonos_py.model.protocols import ALIGNED, ALONE
+from clonos_py.model.protocols import ALIGNED, ALONE, UNALIGNED
 from clonos_py.observe.events import TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
@@ -52,10 +52,13 @@ def run_with_kills(folder: Path, total: int, protocol: str, killer: Killer) -> N
     assert witnesses.wrong(str(folder), total) is None
 
 
-def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", [ALIGNED, UNALIGNED])
+def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
+    protocol: str, cluster: Cluster, tmp_path: Path
+) -> None:
     pids: list[list[int]] = []  # of the survivors, before each fault
     killer = Killer(FAULTS, None, 300_000, before_each=lambda harm: pids.append(harm.pids(SURVIVORS)))
-    run_with_kills(tmp_path, 3_000, ALIGNED, killer)
+    run_with_kills(tmp_path, 3_000, protocol, killer)
     happened = [type(event) for event in killer.events]
     assert happened.count(RolledBack) >= len(FAULTS)
     assert happened.count(Deployed) >= len(FAULTS) + 1
