@@ -261,9 +261,11 @@ class InvariantChecker:
             self._check_held(process, extent)
 
     def _opened(self, known: Knowledge, process: LocalProcess, index: int, seq: int) -> None:
-        """The first time where the restart point says, later where it had broken off. Zombies began elsewhere."""
+        """The first time where the restart point says, later where it had broken off. Zombies began elsewhere, and so
+        did a process that is to go back: its restart point is an earlier one already."""
         expected = known.next_seq[index]
-        if expected is None and self._owner.get(process.task) == process.number:
+        stays = self._owner.get(process.task) == process.number and process.number not in self._reused_by
+        if expected is None and stays:
             progress = self._progress.get(process.task)
             expected = progress.inputs[index].next_seq if progress else 0
             expected = expected if expected >= 0 else None
