@@ -1,4 +1,4 @@
-"""Runs a plan in virtual time on a simulated cluster, where work costs what it costs on Ray (E12).
+"""Runs a plan in virtual time on a simulated cluster, where work has a price (E12).
 
 Machines, links, tasks and operators are those that ship; every row is really computed. Checkpoints are in memory.
 Nothing is random but what operators draw: two runs are the same.

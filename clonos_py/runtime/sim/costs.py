@@ -1,7 +1,7 @@
 """What work costs in a simulated cluster (E12): the amounts of work in what processes handle, and a price for each.
 
 A price is of a processor's time (``WORK``), or a delay that keeps none busy (``DELAYS``). A kind of work that is not in
-the table costs nothing.
+the table costs nothing. The prices are estimates: they have not been fitted to runs on Ray.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class CostedTime:
 
 
 class WorkDone:
-    """What has been done, by kind: what prices are fitted to."""
+    """What has been done, by kind."""
 
     def __init__(self) -> None:
         self.times, self.rows, self.size_bytes = Counter[str](), Counter[str](), Counter[str]()
