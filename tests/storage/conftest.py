@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.storage import alone, written
+
+
+@contextmanager
+def copied(folder: Path) -> Iterator[Path]:
+    """A copy of what a job has left, beside the same input."""
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    yield copy
+    shutil.rmtree(copy)
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +33,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def left(interrupted: Path) -> Iterator[Path]:
-    """A copy, beside the same input."""
-    copy = interrupted.with_name("copy")
-    shutil.copytree(interrupted, copy)
-    yield copy
-    shutil.rmtree(copy)
+    with copied(interrupted) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +48,5 @@ def interrupted_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def left_alone(interrupted_alone: Path) -> Iterator[Path]:
-    """A copy, beside the same input."""
-    copy = interrupted_alone.with_name("copy")
-    shutil.copytree(interrupted_alone, copy)
-    yield copy
-    shutil.rmtree(copy)
+    with copied(interrupted_alone) as copy:
+        yield copy
