@@ -48,9 +48,9 @@ def job_of(query: str, events: int, rate: float | None, settings: Settings, skew
         partitions = -(-_PARTITIONS // settings.parallelism) * settings.parallelism
         return reachability(CommandSource(commands, rate, partitions), BlackholeSink())
     source = QueryRun(query, events, rate=rate, model=Model(skew=skew / 100), **event_rate).source(settings)
-    prepare = partial(_by_remainder, parallelism=settings.parallelism, groups=settings.key_groups)
-    prepared = unchanged if keys == BY_HASH else prepare
-    return running_counts(source, prepared) if query == "q12" else build(query, source, BlackholeSink(), prepared)
+    by_remainder = partial(_by_remainder, parallelism=settings.parallelism, groups=settings.key_groups)
+    prepare = unchanged if keys == BY_HASH else by_remainder
+    return running_counts(source, prepare) if query == "q12" else build(query, source, BlackholeSink(), prepare)
 
 
 def _by_remainder(streams: Streams, parallelism: int, groups: int) -> Streams:
