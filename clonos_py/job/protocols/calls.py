@@ -1,7 +1,9 @@
 """When tasks that take snapshots alone are called (E5).
 
 *Staggered* calls begin with the tasks that send to no other. A task is called when the new snapshots of all its
-receivers count, so that hardly any frames lie between its snapshot and theirs. What lies there has to be stored.
+receivers count, so that hardly any frames lie between its snapshot and theirs. What lies there has to be stored. So a
+job that has no checkpoint yet takes its first as soon as it runs: until then no snapshot of a receiver counts, and
+senders would have to store all that they have sent.
 
 *Independent* calls come at each task's own times, as in CheckMate (III-B): between the snapshots of a task and its
 receivers lies half an interval of frames on average.
@@ -58,6 +60,7 @@ class StaggeredCalls(SnapshotCalls):
     def begin(self) -> None:
         if self._interval_us and self._next_us == MAX_TIME:
             self._next_us = self._context.now_us + self._interval_us
+            self._waiting = {task: {} for task in self._context.plan.tasks if not self._completed.epoch(task)}
 
     @property
     def wake_us(self) -> int:

@@ -163,8 +163,18 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         if handle.checkpoint == called:
             self._durable_ms.append((self._context.clock_us - called_us) / 1_000)
         self._last = max(self._last, handle.checkpoint)
-        if self._gather_until_us == MAX_TIME:
+        if self._context.policy.staggered and not self._awaited:
+            self._gather_until_us = self._context.now_us  # senders wait to be called until these count
+        elif self._gather_until_us == MAX_TIME:
             self._gather_until_us = self._context.now_us + self._gather_us
+
+    @property
+    def _awaited(self) -> bool:
+        """Whether a call has not been answered by a durable snapshot yet."""
+        durable = {handle.task: handle.checkpoint for _, handle in self._gathered}
+        return any(
+            called > max(durable.get(task, 0), self.completed.epoch(task)) for task, (called, _) in self._calls.items()
+        )
 
     def _gather(self, process: int, handle: TaskHandle) -> None:
         if self._newest_only:

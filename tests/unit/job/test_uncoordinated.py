@@ -49,10 +49,11 @@ def uncoordinated() -> PhysicalPlan:
 POLICY = JobPolicy(checkpoint_interval_us=10 * SECOND_US)
 
 
-def deployed(policy: JobPolicy = POLICY, plan: PhysicalPlan | None = None) -> Stage:
-    stage = Stage(plan or uncoordinated(), policy)
+def deployed(policy: JobPolicy = POLICY, plan: PhysicalPlan | None = None, manifest: Manifest | None = None) -> Stage:
+    stage = Stage(plan or uncoordinated(), policy, manifest)
     stage.answer(sent(stage.start_up(), Sever))
     stage.start_up()
+    stage.wait(1)  # the first calls
     return stage
 
 
@@ -103,22 +104,44 @@ def test_each_task_is_called_at_its_own_times_if_calls_are_independent() -> None
     assert len({tuple(times) for times in called.values()}) == 3, "no two in step"
 
 
+def test_all_tasks_are_called_as_soon_as_a_job_without_a_checkpoint_runs() -> None:
+    stage = deployed()
+    assert receivers(stage.told, TriggerCheckpoint) == {stage.process(task) for task in TASKS}
+    adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
+    assert calls(stage, 9) == []
+
+
+def test_a_job_that_resumes_takes_its_next_checkpoint_after_an_interval() -> None:
+    first = deployed()
+    manifest = written(snapshots(first, source=1, middle=2, sink=3))
+    assert calls(deployed(manifest=manifest), 9) == []
+
+
+def test_a_manifest_is_written_at_once_when_all_that_were_called_have_answered() -> None:
+    stage = deployed()
+    for task, epoch in ((SOURCE, 1), (MIDDLE, 2)):
+        assert of(stage.say(Snapshotted(stage.process(task), handle(task, epoch))), WriteManifest) == []
+    stage.say(Snapshotted(stage.process(SINK), handle(SINK, 3)))
+    written(stage.wait(1))
+
+
 def test_a_task_is_called_when_the_snapshots_of_its_receivers_count() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0))
     adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     assert [task for task, _ in calls(stage, 10.5)] == [SINK]
     assert calls(stage, 1) == [], "not before the sink has taken its snapshot"
-    for epoch, receiver, sender in ((100, SINK, MIDDLE), (101, MIDDLE, SOURCE)):
+    for epoch, receiver, sender in ((100, SINK, MIDDLE), (200, MIDDLE, SOURCE)):
         stage.say(Snapshotted(stage.process(receiver), handle(receiver, epoch)))
-        manifest = written(stage.wait(GATHERED_US + 1))
-        assert stage.process(sender) not in receivers(stage.told, TriggerCheckpoint), "it does not count yet"
-        adopt(stage, manifest)
+        told = stage.wait(1)
+        assert sent(told, TriggerCheckpoint) == [], "it does not count yet"
+        adopt(stage, written(told))
         assert [task for task, _ in calls(stage, 0.1)] == [sender]
     assert [task for task, _ in calls(stage, 10)] == [SINK], "the next interval has begun with the first call"
 
 
 def test_a_receiver_without_a_new_snapshot_keeps_its_senders_for_half_an_interval() -> None:
     stage = deployed(replace(POLICY, heartbeat_us=0))
+    adopt(stage, written(snapshots(stage, source=1, middle=2, sink=3)))
     (sink, at_us), *others = calls(stage, 15.5)
     assert sink == SINK
     assert {task for task, _ in others} == {SOURCE, MIDDLE}
