@@ -98,7 +98,7 @@ def run_cell(cell: CheckmateCell, rate: float, terms: RunTerms) -> dict[str, Any
     events: list[tuple[int, Event]] = []
     count = rate * (terms.warm_up_s + terms.seconds)
     plan = terms.run(
-        variant.query, count, rate, settings, lambda at_us, event: events.append((at_us, event)), cell.skew
+        variant.query, count, rate, settings, lambda at_us, event: events.append((at_us, event)), cell.skew, cell.keys
     )
     shown = {key: value for key, value, _ in settings.shown()}
     metrics = measured(events, plan, Span(terms.warm_up_s, terms.seconds))

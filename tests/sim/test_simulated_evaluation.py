@@ -8,13 +8,16 @@ import pytest
 
 from clonos_py.bench.checkmate.running import RunTerms, run_cell
 from clonos_py.bench.checkmate.simulated import ClusterTerms
-from clonos_py.checkmate.grid import CAUSAL, CYCLE, NONE, ROLLBACK, CheckmateCell, Variant
+from clonos_py.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, CheckmateCell, Variant
 from clonos_py.model.protocols import PROTOCOLS
 
 
+def terms(**cluster: int) -> RunTerms:
+    return RunTerms(1.0, 5.0, 5.0, None, {"checkpoint_interval": "500ms"}, ClusterTerms(**cluster))
+
+
 def simulated(variant: Variant, rate: float, **cluster: int) -> Any:
-    terms = RunTerms(1.0, 5.0, 5.0, None, {"checkpoint_interval": "500ms"}, ClusterTerms(**cluster))
-    return run_cell(CheckmateCell(variant, 0, None, 1), rate, terms)["metrics"]
+    return run_cell(CheckmateCell(variant, 0, None, 1), rate, terms(**cluster))["metrics"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -38,6 +41,14 @@ def test_the_cyclic_query_runs_there_too() -> None:
 def test_two_runs_are_the_same() -> None:
     variant = Variant("q3", "communication-induced", ROLLBACK, 2)
     assert simulated(variant, 1_000.0) == simulated(variant, 1_000.0)
+
+
+def test_skewed_rows_are_shared_as_the_run_says() -> None:
+    """Keys that the remainder shares are made by tasks of their own."""
+    variant = Variant("q12", NONE, NONE, 2)
+    by_hash, by_remainder = (run_cell(CheckmateCell(variant, 50, None, 1, keys), 1_000.0, terms()) for keys in KEYS)
+    assert by_remainder["tasks"] > by_hash["tasks"]
+    assert by_remainder["metrics"]["throughput_events_per_s"] == pytest.approx(1_000, rel=0.05)
 
 
 def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
