@@ -71,8 +71,8 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
 def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
-    killer = Killer(FAULTS, None, 1_500_000)  # manifests are written while tasks are still going back
-    run_with_kills(tmp_path, 9_000, protocol, killer)
+    killer = Killer(FAULTS, None, 1_000_000)  # manifests are written while tasks are still going back
+    run_with_kills(tmp_path, 12_000, protocol, killer)
     happened = [type(event) for event in killer.events]
     assert RolledBack not in happened
     assert happened.count(WentBack) >= len(FAULTS)
