@@ -22,7 +22,7 @@ from tests.jobs.test_slow_functions import Row, assert_all_rows, intervals_s, sl
 
 pytestmark = pytest.mark.ray
 
-ROWS = 2_500
+ROWS = 4_000
 
 
 def _busy() -> None:
