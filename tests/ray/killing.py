@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
 from clonos_py.model.coordinator_events import CheckpointCompleted, Deployed, StandbyActivated
@@ -17,11 +18,12 @@ PlannedFault = tuple[InjectedFault, tuple[str, ...]]
 
 class Killer:
     """``first`` happens when the job is deployed, ``faults`` in their order later, each a while after a checkpoint when
-    all tasks have recovered."""
+    all tasks have recovered. ``unpaced`` is made after the last one: the rest of the rows is due then."""
 
     def __init__(
         self,
         faults: Sequence[PlannedFault],
+        unpaced: Path,
         first: PlannedFault | None = None,
         after_checkpoint_us: int = 500_000,
         before_each: Callable[[FaultInjector], object] = lambda harm: None,
@@ -29,7 +31,7 @@ class Killer:
         """``before_each``: is called before each fault, in the thread that injects it."""
         self.events: list[Event] = []
         self.harm = FaultInjector("witnesses")
-        self._first, self._left = first, list(faults)
+        self._first, self._left, self._unpaced = first, list(faults), unpaced
         self._after_checkpoint_us, self._before_each = after_checkpoint_us, before_each
         self._ready_us: int | None = None
         self._recovering: set[TaskId] = set()
@@ -69,3 +71,5 @@ class Killer:
     def _do(self, fault: InjectedFault, victims: tuple[str, ...]) -> None:
         self._before_each(self.harm)
         self.harm.do(fault, victims or ("",))
+        if not self._left:
+            self._unpaced.touch()

@@ -45,11 +45,12 @@ FAULTS = (
 @pytest.mark.parametrize("protocol", ["unaligned", "uncoordinated", "communication-induced"])
 def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
     """Only the killed are replaced, also after all were killed at once, and no snapshot is given up."""
-    total, rate = 9_000, 150
-    killer = Killer(FAULTS)
+    total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
+    killer = Killer(FAULTS, unpaced)
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2, "protocol": protocol})
     with witnesses.oracle() as server:
-        job = witnesses.witnesses(server, str(tmp_path), total, rate, causal=protocol not in ALONE)
+        causal = protocol not in ALONE
+        job = witnesses.witnesses(server, str(tmp_path), total, rate, causal, unpaced=str(unpaced))
         run_job(job, settings, killer)
     events = killer.events
     assert sum(killer.harm.done.faults.values()) == len(FAULTS)

@@ -24,7 +24,7 @@ from tests.ray.killing import Killer, PlannedFault
 
 pytestmark = pytest.mark.ray
 
-RATE = 150
+TOTAL, RATE = 12_000, 150
 FAULTS: tuple[PlannedFault, ...] = (
     (InjectedFault.TASK, ("enrich[0]",)),
     (InjectedFault.NEIGHBOURS, ("enrich[1]", "rank[0]")),
@@ -36,7 +36,7 @@ SURVIVORS, SURVIVED = ("left[0]", "left[1]", "numbers[1]"), 3
 """None of the first so many faults is a kill of one of these."""
 
 
-def run_with_kills(folder: Path, total: int, protocol: str, killer: Killer) -> None:
+def run_with_kills(folder: Path, protocol: str, killer: Killer) -> None:
     settings = resolve(
         command_line={
             "guarantee": "exactly-once",
@@ -48,9 +48,10 @@ def run_with_kills(folder: Path, total: int, protocol: str, killer: Killer) -> N
         }
     )
     with witnesses.oracle() as server:
-        run_job(witnesses.witnesses(server, str(folder), total, RATE, causal=False), settings, killer)
+        job = witnesses.witnesses(server, str(folder), TOTAL, RATE, causal=False, unpaced=str(folder / "unpaced"))
+        run_job(job, settings, killer)
     assert sum(killer.harm.done.faults.values()) == len(FAULTS)
-    assert witnesses.wrong(str(folder), total) is None
+    assert witnesses.wrong(str(folder), TOTAL) is None
 
 
 @pytest.mark.parametrize("protocol", [ALIGNED, UNALIGNED])
@@ -58,8 +59,10 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     pids: list[list[int]] = []  # of the survivors, before each fault
-    killer = Killer(FAULTS, None, 300_000, before_each=lambda harm: pids.append(harm.pids(SURVIVORS)))
-    run_with_kills(tmp_path, 6_000, protocol, killer)
+    killer = Killer(
+        FAULTS, tmp_path / "unpaced", None, 300_000, before_each=lambda harm: pids.append(harm.pids(SURVIVORS))
+    )
+    run_with_kills(tmp_path, protocol, killer)
     happened = [type(event) for event in killer.events]
     assert happened.count(RolledBack) >= len(FAULTS)
     assert happened.count(Deployed) >= len(FAULTS) + 1
@@ -71,8 +74,9 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
 def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
-    killer = Killer(FAULTS, None, 1_000_000)  # manifests are written while tasks are still going back
-    run_with_kills(tmp_path, 12_000, protocol, killer)
+    after_us = 1_000_000  # manifests are written while tasks are still going back
+    killer = Killer(FAULTS, tmp_path / "unpaced", None, after_us)
+    run_with_kills(tmp_path, protocol, killer)
     happened = [type(event) for event in killer.events]
     assert RolledBack not in happened
     assert happened.count(WentBack) >= len(FAULTS)

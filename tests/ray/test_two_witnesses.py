@@ -39,11 +39,11 @@ FAULTS = (
 
 
 def test_both_witnesses_agree_on_every_record_whatever_dies(cluster: Cluster, tmp_path: Path) -> None:
-    total, rate = 12_000, 150
-    killer = Killer(FAULTS, first=(InjectedFault.STANDBY, ("left[1]",)))
+    total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"
+    killer = Killer(FAULTS, unpaced, first=(InjectedFault.STANDBY, ("left[1]",)))
     settings = resolve(command_line={"checkpoint_interval": "1s", "parallelism": 2})
     with witnesses.oracle() as server:
-        run_job(witnesses.witnesses(server, str(tmp_path), total, rate), settings, killer)
+        run_job(witnesses.witnesses(server, str(tmp_path), total, rate, unpaced=str(unpaced)), settings, killer)
 
     events, failing = killer.events, [task for _, tasks in FAULTS for task in tasks]
     failed = [event for event in events if isinstance(event, TaskFailed)]
