@@ -74,13 +74,6 @@ def test_every_task_is_killed_in_turn_and_nothing_is_lost_or_doubled(cluster: Cl
     assert_exactly_once(tmp_path, 24_000)
 
 
-def test_neighbours_die_at_once(cluster: Cluster, tmp_path: Path) -> None:
-    events = heard(tmp_path, ["numbers[0]@2s", "count[0]@2s", "count[1]@2s"], total=12_000, rate=2_000)
-    assert len(of(events, StandbyActivated)) == 3
-    assert of(events, RolledBack) == []
-    assert_exactly_once(tmp_path, 12_000)
-
-
 def test_a_kill_of_a_task_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"--kill missing\[0\]@1s: there is no such task; there are numbers"):
         heard(tmp_path, ["missing[0]@1s"], total=1, rate=1)
