@@ -23,7 +23,7 @@ TASKS_MAX = 30
 _PATHS_MAX = 6
 _STAGGERED = 0.4
 """In so many runs tasks that take snapshots alone are called after their receivers."""
-_INTERVAL_US_MIN = 3_000
+_INTERVAL_US_MIN = 5_000
 """Writing a manifest takes some milliseconds: with less, most snapshots are superseded before they count."""
 _ROLLBACKS = 0.5
 """Of the jobs that log nothing, so many roll back; the others are at-least-once."""

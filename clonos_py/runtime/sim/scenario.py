@@ -25,7 +25,7 @@ from clonos_py.runtime.sim.story import words
 from clonos_py.runtime.sim.violation import Violation
 from clonos_py.runtime.world.world import WorldSettings
 
-ACTIONS_MAX = 300_000
+ACTIONS_MAX = 150_000
 _RESTARTS_MAX = 16
 _OF_THE_DISK = ("CheckpointError", "CapacityError")
 _CONNECTION_TIMEOUT_US = 1_600_000
