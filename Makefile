@@ -51,7 +51,7 @@ unit: $(READY)
 	$(RUN) $(TESTS) -n auto tests/unit
 
 test: check ## everything: check, simulated faults, real servers, Spark, examples, real kills; more with THOROUGH=1
-	$(RUN) $(TESTS) -n auto tests --ignore=tests/unit --ignore=tests/ray
+	$(RUN) $(TESTS) -n auto --dist worksteal tests --ignore=tests/unit --ignore=tests/ray
 	$(RUN) $(TESTS) tests/ray
 
 bench: $(READY) ## prints throughput, overhead and recovery figures of this machine

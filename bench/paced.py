@@ -39,7 +39,7 @@ class PacedSource(Source):
             return End()
         if self._origin_us is None:
             self._origin_us = now - self._position * self._interval_us
-        due = min(int((now - self._origin_us) / self._interval_us), self._total)
+        due = min(self.due_rows(now - self._origin_us), self._total)
         if due <= self._position:
             return Wait(int(self.due_us(self._position)) + 1)
         return self.reread(self._partition, self._position, min(due, self._position + self._wanted))
@@ -47,6 +47,10 @@ class PacedSource(Source):
     def reread(self, partition: int, start: int, stop: int) -> Read:
         self._position = stop
         return Read(partition, start, stop, (self.rows(partition, start, stop),), last=stop == self._total)
+
+    def due_rows(self, elapsed_us: float) -> int:
+        """How many rows of a partition are due, so long after its schedule has begun."""
+        return int(elapsed_us / self._interval_us)
 
     def due_us(self, row: int) -> float:
         """When a row of the schedule that has begun is due."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,20 +41,27 @@ class RankedNumber(Enriched):
 
 
 class Numbers(PacedSource):
+    def __init__(self, total: int, rate: float, unpaced: str) -> None:
+        super().__init__(total, rate, PARTITIONS, most=64)
+        self._rows, self._unpaced = total, unpaced
+
+    def due_rows(self, elapsed_us: float) -> int:
+        return self._rows if self._unpaced and os.path.exists(self._unpaced) else super().due_rows(elapsed_us)
+
     def rows(self, partition: int, start: int, stop: int) -> pa.RecordBatch:
         ids = [n * PARTITIONS + partition for n in range(start, stop)]
         return pa.record_batch({"id": ids, "key": [i % _KEYS for i in ids]}, schema=Number.schema())
 
 
 class PacedNumbers(SourceDefinition):
-    """``total`` numbers, ``rate`` a second and partition."""
+    """``total`` numbers, ``rate`` a second and partition. ``unpaced``: a file; once it exists, all rows are due."""
 
-    def __init__(self, total: int, rate: float) -> None:
+    def __init__(self, total: int, rate: float, unpaced: str = "") -> None:
         self.schemas = (Number.schema(),)
-        self._total, self._rate = total, rate
+        self._total, self._rate, self._unpaced = total, rate, unpaced
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
-        return Numbers(self._total // PARTITIONS, self._rate, PARTITIONS, most=64)
+        return Numbers(self._total // PARTITIONS, self._rate, self._unpaced)
 
 
 class Rank(Process[Enriched, RankedNumber]):
@@ -66,15 +74,15 @@ class Rank(Process[Enriched, RankedNumber]):
         yield RankedNumber.extend(row, rank=self.seen)
 
 
-def witnesses(server: str, folder: str, total: int, rate: float, causal: bool = True) -> Job:
-    """``causal``: whether one of the two sinks is; else both are transactional."""
+def witnesses(server: str, folder: str, total: int, rate: float, causal: bool = True, unpaced: str = "") -> Job:
+    """``causal``: whether one of the two sinks is; else both are transactional. ``unpaced``: see ``PacedNumbers``."""
 
     def enrich(number: Number, ctx: Context) -> Enriched:
         answer = int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text)
         return Enriched.extend(number, random=ctx.random.random(), time=ctx.time.now(), answer=answer)
 
     job = Job("witnesses")
-    enriched = job.source(PacedNumbers(total, rate)).named("numbers").rebalance().map(enrich).named("enrich")
+    enriched = job.source(PacedNumbers(total, rate, unpaced)).named("numbers").rebalance().map(enrich).named("enrich")
     left = FileSink(f"{folder}/left", format="jsonl", delivery="causal" if causal else "transactional")
     enriched.rebalance().sink(left).named("left")
     ranked = enriched.key_by("key").process(Rank).named("rank")
