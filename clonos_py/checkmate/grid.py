@@ -123,8 +123,9 @@ def variants(choice: Choice) -> Iterator[Variant]:
 
 
 def cells(choice: Choice, paced: bool) -> list[CheckmateCell]:
-    """All runs, a variant's together. ``paced``: at a given rate, which leaves one load. The baseline is not skewed."""
-    return [
+    """All runs, a variant's together. ``paced``: at a given rate, which leaves one load. The baseline is not skewed.
+    Raises SettingError if there are none."""
+    found = [
         CheckmateCell(variant, skew, load, run, keys)
         for variant in variants(choice)
         for skew in choice.skews
@@ -133,3 +134,9 @@ def cells(choice: Choice, paced: bool) -> list[CheckmateCell]:
         for load in ((None,) if paced else LOADS_SKEWED if skew else (LOAD,))
         for run in range(1, choice.runs + 1)
     ]
+    if not found:
+        raise SettingError(
+            f"nothing to run: only {', '.join(KEYED)} are run under skew, and not with recovery {NONE}; "
+            "choose skew 0, or one of these queries and another recovery"
+        )
+    return found

@@ -58,3 +58,9 @@ def test_the_whole_evaluation_names_each_run_once() -> None:
 def test_what_there_is_not_is_named_with_what_there_is(choice: dict[str, list[object]], said: str) -> None:
     with pytest.raises(SettingError, match=said):
         Choice(**choice)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("choice", [{"queries": ["q1"], "skews": [50]}, {"recoveries": ["none"], "skews": [10, 50]}])
+def test_a_choice_without_any_run_is_an_error(choice: dict[str, list[object]]) -> None:
+    with pytest.raises(SettingError, match="nothing to run: only q3, q8, q12 are run under skew"):
+        cells(Choice(**choice), paced=False)  # type: ignore[arg-type]
