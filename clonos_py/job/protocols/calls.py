@@ -12,6 +12,7 @@ receivers lies half an interval of frames on average.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import xxhash
 
@@ -26,6 +27,9 @@ _JITTER = 0.2
 
 class SnapshotCalls(ABC):
     """Begins to count when all tasks run for the first time."""
+
+    wait_for_manifests: ClassVar[bool]
+    """Whether calls wait for the snapshots of other tasks to count."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         self._context = context
@@ -50,6 +54,8 @@ class SnapshotCalls(ABC):
 
 class StaggeredCalls(SnapshotCalls):
     """``_waiting``: tasks that the current wave has not called yet, with the epochs that their receivers had before."""
+
+    wait_for_manifests = True
 
     def __init__(self, context: CoordinatorContext, completed: CompletedCheckpoint) -> None:
         super().__init__(context)
@@ -92,6 +98,8 @@ class StaggeredCalls(SnapshotCalls):
 
 class IndependentCalls(SnapshotCalls):
     """No two tasks are in step for long, and a replay of this coordinator draws the same times."""
+
+    wait_for_manifests = False
 
     def __init__(self, context: CoordinatorContext) -> None:
         super().__init__(context)

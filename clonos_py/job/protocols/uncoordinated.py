@@ -163,8 +163,8 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         if handle.checkpoint == called:
             self._durable_ms.append((self._context.clock_us - called_us) / 1_000)
         self._last = max(self._last, handle.checkpoint)
-        if self._context.policy.staggered and not self._awaited:
-            self._gather_until_us = self._context.now_us  # senders wait to be called until these count
+        if self._times.wait_for_manifests and not self._awaited:
+            self._gather_until_us = self._context.now_us
         elif self._gather_until_us == MAX_TIME:
             self._gather_until_us = self._context.now_us + self._gather_us
 
