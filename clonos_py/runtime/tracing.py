@@ -72,5 +72,5 @@ def header(plan: PhysicalPlan, settings: Settings) -> dict[str, Any]:
             {"name": vertex.name, "parallelism": vertex.parallelism, "source": vertex.source is not None}
             for vertex in plan.vertices
         ],
-        "edges": [{"from": edge.source, "to": edge.target} for edge in plan.edges],
+        "edges": [{"from": edge.source, "to": edge.target, "feedback": edge.feedback} for edge in plan.edges],
     }

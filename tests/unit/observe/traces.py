@@ -31,7 +31,7 @@ HEADER = {
         {"name": "bids", "parallelism": 1, "source": True},
         {"name": "window", "parallelism": 1, "source": False},
     ],
-    "edges": [{"from": "bids", "to": "window"}],
+    "edges": [{"from": "bids", "to": "window", "feedback": False}],
 }
 FAILED_US = 5_200_000
 _LATE_MS = {6_000: 800, 6_250: 400, 6_500: 100}
