@@ -94,8 +94,8 @@ class TaskProgress(msgspec.Struct):
     """Counters of the operators: what is replayed counts once."""
     published: list[int] = []
     """By causal sink: the number of its next piece."""
-    clock_us: int = 0
-    """The time of day when it was taken, if there are timers."""
+    timers_left_us: list[int] = []
+    """By timer: how much time was left."""
     frame_rows: list[int] = []
     """By output channel: the most rows of a frame."""
     protocol: bytes = b""

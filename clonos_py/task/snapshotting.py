@@ -53,9 +53,7 @@ class Snapshotting:
         self._writer.resume(item.checkpoint, offset, offset)
         self._chain.restore(item.operators, progress)
         if progress:
-            self._shared.timers.clear()
-            for at_us, operator in progress.timers:
-                self._shared.timers.set(operator, at_us, progress.clock_us)
+            self._shared.timers.restore(progress.timers, progress.timers_left_us)
         if self._reader:
             self._reader.restore(item.operators.get(self._reader.name, ()), progress.partitions if progress else None)
             self._reader.ended = progress.ended >= 0 if progress else False
@@ -108,7 +106,7 @@ class Snapshotting:
             watermarks=self._chain.watermarks,
             received=self._chain.received,
             timers=self._shared.timers.all,
-            clock_us=self._shared.ports.now_us() if self._shared.timers.all else 0,
+            timers_left_us=self._shared.timers.left_us,
             partitions=self._reader.partitions if self._reader else {},
             other_events=other_events,
             finished=ended,

@@ -130,6 +130,16 @@ def timers_have_no_limit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Timers, "due", due)
 
 
+@BUGS.planted("clock", "kill")
+def snapshots_take_what_is_left_for_timers_from_the_time_of_day(patch: pytest.MonkeyPatch) -> None:
+    """A task may have another time of day than its predecessor, which set the timers."""
+
+    def left_us(self: Timers) -> list[int]:
+        return [at_us - self._time_of_day() for at_us, _ in self.all]
+
+    patch.setattr(Timers, "left_us", property(left_us))
+
+
 @BUGS.planted("disk")
 def a_manifest_that_hangs_is_waited_for_without_an_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CoordinatedCheckpoints, "_limit_us", lambda self, pending: MAX_TIME)

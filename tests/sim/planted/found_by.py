@@ -137,6 +137,7 @@ FOUND_BY = {
     "an_input_that_has_ended_is_at_the_end_of_time_beside_an_idle_one": 19,
     "rows_linger_by_the_time_of_day": 25,
     "timers_have_no_limit": 24,
+    "snapshots_take_what_is_left_for_timers_from_the_time_of_day": 1,
     "a_manifest_that_hangs_is_waited_for_without_an_end": 1,
     "a_coordinator_takes_its_standstill_for_the_silence_of_others": 1,
     "the_time_of_the_takeover_counts_as_silence": 3,

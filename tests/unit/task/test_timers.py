@@ -70,6 +70,27 @@ def test_a_timer_of_a_predecessor_whose_clock_was_ahead_comes_after_what_was_lef
     assert fired(timers, day, 1_100_000) == [(HOUR_US + 1_000_000, 0)]
 
 
+def test_a_timer_of_a_snapshot_comes_after_what_was_left_for_it_whatever_clock_its_task_had_meanwhile() -> None:
+    """The clock of the first task is an hour ahead. That of the second, which takes the next snapshot, is not."""
+    timer = HOUR_US + 1_000_000, 0
+    first = Timers(ahead := Day())
+    ahead.ahead_us = HOUR_US
+    first.set(0, HOUR_US + 1_000_000)
+    assert fired(first, ahead, 0) == fired(first, ahead, 200_000) == []
+    assert first.left_us == [800_000]
+    second = Timers(day := Day())
+    second.restore(first.all, first.left_us)
+    assert second.left_us == [800_000]
+    assert fired(second, day, 300_000) == []
+    assert fired(second, day, 500_000) == []
+    assert second.left_us == [600_000]
+    third = Timers(day := Day())
+    third.restore(second.all, second.left_us)
+    assert fired(third, day, 600_000) == []
+    assert fired(third, day, 1_199_999 + 10_000) == []
+    assert fired(third, day, 1_200_000 + 10_000) == [timer]
+
+
 def test_a_timer_whose_time_of_day_is_skipped_comes_at_once() -> None:
     timers = Timers(day := Day())
     timers.set(0, 1_000_000)
