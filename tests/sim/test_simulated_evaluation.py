@@ -62,7 +62,7 @@ def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
 def test_a_rate_that_processors_cannot_carry_falls_behind() -> None:
     """One processor of one machine for all tasks, and as many as there are tasks."""
     variant = Variant("q1", NONE, NONE, 2)
-    slow = simulated(variant, 1_600_000.0, machines=1, processors=1, rows_per_row=2_000)
-    fast = simulated(variant, 1_600_000.0, machines=2, processors=6, rows_per_row=2_000)
+    slow = simulated(variant, 3_000_000.0, machines=1, processors=1, rows_per_row=2_000)
+    fast = simulated(variant, 3_000_000.0, machines=2, processors=6, rows_per_row=2_000)
     assert slow["latency_ms"]["p50"] > 500
     assert fast["latency_ms"]["p50"] < 500

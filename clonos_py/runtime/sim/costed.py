@@ -7,7 +7,8 @@ Nothing is random but what operators draw: two runs are the same.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from clonos_py.checkpoint.memory import MemoryStore
@@ -19,7 +20,7 @@ from clonos_py.runtime.event_publisher import EventPublisher
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.orders import RunResult, kills, limits, policy, raise_for
-from clonos_py.runtime.sim.costs import CostedTime, Costs
+from clonos_py.runtime.sim.costs import Amount, CostedTime, Costs, duty_of
 from clonos_py.runtime.sim.machines import CostedDispatcher, Machines
 from clonos_py.runtime.sim.run import SimulatedPorts
 from clonos_py.runtime.world.actions import Actions
@@ -43,7 +44,13 @@ class CostedCluster:
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: CostedCluster) -> RunResult:
     """Runs to the end of the sources. Raises the ClonosError that ended the job."""
-    return run_on(plan, settings, listener, cluster, Machines(cluster.machines, cluster.processors))
+    return run_on(plan, settings, listener, cluster, Machines(cluster.processors, _background(plan, cluster)))
+
+
+def _background(plan: PhysicalPlan, cluster: CostedCluster) -> list[float]:
+    """By machine: the processors that its tasks use while they have nothing to do."""
+    tasks = Counter(task.index % cluster.machines for task in plan.tasks)
+    return [tasks[machine] * cluster.costs.background for machine in range(cluster.machines)]
 
 
 def run_on(
@@ -53,13 +60,16 @@ def run_on(
     time, random_, store = CostedTime(cluster.costs), random.Random(settings.seed), MemoryStore(plan.job)
     orders = kills(plan, settings)
     publisher = EventPublisher(plan, time.now_us(), listener, orders)
-    readers = {vertex.name for vertex in plan.vertices if vertex.source is not None}
+    duties = {vertex.name: duty_of(vertex) for vertex in plan.vertices}
 
     def costed(inner: Dispatcher, processes: Mapping[int, LocalProcess]) -> Dispatcher:
-        return CostedDispatcher(inner, processes, machines, cluster.costs, readers, actions)
+        return CostedDispatcher(inner, processes, machines, cluster.costs, duties, actions)
 
     def actions() -> Actions:
         return world.actions
+
+    def starting(process: LocalProcess, alone: bool, started: Callable[[], None]) -> None:
+        machines.start(process, Amount("start" if alone else "join"), cluster.costs, actions(), started)
 
     def ports(task: TaskId) -> SimulatedPorts:
         return SimulatedPorts(time.now_us, random_, store, task)
@@ -80,7 +90,7 @@ def run_on(
             monitor.report,
             monitor.observe,
             monitor,
-            Layers(dispatcher=costed, ending=machines.ended),
+            Layers(dispatcher=costed, starting=starting, ending=machines.ended),
         )
         end = world.run()
         monitor.publish(world)

@@ -1,16 +1,21 @@
 """What work costs in a simulated cluster (E12): the amounts of work in what processes handle, and a price for each.
 
 A price is of a processor's time (``WORK``), or a delay that keeps none busy (``DELAYS``). A kind of work that is not in
-the table costs nothing. The prices are estimates: they have not been fitted to runs on Ray.
+the table costs nothing. Prices of frames, rows and KiB are fitted to runs on Ray: ``python -m clonos_py.bench prices``.
+Those of starts, promotions, snapshots and messages are set so that restarts and checkpoints of query 3 take about as
+long as there. Those of logs and stamps are estimates.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from clonos_py.link.instructions import Acknowledged, Arrived, Persist, WriteFrames
+from clonos_py.model.messages import Promote
+from clonos_py.model.plan import Vertex
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRun, TaskSnapshot
 from clonos_py.process.contract import FromTask, Observed, Produced, Snapped, TakeState, Took
@@ -24,6 +29,20 @@ class Amount(NamedTuple):
     times: int = 1
     rows: int = 0
     size_bytes: int = 0
+
+
+class Duty(Enum):
+    """What a task does with rows, which decides what they cost."""
+
+    READ = "read"
+    COMPUTE = "compute"
+    KEEP = "keep"
+
+
+def duty_of(vertex: Vertex) -> Duty:
+    if vertex.source is not None:
+        return Duty.READ
+    return Duty.KEEP if any(operator.stateful for operator in vertex.operators) else Duty.COMPUTE
 
 
 class UnitPrice(NamedTuple):
@@ -40,34 +59,45 @@ class UnitPrice(NamedTuple):
 Prices = Mapping[str, UnitPrice]
 
 WORK: Prices = {
-    "read": UnitPrice(60, 0.6),
-    "take": UnitPrice(60),
-    "compute": UnitPrice(0, 0.2),
-    "cut": UnitPrice(90, 0, 1.0),
-    "arrive": UnitPrice(70, 0, 0.6),
-    "acknowledge": UnitPrice(15),
+    "read": UnitPrice(650, 0.08),
+    "give": UnitPrice(0, 0.11),
+    "take": UnitPrice(280),
+    "compute": UnitPrice(0, 0.06),
+    "keep": UnitPrice(0, 1.0),
+    "cut": UnitPrice(380, 0, 0.46),
+    "arrive": UnitPrice(380, 0, 0.36),
+    "acknowledge": UnitPrice(55),
     "segment": UnitPrice(3, 0, 4.0),
     "stamp": UnitPrice(15, 0, 20.0),
-    "snapshot": UnitPrice(500),
-    "restore": UnitPrice(500, 0, 1.0),
-    "message": UnitPrice(60),
-    "coordinate": UnitPrice(100),
+    "snapshot": UnitPrice(2_000),
+    "restore": UnitPrice(7_000, 0, 1.0),
+    "start": UnitPrice(1_000_000),
+    "join": UnitPrice(30_000),
+    "promote": UnitPrice(30_000),
+    "message": UnitPrice(1_000),
+    "coordinate": UnitPrice(500),
 }
-"""Of processor time. ``read``: a read of a source and its rows. ``take``: frames taken together by a task.
-``compute``: rows in a task's operators. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that
-comes, until the task can take it. ``segment``: a piece of a log that comes with a frame. ``stamp``: vectors of
-communication-induced checkpoints. ``snapshot``: of one task, without what storage does. ``restore``: state that a
-process takes. ``message``: from the coordinator. ``coordinate``: anything that the coordinator handles."""
+"""Of processor time. ``read``: a read of a source and its events. ``give``: rows that a source makes of them.
+``take``: frames taken together by a task. ``compute``: rows in a task's operators; ``keep``: rows in a task that keeps
+state. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that comes, until the task can take it.
+``segment``: a piece of a log that comes with a frame. ``stamp``: vectors of communication-induced checkpoints.
+``snapshot``: of one task, without what storage does. ``restore``: state that a process takes. ``start``: a process of
+the operating system, until it can be a task's; ``join``: a standby that comes into one. ``promote``: a process that
+begins as its task. ``message``: any other from the coordinator. ``coordinate``: anything that the coordinator
+handles."""
+
+BACKGROUND = 0.05
+"""The share of a processor that goes with each task and does no work: heartbeats, its standby, Ray's own processes."""
 
 DELAYS: Prices = {
     "network": UnitPrice(150, 0, 0.5),
     "queue": UnitPrice(20),
     "control": UnitPrice(1_500),
-    "disk": UnitPrice(4_000, 0, 5.0),
-    "start": UnitPrice(600_000),
+    "disk": UnitPrice(6_000, 0, 5.0),
+    "start": UnitPrice(100_000),
     "retry": UnitPrice(50_000),
     "step": UnitPrice(0),
-    "detect": UnitPrice(15_000),
+    "detect": UnitPrice(20_000),
     "call": UnitPrice(3_000),
 }
 """Of no processor: of what travels, is written, starts or is noticed."""
@@ -79,6 +109,7 @@ class Costs(NamedTuple):
     work: Prices = WORK
     delays: Prices = DELAYS
     rows_per_row: int = 1
+    background: float = BACKGROUND
 
     def work_us(self, amounts: Iterable[Amount]) -> float:
         return sum(self.work[a.kind].of(self._weighed(a)) for a in amounts if a.kind in self.work)
@@ -146,16 +177,20 @@ def of_link_input(event: LinkInput) -> Iterator[Amount]:
             yield Amount("acknowledge")
         case Took() | Snapped():
             pass
+        case Promote():
+            yield Amount("promote")
         case _:
             yield Amount("message")
 
 
-def of_step(produced: Iterable[FromTask], reads: bool) -> Iterator[Amount]:
-    """What a task has done in a step that gave this. ``reads``: its rows come from a source of its own."""
+def of_step(produced: Iterable[FromTask], duty: Duty) -> Iterator[Amount]:
+    """What a task of this duty has done in a step that gave this."""
     for event in produced:
         match event:
             case Observed() if event.events:
-                yield Amount("read" if reads else "compute", 1, event.events)
+                yield Amount(duty.value, 1, event.events)
+                if duty is Duty.READ:
+                    yield Amount("give", 1, event.rows_out)
             case Took():
                 yield Amount("take")
             case Snapped():

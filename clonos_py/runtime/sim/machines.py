@@ -6,18 +6,23 @@ A process does one thing at a time, as Python does. Processes of one machine tak
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from clonos_py.process.contract import TakeState, ToTask
 from clonos_py.runtime.executors.link import LinkInput
-from clonos_py.runtime.sim.costs import Amount, Costs, WorkDone, of_link_input, of_state, of_step
+from clonos_py.runtime.sim.costs import Amount, Costs, Duty, WorkDone, of_link_input, of_state, of_step
 from clonos_py.runtime.world.actions import Actions
 from clonos_py.runtime.world.dispatcher import Dispatcher
 from clonos_py.runtime.world.processes import LocalProcess
 
+_LEAST_SHARE = 0.1
+"""Of its processors a machine keeps so much for work, whatever its processes use in the background."""
+_TURN_US = 2_000.0
+"""So long a process that starts holds a processor at a time."""
 COORDINATOR = 0
 """The number of the coordinator's process; those of tasks begin with 1."""
 
@@ -29,10 +34,22 @@ class QueuedWork(NamedTuple):
     perform: Callable[[], float]
 
 
-class Machine:
-    """Some processors, and the processes that wait for one."""
+def _perform(action: Callable[[], None]) -> float:
+    """What costs nothing more than was said before."""
+    action()
+    return 0.0
 
-    def __init__(self, processors: int) -> None:
+
+def _nothing() -> None:
+    pass
+
+
+class Machine:
+    """Some processors, and the processes that wait for one. ``background``: how many processors are used up by
+    processes that have nothing to do; all work takes longer in proportion."""
+
+    def __init__(self, processors: int, background: float = 0.0) -> None:
+        self._slower = processors / max(processors - background, processors * _LEAST_SHARE)
         self._free = processors
         self._waiting: deque[int] = deque()
         self._work: dict[int, deque[QueuedWork]] = {}
@@ -77,6 +94,7 @@ class Machine:
             del self._work[process]
 
     def _hold(self, process: int, us: float, then: Callable[[], None], actions: Actions) -> None:
+        us *= self._slower
         self.busy_us += us
         whole, self._left[process] = divmod(us + self._left.get(process, 0.0), 1)
         if whole:
@@ -93,8 +111,9 @@ class Machines:
     """Which machine a process is on: task ``i`` of every vertex on machine ``i``, what comes up beside it on the next.
     A process keeps its machine when it begins as another one."""
 
-    def __init__(self, count: int, processors: int) -> None:
-        self._all = [Machine(processors) for _ in range(count)]
+    def __init__(self, processors: int, background: Sequence[float]) -> None:
+        """As many machines as ``background`` has numbers; see ``Machine``."""
+        self._all = [Machine(processors, used) for used in background]
         self._coordinator = Machine(1)
         self._of: dict[int, Machine] = {COORDINATOR: self._coordinator}
         self._started: dict[str, int] = {}
@@ -107,6 +126,16 @@ class Machines:
             self._started[str(process.task)] = before + 1
             found = self._of[process.number] = self._all[(process.task.index + before % 2) % len(self._all)]
         return found
+
+    def start(
+        self, process: LocalProcess, amount: Amount, costs: Costs, actions: Actions, started: Callable[[], None]
+    ) -> None:
+        """The process does so much, in turn with others, before it has started."""
+        self.done.add([amount])
+        turns = math.ceil(costs.work_us([amount]) / _TURN_US)
+        for left in reversed(range(turns)):
+            perform = partial(_perform, _nothing if left else started)
+            self.of(process).do(process.number, QueuedWork(_TURN_US, perform), actions)
 
     def ended(self, number: int) -> None:
         if number in self._of:
@@ -131,12 +160,12 @@ class CostedDispatcher:
         processes: Mapping[int, LocalProcess],
         machines: Machines,
         costs: Costs,
-        readers: Container[str],
+        duties: Mapping[str, Duty],
         actions: Callable[[], Actions],
     ) -> None:
-        """``readers``: the vertices with a source."""
+        """``duties``: by vertex."""
         self._inner, self._processes, self._machines, self._costs = inner, processes, machines, costs
-        self._readers, self._actions = readers, actions
+        self._duties, self._actions = duties, actions
 
     def link(self, number: int, event: LinkInput) -> None:
         process = self._processes.get(number)
@@ -148,14 +177,9 @@ class CostedDispatcher:
         self._do(process, amounts, partial(self._inner.offer, process, item))
 
     def _do(self, process: LocalProcess, amounts: list[Amount], action: Callable[[], None]) -> None:
-        def perform() -> float:
-            action()
-            return 0.0
-
         self._machines.done.add(amounts)
-        self._machines.of(process).do(
-            process.number, QueuedWork(self._costs.work_us(amounts), perform), self._actions()
-        )
+        work = QueuedWork(self._costs.work_us(amounts), partial(_perform, action))
+        self._machines.of(process).do(process.number, work, self._actions())
 
     def step(self, process: LocalProcess, token: int) -> None:
         work = QueuedWork(0.0, partial(self._step, process, token))
@@ -165,7 +189,7 @@ class CostedDispatcher:
         """The step is paid for when it is known what it did; what it gave waits for the process."""
         process.produced = ()
         self._inner.step(process, token)
-        amounts = [*of_step(process.produced, process.task.vertex in self._readers)]
+        amounts = [*of_step(process.produced, self._duties[process.task.vertex])]
         self._machines.done.add(amounts)
         return self._costs.work_us(amounts)
 
@@ -173,9 +197,7 @@ class CostedDispatcher:
         self._inner.host(number, action)
 
     def coordinator(self, action: Callable[[], None]) -> None:
-        def perform() -> float:
-            self._inner.coordinator(action)
-            return 0.0
-
-        work = QueuedWork(self._costs.work_us([Amount("coordinate")]), perform)
+        work = QueuedWork(
+            self._costs.work_us([Amount("coordinate")]), partial(_perform, partial(self._inner.coordinator, action))
+        )
         self._machines.coordinator.do(COORDINATOR, work, self._actions())

@@ -179,6 +179,10 @@ class Coordination:
             self._starting.discard(number)
             self.notice_death(number, "its process died")
 
+    def host_process(self, number: int) -> int:
+        """The number of the host process of a process, which is that of the first process there."""
+        return self._host_processes[number]
+
     def send(self, number: int, message: ToProcess) -> None:
         if isinstance(message, Promote):
             self._placement.promoted(number)

@@ -35,6 +35,10 @@ def _nothing(number: int) -> None:
     pass
 
 
+def _at_once(process: LocalProcess, alone: bool, started: Callable[[], None]) -> None:
+    started()
+
+
 @dataclass(frozen=True)
 class Layers:
     """Each is given what is below and returns what the world is to use in its place. By default that is the same."""
@@ -49,5 +53,8 @@ class Layers:
     """What checkpoint storage does with a manifest."""
     fence: Callable[[int], None] | None = None
     """Ends a process for the coordinator; None: the world does."""
+    starting: Callable[[LocalProcess, bool, Callable[[], None]], None] = _at_once
+    """Called for a process that starts, unless it begins in another's place. The second argument: whether a host
+    process starts with it. It calls the third when the process has started."""
     ending: Callable[[int], None] = _nothing
     """Is told of every process that ends, before it does."""

@@ -138,7 +138,11 @@ class World:
             self.end(EndJob(type(problem).__name__, str(problem), problem.traceback))
             return
         self.processes[number] = process
-        self.coordination.started(number)
+        started = partial(self.coordination.started, number)
+        if wish.reuse is None:
+            self._layers.starting(process, self.coordination.host_process(number) == number, started)
+        else:
+            started()
 
     def _assembled(self, number: int, task: TaskId) -> LocalProcess:
         """Raises ClonosError where an operator cannot be opened."""

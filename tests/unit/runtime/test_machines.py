@@ -11,11 +11,13 @@ from clonos_py.runtime.world.actions import Actions
 COSTS = Costs({"take": UnitPrice(10, 2.0, 1.0)}, {"network": UnitPrice(100, 0, 8.0)})
 
 
-def ended_at(processors: int, *work: tuple[int, float], later_us: float = 0.0) -> list[tuple[int, int]]:
+def ended_at(
+    processors: int, *work: tuple[int, float], later_us: float = 0.0, background: float = 0.0
+) -> list[tuple[int, int]]:
     """By piece of work (process, microseconds), in the order in which they are done: the process, and when.
     ``later_us``: so much longer each is when it has been done."""
     actions = Actions(CostedTime(COSTS), lambda: None, 1_000)
-    machine, began_us, ended = Machine(processors), actions.now_us, []
+    machine, began_us, ended = Machine(processors, background), actions.now_us, []
 
     def done(process: int) -> float:
         ended.append((process, actions.now_us - began_us))
@@ -41,6 +43,11 @@ def test_a_process_does_one_thing_at_a_time_and_processes_take_turns() -> None:
 
 def test_work_whose_cost_is_known_afterwards_holds_the_processor_then() -> None:
     assert ended_at(1, (1, 0), (2, 0), later_us=30) == [(1, 0), (2, 30)]
+
+
+def test_work_takes_longer_where_processes_use_a_part_of_the_processors() -> None:
+    assert ended_at(2, (1, 100), (2, 50), background=0.5) == [(2, 66), (1, 133)]
+    assert ended_at(1, (1, 100), background=5.0) == [(1, 1_000)], "a tenth is left for work"
 
 
 def test_parts_of_a_microsecond_are_not_lost() -> None:
