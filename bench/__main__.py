@@ -2,7 +2,7 @@
 
 ``digests`` and ``soak`` give no figures: they compare what the queries answer on every driver, and what jobs have
 written after hundreds of failures. They, ``memory`` and ``state``, which take gigabytes, ``peers``, which installs
-other engines, and ``checkmate``, which takes days, are run by name only.
+other engines, ``checkmate``, which takes days, and ``prices`` are run by name only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from clonos_py.bench import (
     latency,
     memory,
     overhead,
+    prices,
     recovery,
     sinks,
     soak,
@@ -39,7 +40,15 @@ _SCRIPTS = (
     sinks.command,
     stamps.command,
 )
-_BY_NAME = (checkmate.command, digests.command, memory.command, peers.command, soak.command, state.command)
+_BY_NAME = (
+    checkmate.command,
+    digests.command,
+    memory.command,
+    peers.command,
+    prices.command,
+    soak.command,
+    state.command,
+)
 
 
 @click.group(invoke_without_command=True, commands=(*_SCRIPTS, *_BY_NAME))

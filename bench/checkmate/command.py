@@ -178,7 +178,7 @@ command = click.Command(
 
     Prints tables of medians beside the figures of the paper, in Markdown, as clonos analyze does with the plots. The
     same command goes on where it was interrupted, and tries again what failed. With --runtime sim runs take place in
-    virtual time, on a simulated cluster whose work has prices; these are estimates, not fitted to runs on Ray.
+    virtual time, on a simulated cluster; what work costs there is fitted to runs on Ray (see prices).
 
     \b
     Examples:

@@ -1,0 +1,180 @@
+"""What work costs on Ray: where the prices of the simulated cluster come from (E12).
+
+Every vertex of every run gives one equation: the processor time that its tasks used in a second is what they did in it,
+each kind of work times its price. Prices are the least squares of the relative errors, and none is below zero. So as
+to tell the kinds apart, runs differ in query, parallelism and rate.
+
+A source is taken to read once for each frame. Processes count frames and bytes that they send, not those that arrive.
+Where a vertex sends to several, each gets an equal part of the frames, and of the bytes as much as of the rows. What
+Ray's own processes, the coordinator and standbys use is not seen here; the simulated background has it besides.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from clonos_py.bench.checkmate.running import RunTerms
+from clonos_py.checkmate.grid import ROLLBACK, Variant
+from clonos_py.cli.tables import show
+from clonos_py.model.coordinator_events import Deployed
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.ids import TaskId
+from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.protocols import ALIGNED
+from clonos_py.observe.events import Event, Measured
+from clonos_py.runtime.sim.costs import BACKGROUND, WORK, Duty, duty_of
+
+_QUERIES, _PARALLELISMS, _RATES = ("q1", "q3", "q12"), (1, 2, 4), (200_000, 800_000)
+_SECONDS, _WARM_UP_US = 8.0, 2_000_000
+_LEAST_S = 1.5
+"""Of a vertex that was seen for a shorter time nothing is known."""
+_LEAST_CPU = 20_000.0
+"""Microseconds per second; errors are relative to this and the time that was used."""
+
+_PRICES: Mapping[str, float] = {
+    "background, us/s of a task": BACKGROUND * 1e6,
+    "arrive and take": WORK["arrive"].each + WORK["take"].each,
+    "arrive, a KiB": WORK["arrive"].kib,
+    "cut and acknowledge": WORK["cut"].each + WORK["acknowledge"].each,
+    "cut, a KiB": WORK["cut"].kib,
+    "read": WORK["read"].each,
+    "read, an event": WORK["read"].row,
+    "give, a row": WORK["give"].row,
+    "compute, a row": WORK["compute"].row,
+    "keep, a row": WORK["keep"].row,
+}
+"""In microseconds, those that a run is simulated with."""
+
+
+@dataclass(frozen=True)
+class VertexWork:
+    """What the tasks of a vertex did per second, by price, and the microseconds of processor time that it took."""
+
+    vertex: str
+    done: Mapping[str, float]
+    cpu_us: float
+
+
+class _Rates(NamedTuple):
+    """Of a vertex, per second, all its tasks together."""
+
+    rows_in: float
+    rows_out: float
+    frames_out: float
+    kib_out: float
+    cpu_us: float
+
+
+def works(events: Sequence[tuple[int, Event]], plan: PhysicalPlan) -> Iterator[VertexWork]:
+    """Of each vertex in steady state, from what a listener got."""
+    rates = {vertex: _Rates(*map(sum, zip(*tasks, strict=True))) for vertex, tasks in _steady(events).items()}
+    for vertex in plan.vertices:
+        own = rates.get(vertex.name)
+        if own is None:
+            continue
+        frames, kib = _arriving(vertex.name, plan, rates)
+        done = {
+            "background, us/s of a task": float(vertex.parallelism),
+            "arrive and take": frames,
+            "arrive, a KiB": kib,
+            "cut and acknowledge": own.frames_out,
+            "cut, a KiB": own.kib_out,
+        }
+        duty = duty_of(vertex)
+        if duty is Duty.READ:
+            done |= {"read": own.frames_out, "read, an event": own.rows_in, "give, a row": own.rows_out}
+        else:
+            done[f"{duty.value}, a row"] = own.rows_in
+        yield VertexWork(vertex.name, done, own.cpu_us)
+
+
+def fitted(found: Sequence[VertexWork]) -> dict[str, float]:
+    """By price, in microseconds. One that would be below zero is left out."""
+    amounts = np.array([[work.done.get(name, 0.0) for name in _PRICES] for work in found])
+    cpu_us = np.array([work.cpu_us for work in found])
+    weights = 1 / (cpu_us + _LEAST_CPU)
+    kinds = np.flatnonzero(amounts.any(axis=0))
+    prices: NDArray[Any] = np.zeros(0)
+    while kinds.size:
+        prices = np.linalg.lstsq(amounts[:, kinds] * weights[:, None], cpu_us * weights, rcond=None)[0]
+        if (prices >= 0).all():
+            break
+        kinds = np.delete(kinds, prices.argmin())
+    return dict.fromkeys(_PRICES, 0.0) | {list(_PRICES)[kind]: float(p) for kind, p in zip(kinds, prices, strict=True)}
+
+
+def explained(work: VertexWork, prices: Mapping[str, float]) -> float:
+    """The microseconds that it would take at these prices, over those that it took."""
+    return sum(prices[name] * amount for name, amount in work.done.items()) / work.cpu_us
+
+
+def _steady(events: Sequence[tuple[int, Event]]) -> dict[str, list[_Rates]]:
+    """By vertex: of each of its tasks."""
+    begin_us = min(at_us for at_us, event in events if isinstance(event, Deployed)) + _WARM_UP_US
+    readings: dict[TaskId, list[tuple[int, ProcessCounters]]] = {}
+    for _, event in events:
+        for reading in event.readings if isinstance(event, Measured) else ():
+            if reading.counters.active and reading.at_us >= begin_us:
+                readings.setdefault(reading.task, []).append((reading.at_us, reading.counters))
+    found: dict[str, list[_Rates]] = {}
+    for task, seen in readings.items():
+        (first_us, first), (last_us, last) = seen[0], seen[-1]
+        seconds = (last_us - first_us) / 1e6
+        if seconds < _LEAST_S:
+            continue
+        found.setdefault(task.vertex, []).append(
+            _Rates(
+                (last.rows_in - first.rows_in) / seconds,
+                (last.rows_out - first.rows_out) / seconds,
+                (last.frames_sent - first.frames_sent) / seconds,
+                (last.data_bytes - first.data_bytes) / seconds / 1024,
+                (last.cpu_us - first.cpu_us) / seconds,
+            )
+        )
+    return found
+
+
+def _arriving(vertex: str, plan: PhysicalPlan, rates: Mapping[str, _Rates]) -> tuple[float, float]:
+    """Frames and KiB per second."""
+    frames = kib = 0.0
+    for source in {edge.source for edge in plan.edges if edge.target == vertex} & rates.keys():
+        targets = {edge.target for edge in plan.edges if edge.source == source}
+        rows = sum(rates[target].rows_in for target in targets & rates.keys())
+        frames += rates[source].frames_out / len(targets)
+        kib += rates[source].kib_out * rates[vertex].rows_in / rows if rows else 0.0
+    return frames, kib
+
+
+def _run(variant: Variant, rate: float, terms: RunTerms) -> list[VertexWork]:
+    events: list[tuple[int, Event]] = []
+    settings, count = terms.settings(variant), rate * terms.seconds
+    plan = terms.run(variant.query, count, rate, settings, lambda at_us, event: events.append((at_us, event)))
+    return [*works(events, plan)]
+
+
+@click.command("prices")
+@click.option("--seconds", type=click.FloatRange(6), default=_SECONDS, show_default=True, help="How long a run lasts.")
+def command(seconds: float) -> None:
+    """Fits the prices of the simulated cluster to runs on Ray: processor time for each frame, row and KiB."""
+    from clonos_py.runtime.ray.cluster import connected
+
+    terms = RunTerms(0.0, seconds, 0.0, None, {"runtime": "ray", "checkpoint_interval": "2s"})
+    found: list[VertexWork] = []
+    with connected(None):
+        for query, parallelism, rate in itertools.product(_QUERIES, _PARALLELISMS, _RATES):
+            click.echo(f"{query}, parallelism {parallelism}, {rate:,} events/s", err=True)
+            found += _run(Variant(query, ALIGNED, ROLLBACK, parallelism), rate, terms)
+    prices = fitted(found)
+    show("Microseconds of processor time", ["price", "fitted", "simulated"], [
+        [name, f"{price:,.2f}", f"{_PRICES[name]:,.2f}"] for name, price in prices.items()
+    ])  # fmt: skip
+    shares = sorted(explained(work, prices) for work in found)
+    within = sum(0.75 <= share <= 1.25 for share in shares)
+    click.echo(f"{within} of {len(shares)} vertices used what these prices say, within 25%")

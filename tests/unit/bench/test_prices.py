@@ -1,0 +1,71 @@
+"""What work costs on Ray, from what processes counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.bench.checkmate.jobs import job_of
+from clonos_py.bench.prices import VertexWork, explained, fitted, works
+from clonos_py.checkmate.grid import Variant
+from clonos_py.model.coordinator_events import Deployed
+from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.ids import TaskId
+from clonos_py.observe.events import Event, Measured, ProcessReading
+from clonos_py.plan.physical import plan
+from clonos_py.settings.resolution import resolve
+
+
+def work(cpu_us: float, **done: float) -> VertexWork:
+    names = {"background": "background, us/s of a task", "arrive": "arrive and take", "keep": "keep, a row"}
+    return VertexWork("join", {names[name]: amount for name, amount in done.items()}, cpu_us)
+
+
+def test_prices_are_those_that_explain_all_vertices() -> None:
+    prices = fitted(
+        [
+            work(1 * 25_000 + 100 * 600, background=1, arrive=100),
+            work(2 * 25_000 + 50 * 600, background=2, arrive=50),
+            work(2 * 25_000 + 50 * 600 + 1_000 * 1.5, background=2, arrive=50, keep=1_000),
+        ]
+    )
+    assert prices["background, us/s of a task"] == pytest.approx(25_000)
+    assert prices["arrive and take"] == pytest.approx(600)
+    assert prices["keep, a row"] == pytest.approx(1.5)
+    assert prices["give, a row"] == 0, "nothing says what it costs"
+    assert explained(work(85_000, background=1, arrive=100), prices) == pytest.approx(1)
+
+
+def test_no_price_is_below_zero() -> None:
+    found = [
+        work(50_000, background=2, arrive=10),
+        work(50_000, background=2, arrive=10),
+        work(48_000, background=2, arrive=90),
+    ]
+    prices = fitted(found)
+    assert prices["arrive and take"] == 0
+    assert prices["background, us/s of a task"] == pytest.approx(25_000, rel=0.05)
+
+
+def test_what_tasks_did_is_counted_per_second_in_steady_state() -> None:
+    """Two tasks of each vertex of query 1. The first reading is of the start, and counts for nothing."""
+    settings = resolve({}, command_line=Variant("q1", "aligned", "rollback", 2).settings | {"standbys_per_process": 1})
+    physical = plan(job_of("q1", 1_000, 100.0, settings), settings)
+
+    def measured(at_us: int, times: int) -> tuple[int, Event]:
+        counters = ProcessCounters(
+            active=True, rows_in=100 * times, rows_out=90 * times, frames_sent=10 * times, data_bytes=2_048 * times,
+            cpu_us=5_000 * times,
+        )  # fmt: skip
+        tasks = [TaskId(vertex.name, index) for vertex in physical.vertices for index in (0, 1)]
+        return at_us, Measured(tuple(ProcessReading(at_us, task, 1, counters) for task in tasks))
+
+    events: list[tuple[int, Event]] = [
+        (1_000_000, Deployed(6, 0)), measured(1_500_000, 0), measured(4_000_000, 10), measured(8_000_000, 50),
+    ]  # fmt: skip
+    source, select, sink = works(events, physical)
+    assert source.vertex == "source-nexmark"
+    assert source.cpu_us == 2 * 50_000
+    assert (source.done["read"], source.done["read, an event"], source.done["give, a row"]) == (200, 2_000, 1_800)
+    assert (select.done["arrive and take"], select.done["arrive, a KiB"]) == (200, 40)
+    assert (select.done["compute, a row"], select.done["background, us/s of a task"]) == (2_000, 2)
+    assert sink.done["cut and acknowledge"] == 200
