@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
+from clonos_py.bench.checkmate.jobs import job_of
 from clonos_py.bench.checkmate.running import RunTerms, run_cell
 from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, CheckmateCell, Variant
+from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.observe.events import Event
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.sim.costed import CostedCluster, run
+from clonos_py.runtime.sim.costs import WORK, Costs, UnitPrice
 
 
 def terms(**cluster: int) -> RunTerms:
@@ -66,3 +72,19 @@ def test_a_rate_that_processors_cannot_carry_falls_behind() -> None:
     fast = simulated(variant, 3_000_000.0, machines=2, processors=6, rows_per_row=2_000)
     assert slow["latency_ms"]["p50"] > 500
     assert fast["latency_ms"]["p50"] < 500
+
+
+@pytest.mark.parametrize(("start_us", "least_s", "most_s"), [(1_000_000.0, 3.0, 4.5), (0.0, 0.0, 0.5)])
+def test_processes_that_start_share_the_processors(start_us: float, least_s: float, most_s: float) -> None:
+    """Three vertices of two tasks on two processors."""
+    settings = terms().settings(Variant("q1", "aligned", ROLLBACK, 2), standbys=0, standbys_per_process=1)
+    happened: list[tuple[int, Event]] = []
+    costs = Costs(work={**WORK, "start": UnitPrice(start_us)})
+    run(
+        plan(job_of("q1", 10, 1_000.0, settings), settings),
+        settings,
+        lambda at_us, event: happened.append((at_us, event)),
+        CostedCluster(1, 2, costs),
+    )
+    (deployed_us,) = (at_us for at_us, event in happened if isinstance(event, Deployed))
+    assert least_s <= deployed_us / 1e6 < most_s

@@ -132,7 +132,7 @@ class Machines:
     ) -> None:
         """The process does so much, in turn with others, before it has started."""
         self.done.add([amount])
-        turns = math.ceil(costs.work_us([amount]) / _TURN_US)
+        turns = max(math.ceil(costs.work_us([amount]) / _TURN_US), 1)
         for left in reversed(range(turns)):
             perform = partial(_perform, _nothing if left else started)
             self.of(process).do(process.number, QueuedWork(_TURN_US, perform), actions)
