@@ -69,7 +69,7 @@ def run_on(
         return world.actions
 
     def starting(process: LocalProcess, alone: bool, started: Callable[[], None]) -> None:
-        machines.start(process, Amount("start" if alone else "join"), cluster.costs, actions(), started)
+        machines.start(process, Amount("start" if alone else "host"), cluster.costs, actions(), started)
 
     def ports(task: TaskId) -> SimulatedPorts:
         return SimulatedPorts(time.now_us, random_, store, task)

@@ -72,7 +72,7 @@ WORK: Prices = {
     "snapshot": UnitPrice(2_000),
     "restore": UnitPrice(7_000, 0, 1.0),
     "start": UnitPrice(1_000_000),
-    "join": UnitPrice(30_000),
+    "host": UnitPrice(30_000),
     "promote": UnitPrice(30_000),
     "message": UnitPrice(1_000),
     "coordinate": UnitPrice(500),
@@ -82,9 +82,9 @@ WORK: Prices = {
 state. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that comes, until the task can take it.
 ``segment``: a piece of a log that comes with a frame. ``stamp``: vectors of communication-induced checkpoints.
 ``snapshot``: of one task, without what storage does. ``restore``: state that a process takes. ``start``: a process of
-the operating system, until it can be a task's; ``join``: a standby that comes into one. ``promote``: a process that
-begins as its task. ``message``: any other from the coordinator. ``coordinate``: anything that the coordinator
-handles."""
+the operating system, until it can be a task's; ``host``: a standby that comes up in one that is there.
+``promote``: a process that begins as its task. ``message``: any other from the coordinator. ``coordinate``: anything
+that the coordinator handles."""
 
 BACKGROUND = 0.05
 """The share of a processor that goes with each task and does no work: heartbeats, its standby, Ray's own processes."""
