@@ -81,6 +81,12 @@ def test_another_file_is_not_touched(tmp_path: Path, content: str) -> None:
     assert path.read_text() == content
 
 
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev"])
+def test_what_is_no_regular_file_is_not_read(path: str) -> None:
+    with pytest.raises(SettingError, match=f"--out {path} cannot be read: it is no regular file; name another file"):
+        Results(Path(path))
+
+
 def test_runs_of_other_terms_do_not_go_into_one_file(tmp_path: Path) -> None:
     kept(tmp_path / "out")
     with pytest.raises(SettingError, match=r"holds runs of other terms: seconds \(60.0, now 5.0\)"):
