@@ -22,7 +22,7 @@ from clonos_py.runtime.world.processes import LocalProcess
 _LEAST_SHARE = 0.1
 """Of its processors a machine keeps so much for work, whatever its processes use in the background."""
 _TURN_US = 2_000.0
-"""So long a process that starts holds a processor at a time."""
+"""So long, at most, a process that starts holds a processor at a time."""
 COORDINATOR = 0
 """The number of the coordinator's process; those of tasks begin with 1."""
 
@@ -132,10 +132,11 @@ class Machines:
     ) -> None:
         """The process does so much, in turn with others, before it has started."""
         self.done.add([amount])
-        turns = max(math.ceil(costs.work_us([amount]) / _TURN_US), 1)
+        us = costs.work_us([amount])
+        turns = max(math.ceil(us / _TURN_US), 1)
         for left in reversed(range(turns)):
             perform = partial(_perform, _nothing if left else started)
-            self.of(process).do(process.number, QueuedWork(_TURN_US, perform), actions)
+            self.of(process).do(process.number, QueuedWork(us / turns, perform), actions)
 
     def ended(self, number: int) -> None:
         if number in self._of:
