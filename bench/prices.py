@@ -28,11 +28,12 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import ALIGNED
+from clonos_py.nexmark.report import WARM_UP_US
 from clonos_py.observe.events import Event, Measured
 from clonos_py.runtime.sim.costs import BACKGROUND, WORK, Duty, duty_of
 
 _QUERIES, _PARALLELISMS, _RATES = ("q1", "q3", "q12"), (1, 2, 4), (200_000, 800_000)
-_SECONDS, _WARM_UP_US = 8.0, 2_000_000
+_SECONDS = 8.0
 _LEAST_S = 1.5
 """Of a vertex that was seen for a shorter time nothing is known."""
 _LEAST_CPU = 20_000.0
@@ -63,7 +64,7 @@ class VertexWork:
 
 
 class _Rates(NamedTuple):
-    """Of a vertex, per second, all its tasks together."""
+    """Per second, of one task, or of all tasks of a vertex together."""
 
     rows_in: float
     rows_out: float
@@ -117,7 +118,7 @@ def explained(work: VertexWork, prices: Mapping[str, float]) -> float:
 
 def _steady(events: Sequence[tuple[int, Event]]) -> dict[str, list[_Rates]]:
     """By vertex: of each of its tasks."""
-    begin_us = min(at_us for at_us, event in events if isinstance(event, Deployed)) + _WARM_UP_US
+    begin_us = min(at_us for at_us, event in events if isinstance(event, Deployed)) + WARM_UP_US
     readings: dict[TaskId, list[tuple[int, ProcessCounters]]] = {}
     for _, event in events:
         for reading in event.readings if isinstance(event, Measured) else ():
@@ -171,10 +172,12 @@ def command(seconds: float) -> None:
         for query, parallelism, rate in itertools.product(_QUERIES, _PARALLELISMS, _RATES):
             click.echo(f"{query}, parallelism {parallelism}, {rate:,} events/s", err=True)
             found += _run(Variant(query, ALIGNED, ROLLBACK, parallelism), rate, terms)
+    if not found:
+        raise click.ClickException(f"no task was in steady state for {_LEAST_S} s: give more --seconds")
     prices = fitted(found)
     show("Microseconds of processor time", ["price", "fitted", "simulated"], [
-        [name, f"{price:,.2f}", f"{_PRICES[name]:,.2f}"] for name, price in prices.items()
+        [name, f"{price:,.3f}", f"{_PRICES[name]:,.3f}"] for name, price in prices.items()
     ])  # fmt: skip
     shares = sorted(explained(work, prices) for work in found)
     within = sum(0.75 <= share <= 1.25 for share in shares)
-    click.echo(f"{within} of {len(shares)} vertices used what these prices say, within 25%")
+    click.echo(f"{within} of {len(shares)} vertices used what the fitted prices say, within 25%")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import nullcontext
 
+import pytest
+from click.testing import CliRunner
+
+from clonos_py.bench import prices
 from clonos_py.bench.checkmate.jobs import job_of
 from clonos_py.bench.prices import VertexWork, explained, fitted, works
 from clonos_py.checkmate.grid import Variant
@@ -12,6 +16,7 @@ from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
 from clonos_py.observe.events import Event, Measured, ProcessReading
 from clonos_py.plan.physical import plan
+from clonos_py.runtime.ray import cluster
 from clonos_py.settings.resolution import resolve
 
 
@@ -21,29 +26,29 @@ def work(cpu_us: float, **done: float) -> VertexWork:
 
 
 def test_prices_are_those_that_explain_all_vertices() -> None:
-    prices = fitted(
+    found = fitted(
         [
             work(1 * 25_000 + 100 * 600, background=1, arrive=100),
             work(2 * 25_000 + 50 * 600, background=2, arrive=50),
             work(2 * 25_000 + 50 * 600 + 1_000 * 1.5, background=2, arrive=50, keep=1_000),
         ]
     )
-    assert prices["background, us/s of a task"] == pytest.approx(25_000)
-    assert prices["arrive and take"] == pytest.approx(600)
-    assert prices["keep, a row"] == pytest.approx(1.5)
-    assert prices["give, a row"] == 0, "nothing says what it costs"
-    assert explained(work(85_000, background=1, arrive=100), prices) == pytest.approx(1)
+    assert found["background, us/s of a task"] == pytest.approx(25_000)
+    assert found["arrive and take"] == pytest.approx(600)
+    assert found["keep, a row"] == pytest.approx(1.5)
+    assert found["give, a row"] == 0, "nothing says what it costs"
+    assert explained(work(85_000, background=1, arrive=100), found) == pytest.approx(1)
 
 
 def test_no_price_is_below_zero() -> None:
-    found = [
+    vertices = [
         work(50_000, background=2, arrive=10),
         work(50_000, background=2, arrive=10),
         work(48_000, background=2, arrive=90),
     ]
-    prices = fitted(found)
-    assert prices["arrive and take"] == 0
-    assert prices["background, us/s of a task"] == pytest.approx(25_000, rel=0.05)
+    found = fitted(vertices)
+    assert found["arrive and take"] == 0
+    assert found["background, us/s of a task"] == pytest.approx(25_000, rel=0.05)
 
 
 def test_what_tasks_did_is_counted_per_second_in_steady_state() -> None:
@@ -69,3 +74,11 @@ def test_what_tasks_did_is_counted_per_second_in_steady_state() -> None:
     assert (select.done["arrive and take"], select.done["arrive, a KiB"]) == (200, 40)
     assert (select.done["compute, a row"], select.done["background, us/s of a task"]) == (2_000, 2)
     assert sink.done["cut and acknowledge"] == 200
+
+
+def test_runs_that_are_too_short_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "connected", lambda address: nullcontext())
+    monkeypatch.setattr(prices, "_run", lambda *_: [])
+    ended = CliRunner().invoke(prices.command, ["--seconds", "6"])
+    assert ended.exit_code == 1
+    assert "no task was in steady state for 1.5 s: give more --seconds" in ended.output
