@@ -184,9 +184,9 @@ command = click.Command(
     Examples:
       python -m clonos_py.bench checkmate --out checkmate.jsonl
       clonos analyze checkmate.jsonl
-      python -m clonos_py.bench checkmate --queries q1 --protocols uncoordinated --recoveries rollback --parallelism 1
-        --skews 0 --rate 20k --warm-up-s 5 --seconds 15 --runs 1 --out short.jsonl
-      python -m clonos_py.bench checkmate --runtime sim --queries q3 --parallelism 10,50 --skews 0 --rate 20k
+      python -m clonos_py.bench checkmate --queries q1 --protocols uncoordinated --recoveries rollback \\
+        --parallelism 1 --skews 0 --rate 20k --warm-up-s 5 --seconds 15 --runs 1 --out short.jsonl
+      python -m clonos_py.bench checkmate --runtime sim --queries q3 --parallelism 10,50 --skews 0 --rate 20k \\
         --warm-up-s 5 --seconds 15 --runs 1 --out simulated.jsonl
     """,
 )  # fmt: skip
