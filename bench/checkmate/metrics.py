@@ -5,9 +5,9 @@
 ``latency_ms``               of markers that reached a sink in that time, from when their event was due; percentiles
 ``latency_undisturbed_ms``   the same until the kill; without one until the end
 ``latency_ms_per_second``    the same by second since the end of the warm-up (figures 9 and 10)
-``checkpointing_ms``         from the trigger until durable, mean: coordinated, all snapshots; else each snapshot alone,
-                             those left out that no trigger asked for
-``adoption_ms``              from the (first) trigger until the manifest is written, mean
+``checkpointing_ms``         from the trigger until durable, mean until the kill: coordinated, all snapshots; else each
+                             snapshot alone, those left out that no trigger asked for
+``adoption_ms``              from the (first) trigger until the manifest is written, mean until the kill
 ``checkpoints``              snapshots that were adopted in the time, how many of them were forced, and manifests
 ``failure.at_s``             when the task was killed, since the end of the warm-up
 ``failure.detected_ms``      from the kill until the coordinator knew of it
@@ -77,14 +77,15 @@ def measured(events: Timed, plan: PhysicalPlan, span: Span) -> dict[str, Any]:
     markers = list(_markers(events))
     failed_us = min((at_us for at_us, _ in _of(events, TaskFailed)), default=None)
     calm_us = end_us if failed_us is None else min(failed_us, end_us)
+    completed = [event for at_us, event in _of(within, CheckpointCompleted) if at_us <= calm_us]
     sent = _bytes(within)
     return {
         "throughput_events_per_s": _rate(within, sources),
         "latency_ms": _latency(markers, begin_us, end_us),
         "latency_undisturbed_ms": _latency(markers, begin_us, calm_us),
         "latency_ms_per_second": list(_by_second(markers, begin_us, end_us)),
-        "checkpointing_ms": _mean([(event.durable, event.durable_ms) for _, event in _of(within, CheckpointCompleted)]),
-        "adoption_ms": _mean([(1, event.duration_ms) for _, event in _of(within, CheckpointCompleted)]),
+        "checkpointing_ms": _mean([(event.durable, event.durable_ms) for event in completed]),
+        "adoption_ms": _mean([(1, event.duration_ms) for event in completed]),
         "checkpoints": _checkpoints(within),
         "failure": None if failed_us is None else _failure(events, plan, begin_us, failed_us, markers),
         "kills_missed": len(list(_of(events, KillMissed))),

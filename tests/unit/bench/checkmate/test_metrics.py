@@ -100,6 +100,17 @@ def test_checkpoints_of_the_measured_time_count() -> None:
     assert told["failure"] is None
 
 
+def test_checkpoints_after_a_failure_do_not_count_for_how_long_they_take() -> None:
+    told = found(
+        (BEGIN + SECOND, CheckpointCompleted(1, 120.0, 0, 2, 1, 2, 15.0)),
+        (KILLED, TaskFailed(task=MIDDLE, how="killed on order")),
+        (KILLED + SECOND, CheckpointCompleted(2, 900.0, 0, 3, 2, 1, 800.0)),
+    )
+    assert told["checkpointing_ms"] == {"count": 2, "mean": 15.0}
+    assert told["adoption_ms"] == {"count": 1, "mean": 120.0}
+    assert told["checkpoints"]["snapshots"] == 5  # type: ignore[index]
+
+
 def test_a_restart_is_from_detection_to_the_last_task_and_a_recovery_from_the_kill_to_normal_latency() -> None:
     told = failure((KILLED + 20 * MS, Detected(MIDDLE)), (KILLED + 95 * MS, Restarted(4)))
     assert (told["task"], told["at_s"]) == ("middle[0]", 6.0)
