@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from clonos_py.dsl.job import Job
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.operators import Source
+from clonos_py.model.plan import PhysicalPlan, SourcePlan
+from clonos_py.nexmark.model import OFFICIAL
 from clonos_py.observe.events import Listener
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.costed import CostedCluster, run
@@ -18,7 +21,7 @@ from clonos_py.settings.definitions import Settings
 @dataclass(frozen=True)
 class ClusterTerms:
     """``machines`` None: one for each worker, that is, for the tasks of one index. ``rows_per_row``: each simulated row
-    stands for so many, so that high rates can be simulated; sizes that are counted in rows or bytes are divided by it.
+    stands for so many, so that high rates can be simulated; whatever is counted in rows or bytes is divided by it.
     """
 
     machines: int | None = None
@@ -27,16 +30,34 @@ class ClusterTerms:
 
     def run(self, job: Job, settings: Settings, listener: Listener) -> PhysicalPlan:
         """Raises the ClonosError that ended the job."""
-        scaled = replace(
-            settings,
-            frame_rows=max(settings.frame_rows // self.rows_per_row, 1),
-            in_flight_budget_bytes=max(settings.in_flight_budget_bytes // self.rows_per_row, 1),
-        )
-        physical = plan(job, scaled)
+        budget = self._weighed(settings.in_flight_budget_bytes)
+        physical = self._scaled(plan(job, settings))
         cluster = CostedCluster(
             self.machines or settings.parallelism, self.processors, Costs(rows_per_row=self.rows_per_row)
         )
-        return run(physical, scaled, listener, cluster).plan
+        return run(physical, replace(settings, in_flight_budget_bytes=budget), listener, cluster).plan
+
+    def _weighed(self, rows: int) -> int:
+        """As many simulated rows, or bytes of them; 0 stays 0."""
+        return max(rows // self.rows_per_row, min(rows, 1))
+
+    def _scaled(self, physical: PhysicalPlan) -> PhysicalPlan:
+        """With frames, and reads, of as many simulated rows as stand for those of the plan."""
+        edges = tuple(
+            replace(edge, frame_rows=self._weighed(edge.frame_rows), merge_rows=self._weighed(edge.merge_rows))
+            for edge in physical.edges
+        )
+        vertices = tuple(
+            vertex if vertex.source is None else replace(vertex, source=self._read_in_parts(vertex.source))
+            for vertex in physical.vertices
+        )
+        return replace(physical, vertices=vertices, edges=edges)
+
+    def _read_in_parts(self, source: SourcePlan) -> SourcePlan:
+        most = self._weighed(OFFICIAL.block_events)
+        return replace(
+            source, factory=partial(_limited, source.factory, most), merge_rows=self._weighed(source.merge_rows)
+        )
 
     def weighed(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """What ``metrics.measured`` has read off a run, of the rows that the simulated ones stand for."""
@@ -48,3 +69,9 @@ class ClusterTerms:
             "bytes": weighed,
             "overhead": sum(weighed.values()) / weighed["rows"] if weighed["rows"] else None,
         }
+
+
+def _limited(factory: Callable[[], Source], rows: int) -> Source:
+    source = factory()
+    source.limit(rows)
+    return source

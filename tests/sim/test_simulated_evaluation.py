@@ -11,7 +11,10 @@ from clonos_py.bench.checkmate.running import RunTerms, run_cell
 from clonos_py.bench.checkmate.simulated import ClusterTerms
 from clonos_py.checkmate.grid import CAUSAL, CYCLE, KEYS, NONE, ROLLBACK, CheckmateCell, Variant
 from clonos_py.model.coordinator_events import Deployed
+from clonos_py.model.operators import Read
+from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import PROTOCOLS
+from clonos_py.nexmark.report import Recorder
 from clonos_py.observe.events import Event
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.costed import CostedCluster, run
@@ -63,6 +66,26 @@ def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
     assert metrics["throughput_events_per_s"] == pytest.approx(200_000, rel=0.05)
     one_by_one = simulated(variant, 2_000.0)
     assert metrics["bytes"]["rows"] == pytest.approx(100 * one_by_one["bytes"]["rows"], rel=0.05)
+
+
+def test_reads_and_frames_stand_for_as_many_rows_as_ever() -> None:
+    cluster = ClusterTerms(rows_per_row=20)
+    settings, heard = terms().settings(Variant("q3", "aligned", ROLLBACK, 1)), Recorder()
+    ran = cluster.run(job_of("q3", 400_000, None, settings), settings, heard)
+    real = plan(job_of("q3", 400_000, None, settings), settings)
+    for edge, real_edge in zip(ran.edges, real.edges, strict=True):
+        assert (edge.frame_rows, edge.merge_rows) == (real_edge.frame_rows // 20, real_edge.merge_rows // 20)
+    assert first_read(real).event_count == 5_000
+    assert first_read(ran).event_count == 2_500
+
+
+def first_read(physical: PhysicalPlan) -> Read:
+    (definition,) = [vertex.source for vertex in physical.vertices if vertex.source is not None]
+    source = definition.factory()
+    source.open(0, 1)
+    read = source.poll(0)
+    assert isinstance(read, Read)
+    return read
 
 
 def test_a_rate_that_processors_cannot_carry_falls_behind() -> None:
