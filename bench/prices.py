@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clonos_py.bench.checkmate.running import RunTerms
-from clonos_py.checkmate.grid import ROLLBACK, Variant
+from clonos_py.checkmate.grid import CAUSAL, ROLLBACK, Variant
 from clonos_py.cli.tables import show
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.counters import ProcessCounters
@@ -30,9 +30,10 @@ from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import ALIGNED
 from clonos_py.nexmark.report import WARM_UP_US
 from clonos_py.observe.events import Event, Measured
-from clonos_py.runtime.sim.costs import BACKGROUND, WORK, Duty, duty_of
+from clonos_py.runtime.sim.costs import BACKGROUND, BLOCK_EVENTS, WAKE_US, WORK, Duty, duty_of
 
-_QUERIES, _PARALLELISMS, _RATES = ("q1", "q3", "q12"), (1, 2, 4), (200_000, 800_000)
+_QUERIES, _PARALLELISMS, _RATES = ("q1", "q3", "q12"), (1, 2, 4), (200_000, 800_000, 3_200_000)
+_RECOVERIES = (ROLLBACK, CAUSAL)
 _SECONDS = 8.0
 _LEAST_S = 1.5
 """Of a vertex that was seen for a shorter time nothing is known."""
@@ -41,17 +42,19 @@ _LEAST_CPU = 20_000.0
 
 _PRICES: Mapping[str, float] = {
     "background, us/s of a task": BACKGROUND * 1e6,
-    "arrive and take": WORK["arrive"].each + WORK["take"].each,
+    "arrive and take": WORK["arrive"].each + WORK["take"].each + WAKE_US,
     "arrive, a KiB": WORK["arrive"].kib,
-    "cut and acknowledge": WORK["cut"].each + WORK["acknowledge"].each,
+    "cut and acknowledge": WORK["cut"].each + WORK["acknowledge"].each + 2 * WAKE_US,
     "cut, a KiB": WORK["cut"].kib,
+    "segment, a KiB": WORK["segment"].kib,
     "read": WORK["read"].each,
-    "read, an event": WORK["read"].row,
+    "read, an event": WORK["read"].row + WORK["block"].each / BLOCK_EVENTS,
     "give, a row": WORK["give"].row,
     "compute, a row": WORK["compute"].row,
     "keep, a row": WORK["keep"].row,
 }
-"""In microseconds, those that a run is simulated with."""
+"""In microseconds, those that a run is simulated with. At low rates a process is woken for each frame that comes, for
+each that it sends, and when that is acknowledged."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class _Rates(NamedTuple):
     rows_out: float
     frames_out: float
     kib_out: float
+    log_kib_out: float
     cpu_us: float
 
 
@@ -80,13 +84,14 @@ def works(events: Sequence[tuple[int, Event]], plan: PhysicalPlan) -> Iterator[V
         own = rates.get(vertex.name)
         if own is None:
             continue
-        frames, kib = _arriving(vertex.name, plan, rates)
+        frames, kib, log_kib = _arriving(vertex.name, plan, rates)
         done = {
             "background, us/s of a task": float(vertex.parallelism),
             "arrive and take": frames,
             "arrive, a KiB": kib,
             "cut and acknowledge": own.frames_out,
             "cut, a KiB": own.kib_out,
+            "segment, a KiB": log_kib,
         }
         duty = duty_of(vertex)
         if duty is Duty.READ:
@@ -136,21 +141,23 @@ def _steady(events: Sequence[tuple[int, Event]]) -> dict[str, list[_Rates]]:
                 (last.rows_out - first.rows_out) / seconds,
                 (last.frames_sent - first.frames_sent) / seconds,
                 (last.data_bytes - first.data_bytes) / seconds / 1024,
+                (last.determinant_bytes - first.determinant_bytes) / seconds / 1024,
                 (last.cpu_us - first.cpu_us) / seconds,
             )
         )
     return found
 
 
-def _arriving(vertex: str, plan: PhysicalPlan, rates: Mapping[str, _Rates]) -> tuple[float, float]:
-    """Frames and KiB per second."""
-    frames = kib = 0.0
+def _arriving(vertex: str, plan: PhysicalPlan, rates: Mapping[str, _Rates]) -> tuple[float, float, float]:
+    """Frames, KiB of rows and KiB of determinants per second."""
+    frames = kib = log_kib = 0.0
     for source in {edge.source for edge in plan.edges if edge.target == vertex} & rates.keys():
         targets = {edge.target for edge in plan.edges if edge.source == source}
         rows = sum(rates[target].rows_in for target in targets & rates.keys())
         frames += rates[source].frames_out / len(targets)
+        log_kib += rates[source].log_kib_out / len(targets)
         kib += rates[source].kib_out * rates[vertex].rows_in / rows if rows else 0.0
-    return frames, kib
+    return frames, kib, log_kib
 
 
 def _run(variant: Variant, rate: float, terms: RunTerms) -> list[VertexWork]:
@@ -169,9 +176,10 @@ def command(seconds: float) -> None:
     terms = RunTerms(0.0, seconds, 0.0, None, {"runtime": "ray", "checkpoint_interval": "2s"})
     found: list[VertexWork] = []
     with connected(None):
-        for query, parallelism, rate in itertools.product(_QUERIES, _PARALLELISMS, _RATES):
-            click.echo(f"{query}, parallelism {parallelism}, {rate:,} events/s", err=True)
-            found += _run(Variant(query, ALIGNED, ROLLBACK, parallelism), rate, terms)
+        runs = itertools.product(_QUERIES, _RECOVERIES, _PARALLELISMS, _RATES)
+        for query, recovery, parallelism, rate in runs:
+            click.echo(f"{query}, {recovery}, parallelism {parallelism}, {rate:,} events/s", err=True)
+            found += _run(Variant(query, ALIGNED, recovery, parallelism), rate, terms)
     if not found:
         raise click.ClickException(f"no task was in steady state for {_LEAST_S} s: give more --seconds")
     prices = fitted(found)

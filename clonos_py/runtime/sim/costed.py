@@ -44,7 +44,8 @@ class CostedCluster:
 
 def run(plan: PhysicalPlan, settings: Settings, listener: Listener, cluster: CostedCluster) -> RunResult:
     """Runs to the end of the sources. Raises the ClonosError that ended the job."""
-    return run_on(plan, settings, listener, cluster, Machines(cluster.processors, _background(plan, cluster)))
+    machines = Machines(cluster.processors, _background(plan, cluster), cluster.costs.wake_us)
+    return run_on(plan, settings, listener, cluster, machines)
 
 
 def _background(plan: PhysicalPlan, cluster: CostedCluster) -> list[float]:

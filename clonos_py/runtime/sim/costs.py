@@ -1,9 +1,10 @@
 """What work costs in a simulated cluster (E12): the amounts of work in what processes handle, and a price for each.
 
 A price is of a processor's time (``WORK``), or a delay that keeps none busy (``DELAYS``). A kind of work that is not in
-the table costs nothing. Prices of frames, rows and KiB are fitted to runs on Ray: ``python -m clonos_py.bench prices``.
-Those of starts, promotions, snapshots and messages are set so that restarts and checkpoints of query 3 take about as
-long as there. Those of logs and stamps are estimates.
+the table costs nothing. Prices of frames, rows and KiB began as a fit to what tasks used on Ray, which ``python -m
+clonos_py.bench prices`` repeats. They and those of waking, starts, promotions, restored state and messages are set so
+that query 3 sends as many frames as there, and so that its restarts and checkpoints take about as long. Those of stamps
+are estimates.
 """
 
 from __future__ import annotations
@@ -59,40 +60,46 @@ class UnitPrice(NamedTuple):
 Prices = Mapping[str, UnitPrice]
 
 WORK: Prices = {
-    "read": UnitPrice(650, 0.08),
-    "give": UnitPrice(0, 0.11),
-    "take": UnitPrice(280),
-    "compute": UnitPrice(0, 0.06),
-    "keep": UnitPrice(0, 1.0),
-    "cut": UnitPrice(380, 0, 0.46),
-    "arrive": UnitPrice(380, 0, 0.36),
-    "acknowledge": UnitPrice(55),
-    "segment": UnitPrice(3, 0, 4.0),
+    "read": UnitPrice(150, 0.02),
+    "block": UnitPrice(3_000),
+    "give": UnitPrice(0, 0.07),
+    "take": UnitPrice(130),
+    "compute": UnitPrice(0, 0.05),
+    "keep": UnitPrice(350, 0.6),
+    "cut": UnitPrice(180, 0, 0.5),
+    "arrive": UnitPrice(150, 0, 0.3),
+    "acknowledge": UnitPrice(30),
+    "segment": UnitPrice(0, 0, 300.0),
     "stamp": UnitPrice(15, 0, 20.0),
     "snapshot": UnitPrice(2_000),
-    "restore": UnitPrice(7_000, 0, 1.0),
+    "restore": UnitPrice(8_000, 0, 1.0),
     "start": UnitPrice(1_000_000),
     "host": UnitPrice(30_000),
-    "promote": UnitPrice(30_000),
+    "promote": UnitPrice(25_000),
     "message": UnitPrice(1_000),
     "coordinate": UnitPrice(500),
 }
-"""Of processor time. ``read``: a read of a source and its events. ``give``: rows that a source makes of them.
-``take``: frames taken together by a task. ``compute``: rows in a task's operators; ``keep``: rows in a task that keeps
-state. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that comes, until the task can take it.
-``segment``: a piece of a log that comes with a frame. ``stamp``: vectors of communication-induced checkpoints.
-``snapshot``: of one task, without what storage does. ``restore``: state that a process takes. ``start``: a process of
-the operating system, until it can be a task's; ``host``: a standby that comes up in one that is there.
+"""Of processor time. ``read``: a read of a source and its events. ``block``: ``BLOCK_EVENTS`` that a source makes, or
+reads from a file, before it gives them bit by bit. ``give``: rows that a source makes of them. ``take``: frames taken
+together by a task. ``compute``: rows in a task's operators; ``keep``: the same in one that keeps state, where few cost
+hardly less than many. ``cut``: a frame that a task gives, until it is sent. ``arrive``: a frame that comes, until the
+task can take it. ``segment``: pieces of logs that come with a frame. ``stamp``: vectors of communication-induced
+checkpoints. ``snapshot``: of one task, without what storage does. ``restore``: state that a process takes.
+``start``: a process of the operating system, until it can be a task's; ``host``: a standby that comes up in one.
 ``promote``: a process that begins as its task. ``message``: any other from the coordinator. ``coordinate``: anything
 that the coordinator handles."""
 
-BACKGROUND = 0.05
+BACKGROUND = 0.025
 """The share of a processor that goes with each task and does no work: heartbeats, its standby, Ray's own processes."""
+
+WAKE_US = 140.0
+"""Of processor time, for a process that begins to work after it had nothing to do: what it takes to wake a thread and
+to have its caches filled again. While frames come in a row, as in a replay, each costs that much less."""
 
 DELAYS: Prices = {
     "network": UnitPrice(150, 0, 0.5),
     "queue": UnitPrice(20),
-    "control": UnitPrice(1_500),
+    "control": UnitPrice(4_000),
     "disk": UnitPrice(6_000, 0, 5.0),
     "start": UnitPrice(100_000),
     "retry": UnitPrice(50_000),
@@ -102,6 +109,8 @@ DELAYS: Prices = {
 }
 """Of no processor: of what travels, is written, starts or is noticed."""
 
+BLOCK_EVENTS = 50_000
+
 
 class Costs(NamedTuple):
     """``rows_per_row``: as many rows as each that is simulated stands for."""
@@ -110,6 +119,7 @@ class Costs(NamedTuple):
     delays: Prices = DELAYS
     rows_per_row: int = 1
     background: float = BACKGROUND
+    wake_us: float = WAKE_US
 
     def work_us(self, amounts: Iterable[Amount]) -> float:
         return sum(self.work[a.kind].of(self._weighed(a)) for a in amounts if a.kind in self.work)

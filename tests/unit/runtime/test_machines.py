@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from clonos_py.runtime.sim.costs import Amount, CostedTime, Costs, UnitPrice
-from clonos_py.runtime.sim.machines import Machine, QueuedWork
+from clonos_py.runtime.sim.machines import Lane, Machine, QueuedWork
 from clonos_py.runtime.world.actions import Actions
 
 COSTS = Costs({"take": UnitPrice(10, 2.0, 1.0)}, {"network": UnitPrice(100, 0, 8.0)})
@@ -38,7 +38,43 @@ def test_work_waits_for_a_processor() -> None:
 
 def test_a_process_does_one_thing_at_a_time_and_processes_take_turns() -> None:
     assert ended_at(2, (1, 100), (1, 50)) == [(1, 100), (1, 150)]
-    assert ended_at(1, (1, 100), (1, 50), (2, 10)) == [(1, 100), (2, 110), (1, 160)]
+    assert ended_at(1, (1, 100), (1, 50), (2, 10)) == [(1, 100), (1, 150), (2, 160)], "all in one turn"
+    assert ended_at(1, (1, 1_500), (2, 10)) == [(2, 1_010), (1, 1_510)]
+    assert ended_at(1, (1, 700), (1, 700), (2, 10)) == [(1, 700), (2, 1_010), (1, 1_410)]
+    assert ended_at(1, (1, 3_000), (2, 1_500)) == [(2, 3_500), (1, 4_500)]
+
+
+def test_the_link_and_the_task_of_a_process_take_turns() -> None:
+    actions, ended = Actions(CostedTime(COSTS), lambda: None, 1_000), list[str]()
+    machine = Machine(2)
+
+    def done(name: str) -> float:
+        ended.append(name)
+        if len(ended) == 4:
+            actions.stop()
+        return 0.0
+
+    for name, lane in [("a", Lane.LINK), ("b", Lane.LINK), ("c", Lane.LINK), ("d", Lane.TASK)]:
+        machine.do(1, QueuedWork(10, partial(done, name), lane), actions)
+    actions.run()
+    assert ended == ["a", "d", "b", "c"]
+
+
+def test_a_process_that_ends_leaves_its_work_undone() -> None:
+    actions, ended = Actions(CostedTime(COSTS), lambda: None, 1_000), list[int]()
+    machine = Machine(1)
+
+    def done(process: int) -> float:
+        ended.append(process)
+        if process == 2:
+            actions.stop()
+        return 0.0
+
+    for process in (1, 1, 2):
+        machine.do(process, QueuedWork(5_000, partial(done, process)), actions)
+    actions.at(actions.now_us + 2_500, partial(machine.ended, 1))
+    actions.run()
+    assert ended == [2]
 
 
 def test_work_whose_cost_is_known_afterwards_holds_the_processor_then() -> None:
