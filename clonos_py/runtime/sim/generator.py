@@ -23,7 +23,7 @@ TASKS_MAX = 30
 _PATHS_MAX = 6
 _STAGGERED = 0.4
 """In so many runs tasks that take snapshots alone are called after their receivers."""
-_INTERVAL_US_MIN = 5_000
+_INTERVAL_US_MIN = 8_000
 """Writing a manifest takes some milliseconds: with less, most snapshots are superseded before they count."""
 _ROLLBACKS = 0.5
 """Of the jobs that log nothing, so many roll back; the others are at-least-once."""
@@ -314,8 +314,8 @@ def _with_lines(
 ) -> tuple[Topology, Conditions]:
     """Mostly more rows and more snapshots: otherwise tasks seldom have more of them than the line needs. A loop
     makes more rows by itself."""
-    interval_us = max(conditions.checkpoint_interval_us // random_.choice([1, 4, 8]), _INTERVAL_US_MIN)
-    times = random_.choice([1, 1, 2] if cycles else [1, 2, 4])
+    interval_us = max(conditions.checkpoint_interval_us // random_.choice([1, 2, 4]), _INTERVAL_US_MIN)
+    times = random_.choice([1, 1, 2])
     nodes = tuple(
         replace(node, volume=node.volume and replace(node.volume, rows=node.volume.rows * times))
         for node in topology.nodes
