@@ -28,11 +28,11 @@ COORDINATOR = 0
 """The number of the coordinator's process; those of tasks begin with 1."""
 
 
-class Lane(Enum):
-    """A thread of a process (D8)."""
+class Thread(Enum):
+    """Of a process (D8)."""
 
-    LINK = 0
-    TASK = 1
+    LINK = "link"
+    TASK = "task"
 
 
 class QueuedWork(NamedTuple):
@@ -40,7 +40,7 @@ class QueuedWork(NamedTuple):
 
     us: float
     perform: Callable[[], float]
-    lane: Lane = Lane.LINK
+    thread: Thread = Thread.LINK
 
 
 def _perform(action: Callable[[], None]) -> float:
@@ -61,20 +61,22 @@ class _Threads:
     """What a process has to do: a queue for each of its threads. One has the interpreter at a time, in turn."""
 
     def __init__(self) -> None:
-        self._queues: dict[Lane, deque[QueuedWork]] = {lane: deque() for lane in Lane}
-        self._next = Lane.TASK
+        self._queues: dict[Thread, deque[QueuedWork]] = {Thread.TASK: deque(), Thread.LINK: deque()}
+        self._turns = deque(self._queues.values())
 
     def add(self, work: QueuedWork) -> None:
-        self._queues[work.lane].append(work)
+        self._queues[work.thread].append(work)
 
     def take(self) -> QueuedWork | None:
-        first, other = self._next, Lane(1 - self._next.value)
-        lane = first if self._queues[first] else other
-        self._next = Lane(1 - lane.value)
-        return self._queues[lane].popleft() if self._queues[lane] else None
+        for _ in self._queues:
+            queue = self._turns[0]
+            self._turns.rotate()
+            if queue:
+                return queue.popleft()
+        return None
 
     def clear(self) -> None:
-        for queue in self._queues.values():
+        for queue in self._turns:
             queue.clear()
 
 
@@ -93,7 +95,6 @@ class Machine:
         self._pieces: dict[int, _Piece] = {}
         self._left: dict[int, float] = {}
         """By process: what it has held too little so far, below a microsecond."""
-        self.busy_us = 0
 
     def do(self, process: int, work: QueuedWork, actions: Actions) -> None:
         """Behind whatever the thread has to do before."""
@@ -146,7 +147,6 @@ class Machine:
             return
         us = min(piece.us, turn_us if turn_us > 0 else _TURN_US)
         piece.us -= us
-        self.busy_us += us
         actions.at(actions.now_us + us, partial(self._go_on_and_begin, process, turn_us - us, actions))
 
     def _go_on_and_begin(self, process: int, turn_us: int, actions: Actions) -> None:
@@ -189,11 +189,6 @@ class Machines:
     def coordinator(self) -> Machine:
         return self._of[COORDINATOR]
 
-    @property
-    def busy_us(self) -> list[int]:
-        """By machine: how long its processors were held."""
-        return [machine.busy_us for machine in self._all]
-
 
 class CostedDispatcher:
     """A layer before a world's dispatcher: what a process does waits for a processor of its machine."""
@@ -216,19 +211,19 @@ class CostedDispatcher:
     def link(self, number: int, event: LinkInput) -> None:
         process = self._processes.get(number)
         if process is not None:
-            self._do(process, [*of_link_input(event)], partial(self._inner.link, number, event), Lane.LINK)
+            self._do(process, [*of_link_input(event)], partial(self._inner.link, number, event), Thread.LINK)
 
     def offer(self, process: LocalProcess, item: ToTask) -> None:
         amounts = [of_state(item)] if isinstance(item, TakeState) else []
-        self._do(process, amounts, partial(self._inner.offer, process, item), Lane.TASK)
+        self._do(process, amounts, partial(self._inner.offer, process, item), Thread.TASK)
 
-    def _do(self, process: LocalProcess, amounts: list[Amount], action: Callable[[], None], lane: Lane) -> None:
+    def _do(self, process: LocalProcess, amounts: list[Amount], action: Callable[[], None], thread: Thread) -> None:
         self._machines.done.add(amounts)
-        work = QueuedWork(self._costs.work_us(amounts), partial(_perform, action), lane)
+        work = QueuedWork(self._costs.work_us(amounts), partial(_perform, action), thread)
         self._machines.of(process).do(process.number, work, self._actions())
 
     def step(self, process: LocalProcess, token: int) -> None:
-        work = QueuedWork(0.0, partial(self._step, process, token), Lane.TASK)
+        work = QueuedWork(0.0, partial(self._step, process, token), Thread.TASK)
         self._machines.of(process).do(process.number, work, self._actions())
 
     def _step(self, process: LocalProcess, token: int) -> float:

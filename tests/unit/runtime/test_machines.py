@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from clonos_py.runtime.sim.costs import Amount, CostedTime, Costs, UnitPrice
-from clonos_py.runtime.sim.machines import Lane, Machine, QueuedWork
+from clonos_py.runtime.sim.machines import Machine, QueuedWork, Thread
 from clonos_py.runtime.world.actions import Actions
 
 COSTS = Costs({"take": UnitPrice(10, 2.0, 1.0)}, {"network": UnitPrice(100, 0, 8.0)})
 
 
 def ended_at(
-    processors: int, *work: tuple[int, float], later_us: float = 0.0, background: float = 0.0
+    processors: int, *work: tuple[int, float], later_us: float = 0.0, background: float = 0.0, wake_us: float = 0.0
 ) -> list[tuple[int, int]]:
     """By piece of work (process, microseconds), in the order in which they are done: the process, and when.
     ``later_us``: so much longer each is when it has been done."""
     actions = Actions(CostedTime(COSTS), lambda: None, 1_000)
-    machine, began_us, ended = Machine(processors, background), actions.now_us, []
+    machine, began_us, ended = Machine(processors, background, wake_us), actions.now_us, []
 
     def done(process: int) -> float:
         ended.append((process, actions.now_us - began_us))
@@ -54,8 +54,8 @@ def test_the_link_and_the_task_of_a_process_take_turns() -> None:
             actions.stop()
         return 0.0
 
-    for name, lane in [("a", Lane.LINK), ("b", Lane.LINK), ("c", Lane.LINK), ("d", Lane.TASK)]:
-        machine.do(1, QueuedWork(10, partial(done, name), lane), actions)
+    for name, thread in [("a", Thread.LINK), ("b", Thread.LINK), ("c", Thread.LINK), ("d", Thread.TASK)]:
+        machine.do(1, QueuedWork(10, partial(done, name), thread), actions)
     actions.run()
     assert ended == ["a", "d", "b", "c"]
 
@@ -84,6 +84,10 @@ def test_work_whose_cost_is_known_afterwards_holds_the_processor_then() -> None:
 def test_work_takes_longer_where_processes_use_a_part_of_the_processors() -> None:
     assert ended_at(2, (1, 100), (2, 50), background=0.5) == [(2, 66), (1, 133)]
     assert ended_at(1, (1, 100), background=5.0) == [(1, 1_000)], "a tenth is left for work"
+
+
+def test_a_process_is_woken_only_after_it_had_nothing_to_do() -> None:
+    assert ended_at(2, (1, 100), (1, 50), (2, 10), wake_us=40) == [(2, 50), (1, 140), (1, 190)]
 
 
 def test_parts_of_a_microsecond_are_not_lost() -> None:
