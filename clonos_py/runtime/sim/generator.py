@@ -148,7 +148,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     faults = faults or _faults(random_, range_)
     if topology.rollback and protocol in ALONE:
         faults += _faults(random.Random(f"more of {seed}"), range_)  # a line has to be fallen behind twice
-        topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions, range_.cycles)
+        topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
     return Scenario(seed, topology, conditions, faults)
 
 
@@ -309,11 +309,8 @@ def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
     return tuple(faults)
 
 
-def _with_lines(
-    random_: random.Random, topology: Topology, conditions: Conditions, cycles: bool
-) -> tuple[Topology, Conditions]:
-    """Mostly more rows and more snapshots: otherwise tasks seldom have more of them than the line needs. A loop
-    makes more rows by itself."""
+def _with_lines(random_: random.Random, topology: Topology, conditions: Conditions) -> tuple[Topology, Conditions]:
+    """Mostly more snapshots, and sometimes more rows: otherwise tasks seldom have more of them than the line needs."""
     interval_us = max(conditions.checkpoint_interval_us // random_.choice([1, 2, 4]), _INTERVAL_US_MIN)
     times = random_.choice([1, 1, 2])
     nodes = tuple(
