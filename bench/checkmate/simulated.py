@@ -10,11 +10,10 @@ from typing import Any
 from clonos_py.dsl.job import Job
 from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan, SourcePlan
-from clonos_py.nexmark.model import OFFICIAL
 from clonos_py.observe.events import Listener
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.sim.costed import CostedCluster, run
-from clonos_py.runtime.sim.costs import Costs
+from clonos_py.runtime.sim.costs import BLOCK_EVENTS, Costs
 from clonos_py.settings.definitions import Settings
 
 
@@ -54,7 +53,7 @@ class ClusterTerms:
         return replace(physical, vertices=vertices, edges=edges)
 
     def _read_in_parts(self, source: SourcePlan) -> SourcePlan:
-        most = self._weighed(OFFICIAL.block_events)
+        most = self._weighed(BLOCK_EVENTS)
         return replace(
             source, factory=partial(_limited, source.factory, most), merge_rows=self._weighed(source.merge_rows)
         )

@@ -14,11 +14,11 @@ from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.operators import Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.protocols import PROTOCOLS
-from clonos_py.nexmark.report import Recorder
-from clonos_py.observe.events import Event
+from clonos_py.observe.events import Event, unheard
 from clonos_py.plan.physical import plan
-from clonos_py.runtime.sim.costed import CostedCluster, run
+from clonos_py.runtime.sim.costed import CostedCluster, run, run_on
 from clonos_py.runtime.sim.costs import WORK, Costs, UnitPrice
+from clonos_py.runtime.sim.machines import Machines
 
 
 def terms(**cluster: int) -> RunTerms:
@@ -70,13 +70,21 @@ def test_a_row_that_stands_for_many_costs_what_they_cost() -> None:
 
 def test_reads_and_frames_stand_for_as_many_rows_as_ever() -> None:
     cluster = ClusterTerms(rows_per_row=20)
-    settings, heard = terms().settings(Variant("q3", "aligned", ROLLBACK, 1)), Recorder()
-    ran = cluster.run(job_of("q3", 400_000, None, settings), settings, heard)
+    settings = terms().settings(Variant("q3", "aligned", ROLLBACK, 1))
+    ran = cluster.run(job_of("q3", 400_000, None, settings), settings, unheard)
     real = plan(job_of("q3", 400_000, None, settings), settings)
     for edge, real_edge in zip(ran.edges, real.edges, strict=True):
         assert (edge.frame_rows, edge.merge_rows) == (real_edge.frame_rows // 20, real_edge.merge_rows // 20)
     assert first_read(real).event_count == 5_000
     assert first_read(ran).event_count == 2_500
+
+
+def test_events_are_made_in_blocks_whatever_a_row_stands_for() -> None:
+    for weight in (1, 20):
+        settings, machines = terms().settings(Variant("q1", NONE, NONE, 1)), Machines(2, [0.0])
+        physical = plan(job_of("q1", 120_000 // weight, None, settings), settings)
+        run_on(physical, settings, unheard, CostedCluster(1, 2, Costs(rows_per_row=weight)), machines)
+        assert machines.done.times["block"] == 2
 
 
 def first_read(physical: PhysicalPlan) -> Read:

@@ -59,7 +59,7 @@ def test_what_tasks_did_is_counted_per_second_in_steady_state() -> None:
     def measured(at_us: int, times: int) -> tuple[int, Event]:
         counters = ProcessCounters(
             active=True, rows_in=100 * times, rows_out=90 * times, frames_sent=10 * times, data_bytes=2_048 * times,
-            cpu_us=5_000 * times,
+            determinant_bytes=512 * times, cpu_us=5_000 * times,
         )  # fmt: skip
         tasks = [TaskId(vertex.name, index) for vertex in physical.vertices for index in (0, 1)]
         return at_us, Measured(tuple(ProcessReading(at_us, task, 1, counters) for task in tasks))
@@ -72,6 +72,7 @@ def test_what_tasks_did_is_counted_per_second_in_steady_state() -> None:
     assert source.cpu_us == 2 * 50_000
     assert (source.done["read"], source.done["read, an event"], source.done["give, a row"]) == (200, 2_000, 1_800)
     assert (select.done["arrive and take"], select.done["arrive, a KiB"]) == (200, 40)
+    assert (source.done["segment, a KiB"], select.done["segment, a KiB"]) == (0, 10)
     assert (select.done["compute, a row"], select.done["background, us/s of a task"]) == (2_000, 2)
     assert sink.done["cut and acknowledge"] == 200
 
