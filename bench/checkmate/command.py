@@ -45,8 +45,12 @@ def run(out: Path, **given: Any) -> int:
     )
     settings = {key: given[key] for key in _SETTINGS if given.get(key) not in (None, ())}
     cluster = _cluster(settings, {name: given[name] for name in _CLUSTER if given[name] is not None})
-    terms = RunTerms(given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings, cluster)
-    work = MissingRuns(cells(choice, terms.rate is not None), terms, Results(out))
+    if given["rate"] is not None and given["unpaced"] is not None:
+        raise SettingError("--rate and --unpaced contradict each other: leave one of them out")
+    terms = RunTerms(
+        given["warm_up_s"], given["seconds"], given["trial_s"], given["rate"], settings, cluster, given["unpaced"]
+    )
+    work = MissingRuns(cells(choice, not terms.searched), terms, Results(out))
     for variant in dict.fromkeys(cell.variant for cell in work.cells):
         terms.settings(variant)  # a contradiction is said before anything runs
     work.results.begin(terms.plain, versions())
@@ -156,6 +160,10 @@ command = click.Command(
             ["--rate"], type=Count(),
             help="Events per second of all runs; without it 80% of the maximum sustainable throughput that is "
             "searched for, with skew also 50%.",
+        ),
+        click.Option(
+            ["--unpaced"], type=Count(), metavar="EVENTS",
+            help="Only throughput: so many events, read as fast as they can be; nothing is killed.",
         ),
         click.Option(
             ["--machines"], type=click.IntRange(1),

@@ -35,7 +35,8 @@ _PACKAGES = ("clonos-py", "ray", "pyarrow", "numpy")
 class RunTerms:
     """What all runs of a file share. ``given``: settings, as the command line writes them. ``rate``: events per second;
     None: the share of the maximum that a cell says, found in trials of ``trial_s``. ``cluster``: where runs are
-    simulated."""
+    simulated. ``unpaced``: so many events, which are read as fast as they can be, and nothing is killed; without it
+    runs last as long as the seconds say."""
 
     warm_up_s: float
     seconds: float
@@ -43,6 +44,12 @@ class RunTerms:
     rate: int | None
     given: Mapping[str, Any]
     cluster: ClusterTerms | None = None
+    unpaced: int | None = None
+
+    @property
+    def searched(self) -> bool:
+        """Whether the rate of a run depends on the maximum sustainable throughput."""
+        return self.rate is None and self.unpaced is None
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -88,15 +95,15 @@ def versions() -> dict[str, str]:
 # ---- one run
 
 
-def run_cell(cell: CheckmateCell, rate: float, terms: RunTerms) -> dict[str, Any]:
-    """The run at so many events per second, as the file has it. Repetitions have other seeds, which decide when tasks
-    take snapshots. Raises ClonosError."""
+def run_cell(cell: CheckmateCell, rate: float | None, terms: RunTerms) -> dict[str, Any]:
+    """The run at so many events per second, as the file has it; None: without a pace, see ``RunTerms``. Repetitions
+    have other seeds, which decide when tasks take snapshots. Raises ClonosError."""
     variant = cell.variant
-    kills = {"kills": (terms.kill(variant),)} if variant.kills else {}
+    kills = {"kills": (terms.kill(variant),)} if variant.kills and rate is not None else {}
     seed = terms.settings(variant).seed + cell.run - 1
     settings = terms.settings(variant, **kills, seed=seed)
     events: list[tuple[int, Event]] = []
-    count = rate * (terms.warm_up_s + terms.seconds)
+    count = terms.unpaced or 0 if rate is None else rate * (terms.warm_up_s + terms.seconds)
     plan = terms.run(
         variant.query, count, rate, settings, lambda at_us, event: events.append((at_us, event)), cell.skew, cell.keys
     )
@@ -159,7 +166,7 @@ class MissingRuns:
     @property
     def searches(self) -> list[Variant]:
         """Those still to be made."""
-        if self.terms.rate is not None:
+        if not self.terms.searched:
             return []
         wanted = dict.fromkeys(cell.variant for cell in self.missing)
         return [variant for variant in wanted if self.results.throughput(variant) is None]
@@ -175,9 +182,9 @@ class MissingRuns:
         self.results.keep("run", cell.key, found)
         return f"{cell}: {outcome(found)}"
 
-    def _rate(self, cell: CheckmateCell, told: Callable[[str], None]) -> float:
-        if self.terms.rate is not None:
-            return float(self.terms.rate)
+    def _rate(self, cell: CheckmateCell, told: Callable[[str], None]) -> float | None:
+        if not self.terms.searched:
+            return self.terms.rate
         most = self.results.throughput(cell.variant)
         if most is None:
             most = self._search(cell.variant, told)
@@ -198,7 +205,8 @@ class MissingRuns:
 def outcome(found: Mapping[str, Any]) -> str:
     """A run in a few words."""
     metrics = found["metrics"]
-    said = [f"{found['rate']:,.0f} events/s"]
+    rate = metrics["throughput_events_per_s"] if found["rate"] is None else found["rate"]
+    said = ["too short to tell its throughput" if rate is None else f"{rate:,.0f} events/s"]
     if metrics["latency_undisturbed_ms"]["p50"] is not None:
         said.append(f"p50 {metrics['latency_undisturbed_ms']['p50']:,.0f} ms")
     failure = metrics["failure"]

@@ -5,7 +5,7 @@
     {"kind": "run", QUERY, "skew": 0, "load": 80, "run": 1, "keys": "hash", "rate": ..., "metrics": ..., ...}
 
 QUERY stands for ``query``, ``protocol``, ``recovery`` and ``parallelism``. ``load`` is null where the rate was given.
-``metrics`` is what ``metrics.measured`` gives. A run or a search that failed has ``error`` instead; it is done again.
+``rate`` is null where events were read as fast as they could be. ``metrics`` is what ``metrics.measured`` gives. A run or a search that failed has ``error`` instead; it is done again.
 Of lines for the same the last one counts.
 """
 
@@ -49,9 +49,10 @@ class Results:
     def begin(self, terms: Mapping[str, Any], versions: Mapping[str, str]) -> None:
         """Before the first ``keep``. Removes what was cut off. Raises SettingError if the file holds runs of other
         terms, or cannot be written."""
-        if self.terms is not None and self.terms != terms:
-            differing = [key for key in sorted({*self.terms, *terms}) if self.terms.get(key) != terms.get(key)]
-            told = ", ".join(f"{key} ({self.terms.get(key)}, now {terms.get(key)})" for key in differing)
+        known = terms if self.terms is None else self.terms
+        differing = [key for key in sorted({*known, *terms}) if known.get(key) != terms.get(key)]
+        if differing:
+            told = ", ".join(f"{key} ({known.get(key)}, now {terms.get(key)})" for key in differing)
             raise SettingError(f"--out {self._path} holds runs of other terms: {told}; name another file")
         with self._opened() as file:
             file.truncate(self._whole_bytes)

@@ -79,7 +79,8 @@ def tables(searches: Iterable[Line], runs: Iterable[Line]) -> list[MedianTable]:
     """All for which there is anything."""
     groups = Repetitions(runs)
     return [
-        *_throughputs(list(searches)),
+        *_searched(searches),
+        *_measured(groups),
         *_overhead(groups),
         *_by_query("Figure 8: average checkpointing time, ms", groups, mean_checkpointing, "8"),
         *_by_query("Figure 9: median latency until the failure, ms", groups, latency_before("p50"), "9"),
@@ -250,23 +251,41 @@ def _cyclic(groups: Repetitions) -> Iterator[MedianTable]:
     yield from _table(title, (*_HEADINGS, *columns), rows)
 
 
-def _throughputs(searches: Sequence[Line]) -> Iterator[MedianTable]:
-    most = {
+Throughputs = Mapping[tuple[str, TableRow], float]
+
+
+def _searched(searches: Iterable[Line]) -> Iterator[MedianTable]:
+    found = {
         (line["query"], TableRow(line["parallelism"], line["protocol"], line["recovery"])): float(line["events_per_s"])
         for line in searches
     }
-    queries = [query for query in QUERIES if any(query == found for found, _ in most)]
+    yield from _throughputs("Figure 7: maximum sustainable throughput", found, paper.SAID["7"])
+
+
+def _measured(groups: Repetitions) -> Iterator[MedianTable]:
+    """Also of runs with a pace: where it is less than their rate, they did not keep up."""
+    found = {
+        (query, rank): statistics.median(rates)
+        for query in groups.queries()
+        for rank in groups.ranks()
+        if (rates := [rate for metrics in groups.of(query, rank) if (rate := metrics["throughput_events_per_s"])])
+    }
+    yield from _throughputs("Throughput of the runs", found)
+
+
+def _throughputs(title: str, found: Throughputs, said: str = "") -> Iterator[MedianTable]:
+    queries = [query for query in QUERIES if any(query == other for other, _ in found)]
 
     def shown(query: str, rank: TableRow) -> str:
-        found, baseline = most.get((query, rank)), most.get((query, TableRow(rank.parallelism, NONE, NONE)))
-        if found is None:
+        rate, baseline = found.get((query, rank)), found.get((query, TableRow(rank.parallelism, NONE, NONE)))
+        if rate is None:
             return ABSENT
-        return f"{found:,.0f}" if not baseline else f"{found:,.0f} ({found / baseline:.0%})"
+        return f"{rate:,.0f}" if not baseline else f"{rate:,.0f} ({rate / baseline:.0%})"
 
-    ranks = sorted({rank for _, rank in most}, key=lambda rank: rank.place)
+    ranks = sorted({rank for _, rank in found}, key=lambda rank: rank.place)
     rows = [(*rank.cells, *(shown(query, rank) for query in queries)) for rank in ranks]
-    title = "Figure 7: maximum sustainable throughput, events/s (of that without checkpoints)"
-    yield from _table(title, (*_HEADINGS, *queries), rows, paper.SAID["7"])
+    title += ", events/s (of that without checkpoints)"
+    yield from _table(title, (*_HEADINGS, *queries), rows, said)
 
 
 def _skewed(

@@ -19,6 +19,7 @@ def run(number: int, query: str = "q3", restart_ms: float | None = 100.0, **more
     }
     failure = {"restart_ms": restart_ms, "recovery_ms": 900.0, "detected_ms": 20.0, "invalid": number, "durable": 40}
     metrics = {
+        "throughput_events_per_s": 1_000.0 * number,
         "overhead": 1.0 + number / 1_000,
         "latency_undisturbed_ms": {"p50": 10.0 * number, "p95": 60.0, "p99": 99.0},
         "checkpointing_ms": {"count": 3, "mean": 7.0 * number},
@@ -90,6 +91,15 @@ def test_throughput_is_compared_with_that_without_checkpoints() -> None:
     assert lines[4:6] == [
         "| 1 | no checkpoints | none | 1,000,000 (100%) |",
         "| 1 | aligned (COOR) | causal | 900,000 (90%) |",
+    ]
+
+
+def test_what_runs_read_is_compared_with_that_without_checkpoints() -> None:
+    runs = [run(1), run(3), run(2), run(4, protocol="none", recovery="none")]
+    lines = section(text([], runs), "Throughput of the runs, events/s (of that without checkpoints)")
+    assert lines[4:6] == [
+        "| 2 | no checkpoints | none | 4,000 (100%) |",
+        "| 2 | uncoordinated (UNC) | rollback | 2,000 (50%) |",
     ]
 
 

@@ -43,6 +43,8 @@ def run(path: Path, *arguments: str) -> int:
         (["--spill", "regenerate"], "contradicts"),
         (["--machines", "2"], "--machines is of a simulated cluster: add --runtime sim, or leave it out"),
         (["--runtime", "local", "--rows-per-row", "10"], "--rows-per-row is of a simulated cluster"),
+        (["--rate", "1k", "--unpaced", "1k"], "--rate and --unpaced contradict each other: leave one of them out"),
+        (["--unpaced", "many"], "'many' is no number of events"),
         (["--runtime", "sim", "--processors", "0"], "0 is not in the range x>=1"),
     ],
 )
@@ -70,6 +72,22 @@ def test_runs_are_kept_and_not_done_again(capsys: pytest.CaptureFixture[str], tm
     assert run(tmp_path / "out", *short) == 0
     assert "1 of 1 runs are done, 0 left" in capsys.readouterr().err
     assert (tmp_path / "out").read_bytes() == before
+
+
+def test_events_without_a_pace_say_how_many_are_read_per_second(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ("--skews", "0", "--warm-up-s", "0", "--runs", "1", "--parallelism", "1", "--runtime", "sim")
+    chosen = ("--queries", "q1", "--recoveries", "rollback", "--protocols", "aligned", "--rows-per-row", "100")
+    assert run(tmp_path / "out", *options, *chosen, "--unpaced", "20M") == 0
+    (line,) = Results(tmp_path / "out").runs()
+    assert line["rate"] is None
+    assert line["metrics"]["failure"] is None, "nothing is killed"
+    read = line["metrics"]["throughput_events_per_s"]
+    assert read > 1_000_000
+    told = capsys.readouterr()
+    assert f"run 1: {read:,.0f} events/s" in told.err
+    assert f"| {read:,.0f} |" in told.out
 
 
 def test_a_run_that_fails_is_named_kept_and_tried_again(
