@@ -5,8 +5,8 @@
     {"kind": "run", QUERY, "skew": 0, "load": 80, "run": 1, "keys": "hash", "rate": ..., "metrics": ..., ...}
 
 QUERY stands for ``query``, ``protocol``, ``recovery`` and ``parallelism``. ``load`` is null where the rate was given.
-``rate`` is null where events were read as fast as they could be. ``metrics`` is what ``metrics.measured`` gives. A run or a search that failed has ``error`` instead; it is done again.
-Of lines for the same the last one counts.
+``rate`` is null where events were read as fast as they could be. ``metrics`` is what ``metrics.measured`` gives. A run
+or a search that failed has ``error`` instead; it is done again. Of lines for the same the last one counts.
 """
 
 from __future__ import annotations
