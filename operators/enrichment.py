@@ -17,7 +17,7 @@ from clonos_py.columns.matching import equal_rows
 from clonos_py.columns.offsets import Offsets, integers
 from clonos_py.columns.views import Ints, concat
 from clonos_py.model.errors import SourceError
-from clonos_py.model.operators import End, Operator, OperatorContext, Output, Source, Wait
+from clonos_py.model.operators import Discovered, End, Operator, OperatorContext, Output, Source, Wait
 from clonos_py.model.state import OperatorState
 from clonos_py.model.windows import JoinColumns
 from clonos_py.operators.pairs import Pairs, matchable
@@ -85,7 +85,10 @@ def read_whole(source: Source, schema: pa.Schema, operator: str) -> pa.RecordBat
         while not isinstance(read := source.poll(0), End):
             if isinstance(read, Wait):
                 raise SourceError(f"operator {operator!r}: a side input is read whole, and this one has no end yet")
-            rows += [part for part in read.rows if part is not None]
+            if isinstance(read, Discovered):
+                source.discovered(read.starts)
+            else:
+                rows += [part for part in read.rows if part is not None]
         return concat(rows)
     finally:
         source.close()

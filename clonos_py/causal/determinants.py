@@ -136,6 +136,13 @@ class LoopEnd(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
     """The control call was taken here that ends the loop of which the task is a head: no rows are left in it."""
 
 
+class PartitionsDiscovered(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
+    """The source reads these partitions from here on, too, each from its offset on. There may be none, once: then the
+    task holds no event time back."""
+
+    starts: dict[int, int]
+
+
 Determinant = (
     InputOrder
     | Time
@@ -155,6 +162,7 @@ Determinant = (
     | FrameRows
     | Landmark
     | LoopEnd
+    | PartitionsDiscovered
 )
 
 

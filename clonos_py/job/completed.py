@@ -8,7 +8,7 @@ from clonos_py.job.claims import kinds_of, operators_of, same_shape
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import Restore
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.snapshots import Manifest, TaskHandle
+from clonos_py.model.snapshots import Manifest, TaskHandle, numbering_of
 
 
 class CompletedCheckpoint:
@@ -49,7 +49,7 @@ class CompletedCheckpoint:
     def numbering(self) -> str:
         """See OperatorContext. The same for a coordinator that takes over: whether it resumes from the checkpoint of
         another parallelism or from the first at this one, it counts the same."""
-        return f"{self._lineage}-{self._renumberings}"
+        return numbering_of(self._lineage, self._renumberings)
 
     @property
     def code_changed(self) -> bool:

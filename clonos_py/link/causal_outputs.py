@@ -79,9 +79,9 @@ class CausalOutputs:
         self._shape = " ".join(map(_shape, plan.vertices))
         self._outputs = [_Output(n, name) for n, name in enumerate(plan.by_name[task.vertex].causal_sinks)]
 
-    def claim(self, attempt: Attempt, checkpoint: int) -> list[io.Instruction]:
+    def claim(self, attempt: Attempt, checkpoint: int, lineage: str) -> list[io.Instruction]:
         """This process is ``attempt`` of its task now, and starts from ``checkpoint``."""
-        return [io.ClaimOutput(o.number, o.name, attempt, checkpoint, self._shape) for o in self._outputs]
+        return [io.ClaimOutput(o.number, o.name, attempt, checkpoint, self._shape, lineage) for o in self._outputs]
 
     def claimed(self, event: io.OutputClaimed) -> None:
         output = self._outputs[event.number]

@@ -305,13 +305,15 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOutput:
-    """Take over what the causal sink ``name`` writes to, as ``attempt``, which restarts from ``checkpoint``."""
+    """Take over what the causal sink ``name`` writes to, as ``attempt``, which restarts from ``checkpoint``. See
+    ``CausalSink.claim``."""
 
     number: int
     name: str
     attempt: Attempt
     checkpoint: int
     shape: str
+    lineage: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from clonos_py.model.errors import CheckpointError, ProtocolError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.segments import LogSegment, StableMark
+from clonos_py.model.snapshots import lineage_of
 from clonos_py.model.states import LastEvents
 from clonos_py.process import contract as task
 from clonos_py.process.contract import ChannelLimits, TaskProgress, TaskState
@@ -146,7 +147,7 @@ class LinkMachine:
         self._held_logs.succeed(message.attempt)
         self._enter(LinkCause.PROMOTED)
         self._mark(message.restore.marks)
-        claims = self._causal_outputs.claim(message.attempt, message.restore.checkpoint)
+        claims = self._causal_outputs.claim(message.attempt, message.restore.checkpoint, lineage_of(message.numbering))
         for index, peer in enumerate(message.inputs):
             self.inputs[index].follow(peer)
         loads = self._restoring.start_from(message.restore)

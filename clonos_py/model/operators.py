@@ -8,7 +8,7 @@ Nothing in it may read a clock, a random generator, the network or the iteration
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -226,10 +226,11 @@ class CausalSink(Sink):
             self.out.emit(rows)
             self.ctx.count("rows_out", rows.num_rows)
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> PublishedOutput:
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         """Takes the output over from all earlier attempts, none of which can add to it any more. What it holds since
         ``checkpoint``, the last complete one. ``shape``: the job's vertices, with their operators and parallelism;
-        what tasks of another shape have written since then could not be repeated. Raises SinkError."""
+        what tasks of another shape have written since then could not be repeated. ``lineage``: of the job's
+        checkpoints; what a run before ``--fresh`` has written is of another. Raises SinkError."""
         raise NotImplementedError
 
     def append(self, epoch: int, log: Sequence[LogSegment], pieces: Sequence[OutputSegment]) -> None:
@@ -295,6 +296,13 @@ class End(NamedTuple):
     """Every partition of this instance is exhausted."""
 
 
+class Discovered(NamedTuple):
+    """Partitions of this instance that are read from now on, each with its first offset; said again until
+    ``discovered`` is called. None: the instance has no partition for now, and holds no event time back."""
+
+    starts: Mapping[int, int]
+
+
 class Source:
     """Reads partitions. One object per task; partition p belongs to instance p % parallelism.
 
@@ -302,12 +310,27 @@ class Source:
     """
 
     def partitions(self) -> int:
-        """How many partitions the source has, the same for every instance. Fixed by the first checkpoint."""
+        """How many partitions the source has from the beginning, the same for every instance. Fixed by the first
+        checkpoint. A source whose partitions become more has 0, and discovers all of them (``Discovered``)."""
         return 1
 
     def open(self, index: int, parallelism: int) -> None: ...
 
     def close(self) -> None: ...
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """Called before the first poll. A source that gets to know of new rows in a thread of its own calls ``wake``
+        then, and is polled at once. It may be called by any thread, and costs little."""
+
+    def snapshot(self) -> Any:
+        """What is to be kept besides positions: plain data, the same for all instances; None if there is nothing."""
+        return None
+
+    def restore(self, saved: Any) -> None:
+        """Called before ``seek`` with what ``snapshot`` gave. Raises SourceError if it is of another input."""
+
+    def discovered(self, starts: Mapping[int, int]) -> None:
+        """A poll has given these partitions, now or before the failure."""
 
     def seek(self, positions: Mapping[int, int]) -> None:
         """Continue at these offsets, by partition (a partition not named starts at its beginning)."""
@@ -317,7 +340,7 @@ class Source:
         """The next polls should give at most so many rows, since what follows is slow. A source that cannot cut its
         reads so may ignore it."""
 
-    def poll(self, now: int) -> Read | Wait | End:
+    def poll(self, now: int) -> Read | Wait | End | Discovered:
         """The next piece, of whatever partition is next. Does not block. ``now``: microseconds of the run's steady
         clock, which begins at the time of day and is never set; ``Wait`` is until a time of the same clock."""
         raise NotImplementedError

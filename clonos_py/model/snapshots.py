@@ -126,6 +126,16 @@ class TaskHandle(msgspec.Struct, frozen=True):
             yield self.logs.location
 
 
+def numbering_of(lineage: str, renumberings: int) -> str:
+    """Names how the frames of a run are numbered, see OperatorContext."""
+    return f"{lineage}-{renumberings}"
+
+
+def lineage_of(numbering: str) -> str:
+    """The lineage of checkpoints in what ``numbering_of`` has made."""
+    return numbering.rpartition("-")[0]
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """A completed checkpoint: the handles of all tasks. It is complete when it is written, and only then."""
 

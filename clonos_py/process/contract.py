@@ -170,6 +170,11 @@ class LoopEndCall:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceArrival:
+    """The task's source has something new: it is polled at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class MayProduce:
     """Back-pressure: False when receivers have enough. A replaying task is not held back."""
 
@@ -214,6 +219,7 @@ ToTask = (
     | AbortCall
     | ProbeCall
     | LoopEndCall
+    | SourceArrival
     | MayProduce
     | RowsWanted
     | Answered

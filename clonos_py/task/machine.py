@@ -15,7 +15,7 @@ Invariants, asserted:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from clonos_py.causal.determinants import (
@@ -28,6 +28,7 @@ from clonos_py.causal.determinants import (
     Landmark,
     Linger,
     LoopEnd,
+    PartitionsDiscovered,
     ReadBatch,
     SourceEnd,
     SourceIdle,
@@ -42,7 +43,7 @@ from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
 from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, UserCodeError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import Read
+from clonos_py.model.operators import Discovered, Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.states import LastEvents
 from clonos_py.model.times import MAX_TIME
@@ -60,6 +61,7 @@ from clonos_py.process.contract import (
     RegenerateBelow,
     Renumber,
     RowsWanted,
+    SourceArrival,
     TakeState,
     TaskProgress,
     TaskState,
@@ -151,6 +153,8 @@ class TaskMachine:
                 )
             case LoopEndCall() if self._loop:
                 self._loop.call_end()
+            case SourceArrival():
+                pass  # the step that follows polls it
             case Answered():
                 self._shared.calls.answer(item)
             case MayProduce(allowed):
@@ -327,6 +331,8 @@ class TaskMachine:
         reads = self._reader.poll(now_us, self._read_size.next(self._outputs.rows_at_once) if self._adaptive else None)
         if reads is None:
             return False
+        if isinstance(reads, Discovered):
+            return self._decide(PartitionsDiscovered(dict(reads.starts)))
         if not reads:
             return self._decide(SourceEnd())
         for determinant in determinants_of(reads):
@@ -365,6 +371,10 @@ class TaskMachine:
                 self._reader.fall_idle(partition)
                 self._follow_idleness()
                 self._chain.advance(self._reader.watermark)
+            case PartitionsDiscovered(starts=starts):
+                assert self._reader is not None
+                self._reader.discover(starts)
+                self._follow_idleness()
             case SourceEnd():
                 assert self._reader is not None
                 self._reader.ended = True
@@ -469,6 +479,11 @@ class TaskMachine:
             self._landmarks.epoch()
 
     # ---- for the driver, and for who looks on
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """``wake`` is called, by any thread, when the source has something new: a step takes it."""
+        if self._reader:
+            self._reader.notify(wake)
 
     @property
     def progress(self) -> TaskProgress:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from clonos_py.causal.determinants import Determinant, ReadBatch, SourceRead
 from clonos_py.columns.views import Column, fixed
 from clonos_py.model.errors import DivergenceError, SourceError
-from clonos_py.model.operators import End, EventTime, Read, Source, Wait
+from clonos_py.model.operators import Discovered, End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
@@ -39,29 +39,35 @@ class Reader:
         self._merge_rows = plan.merge_rows
         self._source: Source = plan.factory()
         self._source.open(index, parallelism)
-        self._own = [p for p in range(self._source.partitions()) if p % parallelism == index]
+        self._index, self._parallelism = index, parallelism
+        self._own = [p for p in range(self._source.partitions()) if self._is_own(p)]
         self._positions: dict[int, int] = {}
         self._highest: dict[int, int] = {}
         self._idle: set[int] = set()
         self._finished: set[int] = set()
         self._active_us: dict[int, int] = {}
-        self._opened_us: int | None = None
         self.ended, self.wake_us = False, 0
+        self._told_of_none = False
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool, bool]] | None) -> None:
         """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known.
 
         Raises SourceError if a partition that was read is no longer there."""
         saved = {int(p): int(at) for part in parts for p, at in part.values["positions"].items()}
+        count = self._source.partitions()
+        self._own = [p for p in (range(count) if count else sorted(saved)) if self._is_own(p)]
         self._positions = {p: saved[p] for p in self._own if p in saved}
         known = partitions or {}
         self._highest = {p: known[p][0] if p in known else MIN_TIME for p in self._own}
         self._idle = {p for p in self._own if p in known and known[p][1]}
         finished = {int(p) for part in parts for p in part.values["finished"]}
         self._finished = {p for p in self._own if p in finished or (p in known and known[p][2])}
-        self._active_us, self._opened_us, self.ended = {}, None, False
+        self._active_us, self.ended, self._told_of_none = {}, False, False
+        for kept in (part.values.get("source") for part in parts):
+            if kept is not None:
+                self._source.restore(kept)
         self._source.seek(self._positions)
-        if gone := [p for p in sorted(saved) if p >= self._source.partitions()]:
+        if count and (gone := [p for p in sorted(saved) if p >= self._source.partitions()]):
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
                 f"partition {gone[0]} is gone: "
@@ -74,7 +80,16 @@ class Reader:
         self._source.seek(self._positions)
 
     def snapshot(self) -> OperatorState:
-        return OperatorState(values={"positions": self.positions, "finished": sorted(self._finished)})
+        kept = self._source.snapshot()
+        source = {} if kept is None else {"source": kept}
+        return OperatorState(values={"positions": self.positions, "finished": sorted(self._finished), **source})
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """See ``Source.notify``."""
+        self._source.notify(wake)
+
+    def _is_own(self, partition: int) -> bool:
+        return partition % self._parallelism == self._index
 
     @property
     def positions(self) -> dict[int, int]:
@@ -85,7 +100,7 @@ class Reader:
     def partitions(self) -> dict[int, tuple[int, bool, bool]]:
         return {p: (self._highest[p], p in self._idle, p in self._finished) for p in self._own}
 
-    def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | None:
+    def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | Discovered | None:
         """The next reads, several if there are several partitions and they give little: it costs less together. At
         most ``rows_max`` rows, as far as the source can cut its reads. None if there is nothing before ``wake_us``, an
         empty list at the end."""
@@ -102,8 +117,12 @@ class Reader:
                     rows -= read.row_count
                     events -= read.event_count
                     size -= read.size_bytes if rows > 0 else 0
+                case Discovered() as found:
+                    return reads or found  # it is said until it is taken
                 case Wait(until):
                     self.wake_us = until
+                    if not self._own and not self._told_of_none:
+                        return Discovered({})
                     return reads or None
                 case End():
                     break
@@ -137,6 +156,14 @@ class Reader:
                 latest = _latest(rows.column(column))
                 self._highest[read.partition] = max(self._highest[read.partition], latest)
 
+    def discover(self, starts: Mapping[int, int]) -> None:
+        """These partitions are read from now on, too. They hold event time back until they give a row or fall idle."""
+        self._told_of_none = True
+        self._source.discovered(starts)
+        self._own = sorted({*self._own, *starts})
+        self._positions |= starts
+        self._highest |= dict.fromkeys(starts, MIN_TIME)
+
     def fall_idle(self, partition: int) -> None:
         self._idle.add(partition)
 
@@ -144,20 +171,17 @@ class Reader:
         """A partition that has been silent for the idle time, in the order of partitions."""
         if self._event_time.idle_us is None or self.ended:
             return None
-        if self._opened_us is None:
-            self._opened_us = now_us
         for partition in self._awake:
-            silent_since = self._active_us.get(partition, self._opened_us)
-            if silent_since + self._event_time.idle_us <= now_us:
+            if self._active_us.setdefault(partition, now_us) + self._event_time.idle_us <= now_us:
                 return partition
         return None
 
     @property
     def next_idle_us(self) -> int | None:
         """When the next partition may fall idle."""
-        if self._event_time.idle_us is None or self.ended or self._opened_us is None:
+        if self._event_time.idle_us is None or self.ended:
             return None
-        since = [self._active_us.get(p, self._opened_us) for p in self._awake]
+        since = [self._active_us[p] for p in self._awake if p in self._active_us]
         return min(since) + self._event_time.idle_us if since else None
 
     @property
@@ -172,8 +196,8 @@ class Reader:
 
     @property
     def idle(self) -> bool:
-        """Whether all partitions that go on are idle."""
-        return bool(self._going_on) and not self._awake
+        """Whether all partitions that go on are idle, or there never was one."""
+        return not self._awake and (bool(self._going_on) or not self._own)
 
     @property
     def watermark(self) -> int:

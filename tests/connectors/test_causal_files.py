@@ -48,7 +48,7 @@ def sink(folder: Path, file_format: str = "jsonl", **place: Any) -> CausalSink:
 
 def claimed(folder: Path, counter: int, checkpoint: int = 0, **more: Any) -> tuple[CausalSink, PublishedOutput]:
     made = sink(folder, more.pop("file_format", "jsonl"), **more)
-    return made, made.claim(Attempt(1, counter), checkpoint, SHAPE)
+    return made, made.claim(Attempt(1, counter), checkpoint, SHAPE, "line")
 
 
 def visible(folder: Path) -> list[int]:
@@ -201,7 +201,7 @@ def test_a_death_while_taking_over_is_healed_by_the_next(
     with monkeypatch.context() as dying:
         dying.setattr(second, step, die)
         with pytest.raises(KeyboardInterrupt):
-            second.claim(Attempt(1, 2), 0, SHAPE)
+            second.claim(Attempt(1, 2), 0, SHAPE, "line")
     assert claimed(tmp_path, 3)[1] == PublishedOutput([*log(0), *log(1, epoch=1)], {0: 1_000, 1: 1_001})
     assert visible(tmp_path) == [1, 2]
 
@@ -238,8 +238,8 @@ def test_tasks_of_another_parallelism_cannot_repeat_what_is_out(tmp_path: Path) 
     with pytest.raises(
         SinkError, match=r"has rows since checkpoint 1, which only tasks of the operators and the parallel"
     ):
-        sink(tmp_path).claim(Attempt(1, 2), 1, "out=2")
-    sink(tmp_path).claim(Attempt(1, 3), 2, "out=2")
+        sink(tmp_path).claim(Attempt(1, 2), 1, "out=2", "line")
+    sink(tmp_path).claim(Attempt(1, 3), 2, "out=2", "line")
 
 
 def test_fewer_tasks_do_not_overlook_what_the_others_have_written(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from clonos_py.model.errors import ClonosError
-from clonos_py.model.operators import End, Read
+from clonos_py.model.operators import Discovered, End, Read
 from clonos_py.plan.logical import Node, ReadSource
 
 _PATIENCE_S = 2.0
@@ -54,6 +54,8 @@ def _read(node: Node, rows_max: int) -> list[pa.RecordBatch]:
             if isinstance(given, Read):
                 for port, batch in enumerate(given.rows):
                     found[port] += [batch] if batch is not None else []
+            elif isinstance(given, Discovered):
+                source.discovered(given.starts)
             else:
                 time.sleep(0.01)
     finally:

@@ -58,8 +58,8 @@ class StorageExecutor:
             case Commit(checkpoint, committables):
                 self._commit(committables)
                 return (CommitDone(checkpoint),)
-            case ClaimOutput(number, name, attempt, checkpoint, shape):
-                return (OutputClaimed(number, self._causal(name).claim(attempt, checkpoint, shape)),)
+            case ClaimOutput(number, name, attempt, checkpoint, shape, lineage):
+                return (OutputClaimed(number, self._causal(name).claim(attempt, checkpoint, shape, lineage)),)
             case WriteOutput(number, name, epoch, log, pieces):
                 self._causal(name).append(epoch, log, pieces)
                 return (OutputWritten(number, len(pieces)),)

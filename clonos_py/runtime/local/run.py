@@ -85,6 +85,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
                 code_digest(),
                 shelf=_shelf(stack),
                 call=_calls(clock, stack),
+                post=clock.post,
             ),
             monitor.report,
             monitor.observe,

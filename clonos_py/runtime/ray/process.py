@@ -27,7 +27,7 @@ from clonos_py.model.calls import ServiceCall
 from clonos_py.model.ids import TaskId
 from clonos_py.model.messages import FunctionHangNoticed, Started, ToCoordinator, ToProcess
 from clonos_py.model.plan import PhysicalPlan, Vertex
-from clonos_py.process.contract import ChannelLimits, ToTask
+from clonos_py.process.contract import ChannelLimits, SourceArrival, ToTask
 from clonos_py.runtime.callers import Callers
 from clonos_py.runtime.clock import SteadyClock, time_of_day_us
 from clonos_py.runtime.executors.link import LinkExecutor, LinkPorts
@@ -164,6 +164,7 @@ class ProcessRuntime:
         self._background = Background(f"background of {task}")
         task_ports = TaskPorts(self._link.put_step, self._start_call, self._background, clock.now_us)
         self._task = TaskLoop(TaskExecutor(self._machine, task_ports), self._raised, self._close_services, clock.now_us)
+        self._machine.notify(partial(self._task.put, SourceArrival()))
         storage = StorageExecutor(deployment.open_store(), self._machine.sinks, clock.now_us, self._background)
         self._storage = RequestLoop(storage.carry_out, self._link.put, self._raised)
         spill = SpillExecutor(FileShelf(self._spilled))

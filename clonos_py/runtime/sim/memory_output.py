@@ -53,7 +53,7 @@ class MemoryCausalSink(CausalSink):
     def output(self) -> MemoryOutput:
         raise NotImplementedError
 
-    def claim(self, attempt: Attempt, checkpoint: int, shape: str) -> PublishedOutput:
+    def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
         self._attempt = attempt
         return self.output.claim(attempt, checkpoint)
 

@@ -20,7 +20,7 @@ from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.process.contract import ChannelLimits, Observed
+from clonos_py.process.contract import ChannelLimits, Observed, SourceArrival
 from clonos_py.runtime.executors.link import LinkExecutor
 from clonos_py.runtime.executors.low_priority import AtOnce
 from clonos_py.runtime.executors.spill import SpillExecutor
@@ -56,6 +56,8 @@ class WorldSettings:
     """As many standbys may be one for the operating system, until one of them is needed."""
     call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None = None
     """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
+    post: Callable[[Callable[[], None]], None] | None = None
+    """Has the thread of the world do something, whatever thread calls. None where sources have no threads."""
 
 
 class World:
@@ -160,6 +162,9 @@ class World:
             self.end_process,
             settings.call,
         )
+        if settings.post is not None:
+            arrival = partial(self.dispatcher.offer, process, SourceArrival())
+            machine.notify(partial(settings.post, arrival))
         connections = LocalConnections(self.network, self.actions, process)
         storage = StorageExecutor(self.store, machine.sinks, self.scheduler.now_us, AtOnce())
         process.storage = layers.storage(process, storage)

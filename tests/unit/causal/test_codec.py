@@ -20,6 +20,7 @@ from clonos_py.causal.determinants import (
     Landmark,
     Linger,
     LoopEnd,
+    PartitionsDiscovered,
     ReadBatch,
     Refusal,
     Seed,
@@ -57,6 +58,9 @@ KINDS: dict[type, st.SearchStrategy[Determinant]] = {
     Completion: st.builds(Completion, st.integers(0, 100), int64, plain, st.none() | st.text()),
     FrameRows: st.builds(FrameRows, st.integers(0, 2**31), st.integers(1, 2**31)),
     LoopEnd: st.builds(LoopEnd),
+    PartitionsDiscovered: st.builds(
+        PartitionsDiscovered, st.dictionaries(st.integers(0, 2**31), st.integers(0, 2**63 - 1), max_size=5)
+    ),
     Landmark: st.builds(Landmark, st.integers(0, 2**31), st.integers(0, 2**63 - 1), st.binary()),
 }
 determinants: st.SearchStrategy[Determinant] = st.one_of(*KINDS.values())

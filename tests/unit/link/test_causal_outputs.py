@@ -65,7 +65,8 @@ def told(instructions: list[io.Instruction]) -> list[Any]:
 
 def promoted(attempt: Attempt = SECOND, checkpoint: int = 0) -> tuple[LinkMachine, list[io.Instruction]]:
     link = LinkMachine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
-    return link, link.handle(control.Promote(1, attempt, Restore(checkpoint), [Peer(INPUT, "middle:1", FIRST)]))
+    peers = [Peer(INPUT, "middle:1", FIRST)]
+    return link, link.handle(control.Promote(1, attempt, Restore(checkpoint), peers, "line-0"))
 
 
 def running(held: PublishedOutput = PublishedOutput([], {})) -> LinkMachine:  # noqa: B008 - immutable
@@ -86,7 +87,9 @@ def sever() -> control.Sever:
 
 def test_who_is_promoted_claims_the_output_and_answers_when_it_knows_what_is_there() -> None:
     link, instructions = promoted()
-    assert of(instructions, io.ClaimOutput) == [io.ClaimOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down")]
+    assert of(instructions, io.ClaimOutput) == [
+        io.ClaimOutput(0, "down", SECOND, 0, "up=1: middle=1:seen down=1:down", "line")
+    ]
     assert told(link.handle(sever())) == []
     (answer,) = told(
         link.handle(io.OutputClaimed(0, PublishedOutput([segment(OWN, 1), segment(OWN, 0), segment(UPPER, 0)], {})))
@@ -101,7 +104,7 @@ def test_an_output_may_lack_what_was_stable_before_it_was_written() -> None:
     """The log of an epoch that a checkpoint covers is not written any more: what is held of it may end anywhere."""
     link = LinkMachine(PLAN, DOWN, 5, PassThrough(), ChannelLimits(window=2))
     restore = Restore(3, marks=[StableMark(ALL_TASKS, 3)])
-    link.handle(control.Promote(1, SECOND, restore, [Peer(INPUT, "middle:1", FIRST)]))
+    link.handle(control.Promote(1, SECOND, restore, [Peer(INPUT, "middle:1", FIRST)], "line-0"))
     log = [LogSegment(UPPER, 2, 0, 0, 1, b"\x91\x0a"), LogSegment(UPPER, 3, 5, 5, 1, b"\x91\x0a")]
     link.handle(io.OutputClaimed(0, PublishedOutput(log, {})))
     assert link.store.of(UPPER) == log[1:]
