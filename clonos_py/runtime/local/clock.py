@@ -14,6 +14,8 @@ _WAIT_S_MAX = 3_600.0
 class RealTime:
     """A scheduler on a steady clock. ``post`` may be called by any thread."""
 
+    is_alone = False
+
     def __init__(self) -> None:
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._arrived: list[Callable[[], None]] = []

@@ -31,6 +31,7 @@ from clonos_py.runtime.held_folders import temporary
 from clonos_py.runtime.interrupts import interrupts
 from clonos_py.runtime.leftovers import SPILLED, clear
 from clonos_py.runtime.local.clock import RealTime
+from clonos_py.runtime.local.storage_thread import StorageThread
 from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
@@ -85,6 +86,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
                 code_digest(),
                 shelf=_shelf(stack),
                 call=_calls(clock, stack),
+                store=_storage(clock, stack),
                 post=clock.post,
             ),
             monitor.report,
@@ -121,6 +123,13 @@ def _calls(clock: RealTime, stack: ExitStack) -> Callable[[ServiceCall, Callable
     callers = Callers(HttpxClient)
     stack.callback(callers.close)
     return lambda call, deliver: callers.start(call, lambda answered: clock.post(partial(deliver, answered)))
+
+
+def _storage(clock: RealTime, stack: ExitStack) -> Callable[[Callable[[], Callable[[], None]]], None]:
+    """What works for storage and sinks, in a thread."""
+    storage = StorageThread(clock.post)
+    stack.callback(storage.close)
+    return storage.do
 
 
 def _ports(store: SnapshotStore) -> Callable[[TaskId], LocalPorts]:

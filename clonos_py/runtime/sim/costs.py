@@ -136,6 +136,8 @@ class Costs(NamedTuple):
 class CostedTime:
     """A scheduler whose time jumps to the next action, and whose delays are those of ``costs``."""
 
+    is_alone = True
+
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self._now_us = 1_700_000_000_000_000

@@ -24,6 +24,8 @@ _SLOW_LIKE = {"retry": "start"}
 class VirtualTime:
     """A scheduler whose time jumps to the next action."""
 
+    is_alone = True
+
     def __init__(self, random_: random.Random, slowness: Mapping[str, float] | None = None) -> None:
         self._random = random_
         self.slowness = dict(slowness or {})

@@ -7,9 +7,14 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from clonos_py.model.times import MAX_TIME
+
 
 class Scheduler(Protocol):
     """Time, and the delays that actions take."""
+
+    is_alone: bool
+    """Whether nothing arrives from outside."""
 
     def now_us(self) -> int: ...
 
@@ -75,9 +80,9 @@ class Actions:
         while not self._stopped:
             for arrived in scheduler.arrived():
                 arrived()
-            if not actions:
+            if not actions and scheduler.is_alone:
                 raise AssertionError("nothing is left to happen and the job has not ended")
-            due_us = actions[0][0]
+            due_us = actions[0][0] if actions else MAX_TIME
             now_us = scheduler.wait_until(due_us)
             if now_us > self.now_us:
                 self.now_us = now_us

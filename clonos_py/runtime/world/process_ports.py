@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
-from clonos_py.link.instructions import Spilling
+from clonos_py.link.instructions import LinkEvent, Spilling
 from clonos_py.model.calls import Answered, ServiceCall
 from clonos_py.model.errors import ClonosError
 from clonos_py.model.messages import ToCoordinator
@@ -20,6 +20,10 @@ from clonos_py.runtime.world.processes import LocalProcess
 from clonos_py.services.asking import answered
 
 
+def _nothing() -> None:
+    pass
+
+
 class ProcessPorts:
     """``of_link`` and ``of_task`` give the ports."""
 
@@ -32,11 +36,12 @@ class ProcessPorts:
         observe: Callable[[Observed], None],
         end_process: Callable[[int], object],
         call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None,
+        store: Callable[[Callable[[], Callable[[], None]]], None] | None,
     ) -> None:
-        """``send_to_coordinator``: its first argument names the queue. ``call``: see ``Settings``."""
+        """``send_to_coordinator``: its first argument names the queue. ``call``, ``store``: see ``WorldSettings``."""
         self._process, self._actions, self._dispatcher = process, actions, dispatcher
         self._send_to_coordinator, self._observe = send_to_coordinator, observe
-        self._end_process, self._call_outside = end_process, call
+        self._end_process, self._call_outside, self._store_outside = end_process, call, store
         number = process.number
         self._to_task, self._from_task = (number, "to task"), (number, "from task")
         self._storage, self._spilling = (number, "disk"), (number, "spill")
@@ -59,17 +64,29 @@ class ProcessPorts:
 
     def _store(self, work: StorageWork) -> None:
         self._process.unstored.append(work)
-        self._actions.after("disk", self._storage, self._carry_out_next, work)
+        if self._store_outside is not None:
+            self._store_outside(self._carry_out_next)
+        else:
+            self._actions.after("disk", self._storage, self._carry_out_here, work)
 
-    def _carry_out_next(self) -> None:
+    def _carry_out_here(self) -> None:
+        done = self._carry_out_next()
+        done()
+
+    def _carry_out_next(self) -> Callable[[], None]:
+        """What is to be done of it in the thread of the world."""
         process = self._process
         if not process.alive:
-            return
+            return _nothing
         try:
-            for event in process.storage.carry_out(process.unstored.popleft()):
-                self._dispatcher.link(process.number, event)
+            return partial(self._stored, tuple(process.storage.carry_out(process.unstored.popleft())))
         except ClonosError as problem:
-            process.fail(problem)
+            return partial(process.fail, problem)
+
+    def _stored(self, events: Sequence[LinkEvent]) -> None:
+        for event in events:
+            if self._process.alive:
+                self._dispatcher.link(self._process.number, event)
 
     def _spill(self, work: Spilling) -> None:
         self._actions.after("disk", self._spilling, partial(self._carry_out_spilling, work), work)

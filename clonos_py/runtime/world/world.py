@@ -56,6 +56,9 @@ class WorldSettings:
     """As many standbys may be one for the operating system, until one of them is needed."""
     call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None = None
     """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
+    store: Callable[[Callable[[], Callable[[], None]]], None] | None = None
+    """Has work for storage and sinks done outside of the world, in order, and what it gives back by the thread of the
+    world. None: the world does it, after a delay."""
     post: Callable[[Callable[[], None]], None] | None = None
     """Has the thread of the world do something, whatever thread calls. None where sources have no threads."""
 
@@ -161,6 +164,7 @@ class World:
             partial(self._observe, task),
             self.end_process,
             settings.call,
+            settings.store,
         )
         if settings.post is not None:
             arrival = partial(self.dispatcher.offer, process, SourceArrival())

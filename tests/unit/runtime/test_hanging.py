@@ -16,6 +16,8 @@ PROCESS = 1
 class Jumps:
     """Virtual time without delays."""
 
+    is_alone = True
+
     def __init__(self) -> None:
         self._now_us = 0
 
