@@ -9,12 +9,15 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+_TOGETHER = ("tests/spark/", "tests/kafka/")
+
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Each test by itself, but those with Spark in one process, as they share a session that takes seconds to start."""
+    """Each test by itself, but those with Spark in one process, and those with Kafka: they share a session, or a
+    broker, that takes seconds to start."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+        return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:

@@ -1,0 +1,118 @@
+"""Which client library is used, and how a cluster is reached; secrets are read where they are needed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from clonos_py.connectors.kafka.port import Client, ClusterConnection, Security
+from clonos_py.model.errors import GraphError, SettingError
+
+FAST, PYTHON = "confluent-kafka", "kafka-python"
+_MODULES = {FAST: "confluent_kafka", PYTHON: "kafka"}
+_EXTRAS = {FAST: "clonos-py[kafka-fast]", PYTHON: "clonos-py[kafka]"}
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A word that no plan and no log has: only where it lies. ``env``: the name of a variable of the environment;
+    ``file``: the path of a file that has nothing else. Both are read by each process that connects."""
+
+    env: str | None = None
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.env is None) == (self.file is None):
+            raise GraphError("a Secret is either in the environment or in a file: give env= or file=")
+
+    def read(self) -> str:
+        """Raises SettingError if it is not there."""
+        if self.env is not None:
+            found = os.environ.get(self.env)
+            if found is None:
+                raise SettingError(f"the environment has no {self.env}: set it where the tasks run")
+            return found
+        try:
+            with open(self.file or "", encoding="utf-8") as file:
+                return file.read().strip()
+        except OSError as problem:
+            raise SettingError(f"the secret {self.file} cannot be read: {problem.strerror}") from None
+
+
+@dataclass(frozen=True)
+class KafkaSecurity:
+    """How clients prove who they are, and brokers. ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL;
+    ``mechanism`` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512), ``username`` and ``password`` belong to SASL, the files to SSL:
+    certificates of authorities, the client's own certificate and its key, all PEM."""
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str | None = None
+    username: str | Secret | None = None
+    password: Secret | None = None
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: Secret | None = None
+
+    def __post_init__(self) -> None:
+        if self.protocol not in _PROTOCOLS:
+            raise GraphError(
+                f"KafkaSecurity: unknown protocol {self.protocol!r}: choose one of {', '.join(_PROTOCOLS)}"
+            )
+        for name in ("password", "key_password"):
+            if isinstance(getattr(self, name), str):
+                raise GraphError(
+                    f"KafkaSecurity: {name} would be in the plan: give Secret(env=...) or Secret(file=...)"
+                )
+
+    def resolved(self) -> Security:
+        """With the secrets. Raises SettingError."""
+        return Security(
+            self.protocol,
+            self.mechanism,
+            _read(self.username),
+            _read(self.password),
+            self.ca_file,
+            self.certificate_file,
+            self.key_file,
+            _read(self.key_password),
+        )
+
+
+def _read(given: str | Secret | None) -> str | None:
+    return given.read() if isinstance(given, Secret) else given
+
+
+@dataclass(frozen=True)
+class ClusterAddress:
+    """``library``: None takes confluent-kafka where it is installed, else kafka-python."""
+
+    bootstrap: str
+    security: KafkaSecurity = KafkaSecurity()
+    library: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.library is not None and self.library not in _MODULES:
+            raise GraphError(f"unknown Kafka client {self.library!r}: choose one of {', '.join(_MODULES)}")
+
+    def connect(self) -> Client:
+        """Raises SettingError for a secret that is not there, and without a library."""
+        connection = ClusterConnection(self.bootstrap, self.security.resolved())
+        if self._chosen == FAST:
+            from clonos_py.connectors.kafka.fast_client import FastClient
+
+            return FastClient(connection)
+        from clonos_py.connectors.kafka.python_client import PythonClient
+
+        return PythonClient(connection)
+
+    @property
+    def _chosen(self) -> str:
+        wanted = [self.library] if self.library is not None else [FAST, PYTHON]
+        found = next((name for name in wanted if find_spec(_MODULES[name]) is not None), None)
+        if found is None:
+            extra = _EXTRAS[self.library or PYTHON]
+            raise SettingError(f"this needs a client of Kafka: pip install '{extra}'")
+        return found

@@ -1,0 +1,393 @@
+"""confluent-kafka, which calls librdkafka, behind the port."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as Assigned
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
+    NewTopic,  # pyright: ignore[reportPrivateImportUsage]
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from clonos_py.connectors.kafka.port import (
+    Admin,
+    ClusterConnection,
+    Failure,
+    Fields,
+    KafkaFailure,
+    Message,
+    MessageReader,
+    Messages,
+    MessageWriter,
+    Place,
+    Topic,
+    TopicPartition,
+    TransactionalWriter,
+)
+from clonos_py.connectors.kafka.timing import ANSWER_S, RETRY_MS, TRANSACTION_S
+from clonos_py.model.errors import one_line
+
+_FETCHED = 10_000
+"""Messages at once."""
+_BUFFERED_KIB = 16 << 10
+_AWAY = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._NOENT,  # no leader is known yet
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+_EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+def failure(error: KafkaError, partition: TopicPartition | None = None) -> KafkaFailure:
+    """What an error of the library is to the port."""
+    code = error.code()
+    if code in _FENCED:
+        kind = Failure.FENCED
+    elif code in _EXPIRED:
+        kind = Failure.EXPIRED
+    elif code in _AWAY:
+        kind = Failure.AWAY
+    else:
+        kind = Failure.REFUSED
+    return KafkaFailure(kind, one_line(f"{error.str()} [{error.code()} {error.name()}]"), partition)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as problem:
+        raise failure(problem.args[0]) from None
+
+
+class FastClient:
+    """See ``port.Client``."""
+
+    def __init__(self, connection: ClusterConnection) -> None:
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": connection.bootstrap,
+            "log_level": 0,
+            "socket.nagle.disable": True,
+            "topic.metadata.propagation.max.ms": 2_000,
+            "retry.backoff.ms": RETRY_MS,
+            "retry.backoff.max.ms": RETRY_MS,
+            "reconnect.backoff.ms": RETRY_MS * 50,
+            "reconnect.backoff.max.ms": 1_000,
+            **_security(connection),
+        }
+
+    def reader(self, fields: Fields) -> MessageReader:
+        return _FastReader(self._settings, fields)
+
+    def writer(self) -> MessageWriter:
+        return _FastWriter(self._settings)
+
+    def transactional_writer(self, transactional_id: str, timeout_s: float = TRANSACTION_S) -> TransactionalWriter:
+        return _FastTransactionalWriter(self._settings, transactional_id, timeout_s)
+
+    def admin(self) -> Admin:
+        return _FastAdmin(self._settings)
+
+
+def _security(connection: ClusterConnection) -> dict[str, str]:
+    security = connection.security
+    given = {
+        "security.protocol": security.protocol,
+        "sasl.mechanism": security.mechanism,
+        "sasl.username": security.username,
+        "sasl.password": security.password,
+        "ssl.ca.location": security.ca_file,
+        "ssl.certificate.location": security.certificate_file,
+        "ssl.key.location": security.key_file,
+        "ssl.key.password": security.key_password,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+# ---- reading
+
+
+class _FastReader:
+    def __init__(self, settings: Mapping[str, Any], fields: Fields) -> None:
+        self._fields = fields
+        self._positions: dict[TopicPartition, int] = {}
+        with _failures():
+            self._consumer = Consumer(
+                {
+                    **settings,
+                    "group.id": "clonos",  # the library asks for one; no group is joined
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_committed",
+                    "fetch.wait.max.ms": 100,
+                    "fetch.queue.backoff.ms": 5,
+                    "queued.max.messages.kbytes": _BUFFERED_KIB,
+                }
+            )
+
+    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._positions = dict(offsets)
+        with _failures():
+            self._consumer.assign([Assigned(*partition, offset) for partition, offset in offsets.items()])
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        with _failures():
+            self._consumer.pause([Assigned(*partition) for partition in partitions])
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        with _failures():
+            self._consumer.resume([Assigned(*partition) for partition in partitions])
+
+    def fetch(self, wait_s: float) -> Sequence[Messages]:
+        with _failures():
+            first = self._consumer.poll(wait_s)
+            if first is None:
+                return []
+            found = [first, *self._consumer.consume(_FETCHED, 0)]
+        errors = [message for message in found if message.error()]
+        if errors:
+            found = [message for message in found if not message.error()]
+        made = [self._columns(partition, run) for partition, run in _runs(found)]
+        for message in errors:
+            self._note(message)
+        return made
+
+    def _note(self, message: Any) -> None:
+        """The end of a partition; anything else is a failure. What came with it is lost: the caller assigns again, or
+        gives up."""
+        partition = TopicPartition(message.topic(), message.partition())
+        if message.error().code() != KafkaError._PARTITION_EOF:
+            raise failure(message.error(), partition)
+        if partition in self._positions:
+            self._positions[partition] = max(self._positions[partition], message.offset())
+
+    def _columns(self, partition: TopicPartition, run: Sequence[Any]) -> Messages:
+        fields = self._fields
+        offsets = [message.offset() for message in run]
+        self._positions[partition] = offsets[-1] + 1
+        return Messages(
+            partition,
+            offsets,
+            [message.timestamp()[1] for message in run] if fields.timestamps else (),
+            [message.key() for message in run] if fields.keys else (),
+            [message.value() for message in run],
+            [message.headers() or () for message in run] if fields.headers else (),
+        )
+
+    def position(self, partition: TopicPartition) -> int:
+        return self._positions[partition]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _runs(messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
+    """Neighbours of one partition together."""
+    for (topic, partition), run in itertools.groupby(messages, lambda m: (m.topic(), m.partition())):
+        yield TopicPartition(topic, partition), list(run)
+
+
+# ---- writing
+
+
+class _FastWriter:
+    def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
+        self._failed: KafkaError | None = None
+        self._options: dict[str, Any] = {
+            **settings,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 0,
+            "compression.type": "lz4",
+            "message.timeout.ms": 0,
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+        with _failures():
+            self._producer = Producer(self._options)
+
+    def write(self, messages: Sequence[Message]) -> None:
+        produce, delivered = self._producer.produce, self._delivered
+        for topic, value, key, partition, timestamp_ms, headers in messages:
+            more: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+            if headers:
+                more["headers"] = list(headers)
+            while True:
+                try:
+                    produce(topic, value, key, -1 if partition is None else partition, delivered, **more)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+                except KafkaException as problem:
+                    raise failure(problem.args[0]) from None
+        self._producer.poll(0)
+        self._check()
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self._failed = self._failed or error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise failure(self._failed)
+
+    def flush(self) -> None:
+        with _failures():
+            left = self._producer.flush(ANSWER_S)
+        self._check()
+        if left:
+            raise KafkaFailure(Failure.AWAY, f"{left} messages were not acknowledged within {ANSWER_S:g} s")
+
+    def close(self) -> None:
+        with suppress(KafkaException):
+            self._producer.purge()
+            self._producer.flush(0)
+
+
+class _FastTransactionalWriter(_FastWriter):
+    def __init__(self, settings: Mapping[str, Any], transactional_id: str, timeout_s: float) -> None:
+        super().__init__(settings, transactional_id=transactional_id, transaction_timeout_ms=round(timeout_s * 1_000))
+
+    def claim(self) -> None:
+        with _failures():
+            self._producer.init_transactions(ANSWER_S)
+
+    def begin(self) -> None:
+        self._failed = None
+        with _failures():
+            self._producer.begin_transaction()
+
+    def commit(self) -> None:
+        try:
+            self._producer.commit_transaction(ANSWER_S)
+        except KafkaException as problem:
+            error = problem.args[0]
+            found = failure(error)
+            if found.kind is Failure.AWAY and not error.txn_requires_abort():
+                raise KafkaFailure(Failure.UNKNOWN_OUTCOME, str(found)) from None
+            raise failure(self._failed) if self._failed is not None else found from None
+
+    def abort(self) -> None:
+        with _failures():
+            self._producer.abort_transaction(ANSWER_S)
+
+
+# ---- asking
+
+
+class _FastAdmin:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        with _failures():
+            self._client = AdminClient(dict(settings))
+
+    def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
+        with _failures():
+            asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_S)
+        found = {}
+        for name, answer in asked.items():
+            try:
+                described = answer.result()
+            except KafkaException as problem:
+                if problem.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise failure(problem.args[0]) from None
+                continue
+            found[name] = Topic(str(described.topic_id), len(described.partitions))
+        return found
+
+    def settings(self, topic: str) -> Mapping[str, str]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        with _failures():
+            (asked,) = self._client.describe_configs([resource], request_timeout=ANSWER_S).values()
+            return {name: str(entry.value) for name, entry in asked.result().items()}
+
+    def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
+        (made,) = self._client.create_topics([wanted], request_timeout=ANSWER_S).values()
+        try:
+            made.result()
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise failure(problem.args[0]) from None
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        with _failures():
+            (made,) = self._client.create_partitions(
+                [NewPartitions(topic, partitions)], request_timeout=ANSWER_S
+            ).values()
+            made.result()
+
+    def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
+        spec: Any = OffsetSpec
+        places = {Place.EARLIEST: spec.earliest(), Place.LATEST: spec.latest()}
+        at = places[place] if isinstance(place, Place) else spec.for_timestamp(place)
+        with _failures():
+            asked = self._client.list_offsets(
+                {Assigned(*partition): at for partition in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=ANSWER_S,
+            )
+            found = {
+                TopicPartition(assigned.topic, assigned.partition): answer.result().offset
+                for assigned, answer in asked.items()
+            }
+        behind = [partition for partition, offset in found.items() if offset < 0]
+        return {**found, **(self.offsets(behind, Place.LATEST) if behind else {})}
+
+    def committed(self, group: str, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        asked = ConsumerGroupTopicPartitions(group, [Assigned(*partition) for partition in partitions])
+        with _failures():
+            (answer,) = self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_S).values()
+            found = answer.result().topic_partitions
+        return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
+        with _failures():
+            (answer,) = self._client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=ANSWER_S
+            ).values()
+            found = answer.result().topic_partitions
+        for at in found:
+            if at.error:
+                raise failure(at.error, TopicPartition(at.topic, at.partition))
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
+        with _failures():
+            for answer in self._client.delete_records(wanted, request_timeout=ANSWER_S).values():
+                answer.result()
+
+    def close(self) -> None:
+        """The library has no more than its destructor."""

@@ -1,0 +1,327 @@
+"""kafka-python, which needs no compiled library, behind the port."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookTooLong
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any, TypeVar
+
+from clonos_py.connectors.kafka.port import (
+    Admin,
+    ClusterConnection,
+    Failure,
+    Fields,
+    KafkaFailure,
+    Message,
+    MessageReader,
+    Messages,
+    MessageWriter,
+    Place,
+    Topic,
+    TopicPartition,
+    TransactionalWriter,
+)
+from clonos_py.connectors.kafka.timing import ANSWER_S, RETRY_MS, TRANSACTION_S
+from clonos_py.model.errors import one_line
+
+kafka: Any = import_module("kafka")  # the types that are published are of an older version
+admin: Any = import_module("kafka.admin")
+errors: Any = import_module("kafka.errors")
+logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is raised
+
+_FETCHED = 10_000
+"""Messages at once."""
+_FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
+
+T = TypeVar("T")
+
+
+def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaFailure:
+    """What an error of the library is to the port."""
+    if isinstance(error, _FENCED) or any(fenced.__name__ in str(error) for fenced in _FENCED):
+        kind = Failure.FENCED
+    elif isinstance(error, errors.OffsetOutOfRangeError | errors.NoOffsetForPartitionError):
+        kind = Failure.EXPIRED
+        partition = partition or _named_in(error)
+    elif isinstance(error, errors.RetriableError | errors.KafkaConnectionError):
+        kind = Failure.AWAY
+    else:
+        kind = Failure.REFUSED
+    return KafkaFailure(kind, one_line(error), partition)
+
+
+def _named_in(error: Exception) -> TopicPartition | None:
+    """The first partition of those that an error is about."""
+    named = error.args[0] if error.args else None
+    return next((TopicPartition(*partition) for partition in named), None) if isinstance(named, dict) else None
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except errors.KafkaError as problem:
+        raise failure(problem) from None
+
+
+class PythonClient:
+    """See ``port.Client``."""
+
+    def __init__(self, connection: ClusterConnection) -> None:
+        self._settings: dict[str, Any] = {
+            "bootstrap_servers": connection.bootstrap.split(","),
+            "retry_backoff_ms": RETRY_MS,
+            "reconnect_backoff_ms": RETRY_MS * 50,
+            "reconnect_backoff_max_ms": 1_000,
+            "bootstrap_timeout_ms": round(ANSWER_S * 1_000),
+            "request_timeout_ms": round(ANSWER_S * 1_000),
+            **_security(connection),
+        }
+
+    def reader(self, fields: Fields) -> MessageReader:
+        return _PythonReader(self._settings, fields)
+
+    def writer(self) -> MessageWriter:
+        return _PythonWriter(self._settings)
+
+    def transactional_writer(self, transactional_id: str, timeout_s: float = TRANSACTION_S) -> TransactionalWriter:
+        return _PythonTransactionalWriter(self._settings, transactional_id, timeout_s)
+
+    def admin(self) -> Admin:
+        return _PythonAdmin(self._settings)
+
+
+def _security(connection: ClusterConnection) -> dict[str, str]:
+    security = connection.security
+    given = {
+        "security_protocol": security.protocol,
+        "sasl_mechanism": security.mechanism,
+        "sasl_plain_username": security.username,
+        "sasl_plain_password": security.password,
+        "ssl_cafile": security.ca_file,
+        "ssl_certfile": security.certificate_file,
+        "ssl_keyfile": security.key_file,
+        "ssl_password": security.key_password,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _plain(partition: TopicPartition) -> Any:
+    return kafka.TopicPartition(*partition)
+
+
+# ---- reading
+
+
+class _PythonReader:
+    def __init__(self, settings: Mapping[str, Any], fields: Fields) -> None:
+        self._fields = fields
+        with _failures():
+            self._consumer = kafka.KafkaConsumer(
+                **settings,
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                isolation_level="read_committed",
+                max_poll_records=_FETCHED,
+                fetch_max_wait_ms=100,
+                metrics_enabled=False,
+            )
+
+    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with _failures():
+            self._consumer.assign([_plain(partition) for partition in offsets])
+            for partition, offset in offsets.items():
+                self._consumer.seek(_plain(partition), offset)
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        self._consumer.pause(*map(_plain, partitions))
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        self._consumer.resume(*map(_plain, partitions))
+
+    def fetch(self, wait_s: float) -> Sequence[Messages]:
+        with _failures():
+            found = self._consumer.poll(round(wait_s * 1_000))
+        return [self._columns(TopicPartition(*partition), run) for partition, run in found.items()]
+
+    def _columns(self, partition: TopicPartition, run: Sequence[Any]) -> Messages:
+        fields = self._fields
+        return Messages(
+            partition,
+            [message.offset for message in run],
+            [message.timestamp for message in run] if fields.timestamps else (),
+            [message.key for message in run] if fields.keys else (),
+            [message.value for message in run],
+            [message.headers for message in run] if fields.headers else (),
+        )
+
+    def position(self, partition: TopicPartition) -> int:
+        with _failures():
+            return int(self._consumer.position(_plain(partition)))
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+
+# ---- writing
+
+
+class _PythonWriter:
+    def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
+        self._unanswered: list[Any] = []
+        with _failures():
+            self._producer = kafka.KafkaProducer(
+                **settings,
+                enable_idempotence=True,
+                acks="all",
+                linger_ms=1,
+                max_block_ms=round(ANSWER_S * 1_000),
+                metrics_enabled=False,
+                **more,
+            )
+
+    def write(self, messages: Sequence[Message]) -> None:
+        send = self._producer.send
+        with _failures():
+            self._unanswered += [
+                send(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    list(message.headers),
+                    message.partition,
+                    message.timestamp_ms,
+                )
+                for message in messages
+            ]
+        self._check()
+
+    def _check(self) -> None:
+        """Raises what became of an earlier message."""
+        while self._unanswered and self._unanswered[0].is_done:
+            answer = self._unanswered.pop(0)
+            if answer.failed():
+                raise failure(answer.exception)
+
+    def flush(self) -> None:
+        with _failures():
+            self._producer.flush(ANSWER_S)
+        self._check()
+
+    def close(self) -> None:
+        with suppress(errors.KafkaError):
+            self._producer.close(0)
+
+
+class _PythonTransactionalWriter(_PythonWriter):
+    """The library waits for the end of a transaction as long as it takes, so a thread does."""
+
+    def __init__(self, settings: Mapping[str, Any], transactional_id: str, timeout_s: float) -> None:
+        super().__init__(settings, transactional_id=transactional_id, transaction_timeout_ms=round(timeout_s * 1_000))
+        self._waiting = ThreadPoolExecutor(1, "kafka transaction")
+
+    def claim(self) -> None:
+        with _failures():
+            self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._unanswered.clear()
+        with _failures():
+            self._producer.begin_transaction()
+
+    def commit(self) -> None:
+        try:
+            self._bounded(self._producer.commit_transaction)
+        except KafkaFailure as found:
+            if found.kind is Failure.AWAY:
+                raise KafkaFailure(Failure.UNKNOWN_OUTCOME, str(found)) from None
+            raise
+
+    def abort(self) -> None:
+        self._bounded(self._producer.abort_transaction)
+
+    def _bounded(self, call: Callable[[], T]) -> T:
+        with _failures():
+            try:
+                return self._waiting.submit(call).result(ANSWER_S)
+            except TookTooLong:
+                raise KafkaFailure(Failure.AWAY, f"no answer within {ANSWER_S:g} s") from None
+
+    def close(self) -> None:
+        super().close()
+        self._waiting.shutdown(wait=False)
+
+
+# ---- asking
+
+
+class _PythonAdmin:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        with _failures():
+            self._client = kafka.KafkaAdminClient(**settings)
+
+    def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
+        with _failures():
+            described = self._client.describe_topics(list(names))
+        found = {}
+        for topic in described:
+            error = errors.for_code(topic["error_code"])
+            if error is errors.UnknownTopicOrPartitionError:
+                continue
+            if error is not errors.NoError:
+                raise failure(error())
+            found[topic["name"]] = Topic(str(topic["topic_id"]), len(topic["partitions"]))
+        return found
+
+    def settings(self, topic: str) -> Mapping[str, str]:
+        with _failures():
+            found = self._client.describe_configs(
+                [admin.ConfigResource(admin.ConfigResourceType.TOPIC, topic)], config_filter="all"
+            )
+        return {name: str(entry["value"]) for name, entry in found["topic"][topic].items()}
+
+    def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        with _failures(), suppress(errors.TopicAlreadyExistsError):
+            self._client.create_topics(
+                {topic: {"num_partitions": partitions, "configs": dict(settings)}}, wait_for_metadata=True
+            )
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        with _failures():
+            self._client.create_partitions({topic: partitions})
+
+    def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
+        spec = {Place.EARLIEST: kafka.OffsetSpec.EARLIEST, Place.LATEST: kafka.OffsetSpec.LATEST}
+        at = spec[place] if isinstance(place, Place) else place
+        with _failures():
+            asked = self._client.list_partition_offsets(
+                {_plain(partition): at for partition in partitions}, kafka.IsolationLevel.READ_COMMITTED
+            )
+        found = {TopicPartition(*partition): answer.offset for partition, answer in asked.items()}
+        behind = [partition for partition, offset in found.items() if offset < 0]
+        return {**found, **(self.offsets(behind, Place.LATEST) if behind else {})}
+
+    def committed(self, group: str, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        with _failures():
+            found = self._client.list_group_offsets({group: [_plain(partition) for partition in partitions]})
+        return {TopicPartition(*partition): at.offset for partition, at in found[group].items() if at.offset >= 0}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        wanted = {_plain(partition): kafka.OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        with _failures():
+            answers = self._client.alter_group_offsets(group, wanted)
+        for partition, error in answers.items():
+            if error is not errors.NoError:
+                raise failure(error(), TopicPartition(*partition))
+
+    def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with _failures():
+            self._client.delete_records({_plain(partition): offset for partition, offset in offsets.items()})
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,171 @@
+"""Real Kafka clusters for tests: one node or three, with or without passwords, on ports of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clonos_py.runtime.transport.ports import free_ports
+from tests.kafka import jars
+
+_CLUSTER_ID = "clonosclonosclonosclon"
+_START_S = 120.0
+_COMMON = """
+process.roles=broker,controller
+node.id={node}
+controller.quorum.voters={voters}
+listeners={listener}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={listener}://{advertised}
+inter.broker.listener.name={listener}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+controller.listener.names=CONTROLLER
+log.dirs={folder}/logs
+auto.create.topics.enable=false
+num.network.threads=2
+num.io.threads=2
+log.cleaner.dedupe.buffer.size=2097152
+group.initial.rebalance.delay.ms=0
+offsets.topic.num.partitions=3
+transaction.state.log.num.partitions=3
+offsets.topic.replication.factor={replicas}
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.min.isr={in_sync}
+min.insync.replicas={in_sync}
+default.replication.factor={replicas}
+"""
+ADMIN = "admin"
+_SASL = """
+sasl.enabled.mechanisms=PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  username="{admin}" password="{password}" {users};
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{admin};User:ANONYMOUS
+"""
+
+
+@dataclass
+class Node:
+    """One broker, which is a controller, too."""
+
+    folder: Path
+    port: int
+    advertised: str
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def settings(self) -> Path:
+        return self.folder / "server.properties"
+
+    def format(self) -> None:
+        made = subprocess.run(
+            _command("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self.settings)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+
+    def start(self) -> None:
+        with (self.folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                _command("kafka.Kafka", str(self.settings)), stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait(self) -> None:
+        """Until it answers."""
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            assert self._process.poll() is None, f"the broker ended: see {self.folder / 'broker.log'}"
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise AssertionError(f"the broker does not answer: see {self.folder / 'broker.log'}")
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal, unless it is dead."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, number)
+
+    def kill(self) -> None:
+        """It may be dead already."""
+        self.send(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+
+@dataclass
+class Cluster:
+    """``bootstrap``: where clients begin."""
+
+    nodes: Sequence[Node]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.advertised for node in self.nodes)
+
+
+@contextmanager
+def cluster(
+    folder: Path,
+    nodes: int = 1,
+    users: Mapping[str, str] | None = None,
+    advertised: Sequence[str] = (),
+    **settings: object,
+) -> Iterator[Cluster]:
+    """Running brokers. With three each topic has three replicas, two of which must have a record.
+
+    ``users``: names and passwords; nothing is allowed to them but what ACLs say, and the user ``admin``, who must be
+    among them, may do all. ``advertised``: addresses that clients are told, as those of a proxy. ``settings``: of the
+    brokers, with underscores for dots.
+    """
+    ports = free_ports(2 * nodes)
+    voters = ",".join(f"{number + 1}@127.0.0.1:{ports[nodes + number]}" for number in range(nodes))
+    made = []
+    for number in range(nodes):
+        own = folder / f"node-{number + 1}"
+        own.mkdir(parents=True)
+        node = Node(own, ports[number], advertised[number] if advertised else f"127.0.0.1:{ports[number]}")
+        text = _COMMON.format(
+            node=number + 1,
+            voters=voters,
+            listener="PLAINTEXT" if users is None else "SASL_PLAINTEXT",
+            port=node.port,
+            controller=ports[nodes + number],
+            advertised=node.advertised,
+            folder=own,
+            replicas=min(nodes, 3),
+            in_sync=min(nodes, 2),
+        )
+        if users is not None:
+            known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+            text += _SASL.format(admin=ADMIN, password=users[ADMIN], users=known)
+        text += "".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items())
+        node.settings.write_text(text)
+        node.format()
+        made.append(node)
+    try:
+        for node in made:
+            node.start()
+        for node in made:
+            node.wait()
+        yield Cluster(made)
+    finally:
+        for node in made:
+            node.kill()
+
+
+def _command(main: str, *arguments: str) -> list[str]:
+    options = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    return [jars.java(), *options, "-cp", jars.classpath(), main, *arguments]

@@ -1,0 +1,47 @@
+"""The jars of Kafka, fetched once from Maven Central by Spark's own means."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+import pyspark
+
+from clonos_py.spark.java import java_home
+
+VERSION = "4.1.1"
+_PACKAGE = f"org.apache.kafka:kafka_2.13:{VERSION}"
+_SPARK = Path(pyspark.__file__).parent
+_PROJECT = Path(__file__).parents[2]
+
+
+def java() -> str:
+    """The command."""
+    return str(Path(java_home(os.environ)) / "bin" / "java")
+
+
+def classpath() -> str:
+    """Of the broker and its tools. Tests that run beside wait until the first has fetched it. Without jars there is
+    no test: whoever asks fails."""
+    folder = _PROJECT / ".tools" / f"kafka-{VERSION}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / "done"
+        if not done.exists():
+            _fetch(folder)
+            done.touch()
+    (scala,) = _SPARK.glob("jars/scala-library-*.jar")  # Spark takes it for granted, and does not fetch it
+    return f"{folder}/jars/*:{scala}"
+
+
+def _fetch(folder: Path) -> None:
+    submit = _SPARK / "bin" / "spark-submit"
+    options = ("--master", "local", "--conf", f"spark.jars.ivy={folder}", "--packages", _PACKAGE)
+    command = [str(submit), *options, "--class", "kafka.tools.StorageTool", "spark-internal", "random-uuid"]
+    made = subprocess.run(
+        command, env={**os.environ, "JAVA_HOME": java_home(os.environ)}, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, f"{_PACKAGE} cannot be fetched: {made.stderr[-2_000:]}"

@@ -1,0 +1,279 @@
+"""What the connectors rely on, on a real broker with each client library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from clonos_py.connectors.kafka.port import (
+    Client,
+    ClusterConnection,
+    Failure,
+    Fields,
+    KafkaFailure,
+    Message,
+    MessageReader,
+    Messages,
+    Place,
+    TopicPartition,
+    TransactionalWriter,
+)
+from tests.kafka.conftest import CLIENTS
+
+ALL = Fields(keys=True, timestamps=True, headers=True)
+PATIENCE_S = 20.0
+QUIET_S = 0.7
+"""No message for so long: there is none."""
+
+
+@contextmanager
+def reading(client: Client, offsets: Mapping[TopicPartition, int], fields: Fields = ALL) -> Iterator[MessageReader]:
+    reader = client.reader(fields)
+    try:
+        reader.assign(offsets)
+        yield reader
+    finally:
+        reader.close()
+
+
+def taken(reader: MessageReader, count: int) -> list[Messages]:
+    """So many messages, and no more."""
+    found: list[Messages] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while sum(len(m.offsets) for m in found) < count:
+        assert time.monotonic() < deadline, found
+        found += reader.fetch(0.2)
+    until = time.monotonic() + QUIET_S
+    while time.monotonic() < until:
+        assert not reader.fetch(0.1)
+    return found
+
+
+def values(found: Sequence[Messages], partition: int = 0) -> list[bytes | None]:
+    return [value for messages in found if messages.partition.partition == partition for value in messages.values]
+
+
+def write(client: Client, *messages: Message) -> None:
+    writer = client.writer()
+    writer.write(messages)
+    writer.flush()
+    writer.close()
+
+
+def transact(client: Client, id: str, *messages: Message) -> None:
+    writer = client.transactional_writer(id)
+    writer.claim()
+    complete(writer, *messages)
+    writer.close()
+
+
+def complete(writer: TransactionalWriter, *messages: Message) -> None:
+    writer.begin()
+    writer.write(messages)
+    writer.commit()
+
+
+def test_what_is_written_is_read_in_order_with_all_that_belongs_to_it(client: Client, topic: str) -> None:
+    write(
+        client,
+        Message(topic, b"first", b"k", 0, 1_000, [("a", b"1"), ("a", b"2")]),
+        Message(topic, None, b"k", 0, 2_000),
+        Message(topic, b"other", None, 1, 3_000),
+        Message(topic, b"", b"", 0, 4_000),
+    )
+    first, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with reading(client, {first: 0, other: 0}) as reader:
+        found = taken(reader, 4)
+        assert (reader.position(first), reader.position(other)) == (3, 1)
+    assert values(found, 1) == [b"other"]
+    run = [m for m in found if m.partition == first]
+    assert [offset for m in run for offset in m.offsets] == [0, 1, 2]
+    assert values(found) == [b"first", None, b""]
+    assert [key for m in run for key in m.keys] == [b"k", b"k", b""]
+    assert [at for m in run for at in m.timestamps_ms] == [1_000, 2_000, 4_000]
+    assert [list(headers) for m in run for headers in m.headers] == [[("a", b"1"), ("a", b"2")], [], []]
+
+
+def test_a_reader_gives_no_more_than_it_was_asked_for(client: Client, topic: str) -> None:
+    write(client, Message(topic, b"v", b"k", 0))
+    with reading(client, {TopicPartition(topic, 0): 0}, Fields()) as reader:
+        (found,) = taken(reader, 1)
+    assert found == (TopicPartition(topic, 0), [0], (), (), [b"v"], ())
+
+
+def test_reading_begins_at_the_offset_that_was_given(client: Client, topic: str) -> None:
+    write(client, *(Message(topic, b"%d" % n, partition=0) for n in range(5)))
+    with reading(client, {TopicPartition(topic, 0): 3}) as reader:
+        assert values(taken(reader, 2)) == [b"3", b"4"]
+        reader.assign({TopicPartition(topic, 0): 1})
+        assert values(taken(reader, 4)) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_transaction_is_visible_when_it_is_committed(client: Client, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    writer = client.transactional_writer(topic)
+    writer.claim()
+    with reading(client, {partition: 0}) as reader:
+        writer.begin()
+        writer.write([Message(topic, b"kept", partition=0)])
+        writer.flush()
+        assert taken(reader, 0) == []
+        writer.commit()
+        assert values(taken(reader, 1)) == [b"kept"]
+        writer.begin()
+        writer.write([Message(topic, b"dropped", partition=0)])
+        writer.flush()
+        writer.abort()
+        writer.begin()
+        writer.write([Message(topic, b"last", partition=0)])
+        writer.commit()
+        (last,) = taken(reader, 1)
+        assert (last.values, last.offsets) == ([b"last"], [4]), "behind markers of three transactions"
+        assert reader.position(partition) == 6, "and before the last of them"
+    writer.close()
+
+
+def test_who_claims_an_id_shuts_the_earlier_writer_out(client: Client, topic: str) -> None:
+    zombie, heir = client.transactional_writer(topic), client.transactional_writer(topic)
+    zombie.claim()
+    zombie.begin()
+    zombie.write([Message(topic, b"zombie", partition=0)])
+    zombie.flush()
+    heir.claim()
+    with pytest.raises(KafkaFailure) as raised:
+        zombie.commit()
+    assert raised.value.kind is Failure.FENCED
+    heir.begin()
+    heir.write([Message(topic, b"heir", partition=0)])
+    heir.commit()
+    with reading(client, {TopicPartition(topic, 0): 0}) as reader:
+        assert values(taken(reader, 1)) == [b"heir"]
+    zombie.close()
+    heir.close()
+
+
+@pytest.mark.parametrize("earlier", list(CLIENTS))
+def test_libraries_shut_each_other_out(client: Client, earlier: str, bootstrap: str, topic: str) -> None:
+    zombie = CLIENTS[earlier](ClusterConnection(bootstrap)).transactional_writer(topic)
+    zombie.claim()
+    transact(client, topic, Message(topic, b"heir", partition=0))
+    with pytest.raises(KafkaFailure) as raised:
+        complete(zombie, Message(topic, b"zombie", partition=0))
+    assert raised.value.kind is Failure.FENCED
+    zombie.close()
+
+
+JAVA = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+}
+"""Keys and their murmur2, from the tests of Kafka's own client."""
+
+
+def test_a_key_goes_where_java_sends_it(client: Client, topic: str) -> None:
+    write(client, *(Message(topic, key, key) for key in JAVA))
+    with reading(client, {TopicPartition(topic, n): 0 for n in range(2)}) as reader:
+        found = taken(reader, len(JAVA))
+    for number in range(2):
+        assert values(found, number) == [key for key, hash in JAVA.items() if (hash & 0x7FFFFFFF) % 2 == number]
+
+
+def test_messages_without_a_key_are_spread(client: Client, topic: str) -> None:
+    write(client, *(Message(topic, b"%d" % n) for n in range(20_000)))
+    admin = client.admin()
+    found = admin.offsets([TopicPartition(topic, n) for n in range(2)], Place.LATEST)
+    assert sum(found.values()) == 20_000
+    admin.close()
+
+
+def test_offsets_are_found_by_place_and_time(client: Client, topic: str) -> None:
+    write(client, *(Message(topic, b"v", partition=0, timestamp_ms=1_000 * n) for n in range(1, 4)))
+    first, empty = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    admin = client.admin()
+    assert admin.offsets([first, empty], Place.EARLIEST) == {first: 0, empty: 0}
+    assert admin.offsets([first, empty], Place.LATEST) == {first: 3, empty: 0}
+    assert admin.offsets([first, empty], 1_500) == {first: 1, empty: 0}
+    assert admin.offsets([first], 9_000) == {first: 3}
+    admin.close()
+
+
+def test_the_last_offset_is_that_of_what_is_committed(client: Client, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    write(client, Message(topic, b"v", partition=0))
+    writer, admin = client.transactional_writer(topic), client.admin()
+    writer.claim()
+    writer.begin()
+    writer.write([Message(topic, b"open", partition=0)])
+    writer.flush()
+    assert admin.offsets([partition], Place.LATEST) == {partition: 1}
+    writer.commit()
+    assert admin.offsets([partition], Place.LATEST) == {partition: 3}
+    writer.close()
+    admin.close()
+
+
+def test_a_group_keeps_offsets(client: Client, topic: str) -> None:
+    first, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    admin = client.admin()
+    assert admin.committed(topic, [first, other]) == {}
+    admin.commit(topic, {first: 7})
+    assert admin.committed(topic, [first, other]) == {first: 7}
+    admin.commit(topic, {first: 8, other: 1})
+    assert admin.committed(topic, [first, other]) == {first: 8, other: 1}
+    admin.close()
+
+
+def test_deleted_records_are_missed(client: Client, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    write(client, *(Message(topic, b"%d" % n, partition=0) for n in range(5)))
+    admin = client.admin()
+    admin.delete_before({partition: 3})
+    assert admin.offsets([partition], Place.EARLIEST) == {partition: 3}
+    with reading(client, {partition: 3}) as reader:
+        assert values(taken(reader, 2)) == [b"3", b"4"]
+    with reading(client, {partition: 2}) as reader, pytest.raises(KafkaFailure) as raised:
+        taken(reader, 3)
+    assert raised.value.kind is Failure.EXPIRED
+    admin.close()
+
+
+def test_topics_are_described(client: Client, topic: str) -> None:
+    admin = client.admin()
+    (found,) = admin.topics([topic, f"{topic}-missing"]).items()
+    assert (found[0], found[1].partitions) == (topic, 2)
+    assert admin.topics([topic])[topic].id == found[1].id
+    admin.create(topic, 3, {})
+    admin.add_partitions(topic, 5)
+    deadline = time.monotonic() + PATIENCE_S
+    while admin.topics([topic])[topic] != found[1]._replace(partitions=5):
+        assert time.monotonic() < deadline
+    admin.create(f"{topic}-compacted", 1, {"cleanup.policy": "compact", "retention.ms": "-1"})
+    settings = admin.settings(f"{topic}-compacted")
+    assert (settings["cleanup.policy"], settings["retention.ms"]) == ("compact", "-1")
+    assert admin.settings(topic)["cleanup.policy"] == "delete"
+    admin.close()
+
+
+def test_paused_partitions_give_nothing(client: Client, topic: str) -> None:
+    first, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with reading(client, {first: 0, other: 0}) as reader:
+        reader.pause([first])
+        write(client, Message(topic, b"first", partition=0), Message(topic, b"other", partition=1))
+        assert values(taken(reader, 1), 1) == [b"other"]
+        reader.resume([first])
+        assert values(taken(reader, 1)) == [b"first"]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_message_that_is_too_large_is_refused(client: Client, topic: str, transactional: bool) -> None:
+    message = Message(topic, bytes(2 << 20), partition=0)
+    with pytest.raises(KafkaFailure) as raised:
+        transact(client, topic, message) if transactional else write(client, message)
+    assert raised.value.kind is Failure.REFUSED
+    assert "too large" in str(raised.value).lower() or "size" in str(raised.value)
