@@ -7,18 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, Producer
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.port import KafkaFailure, Message
 from clonos_py.model.errors import SparkError
-from clonos_py.spark.kafka_topics import ANSWER_S
 
-_TRANSACTION_MS = 900_000
+_TRANSACTION_S = 900.0
 """What brokers allow if not told otherwise."""
-_AWAY_S = 60
-"""A broker that is away for longer is given up."""
 
 
 class KafkaPartitions(DataSource):
@@ -42,34 +40,16 @@ class KafkaPartitionsWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
-        producer = Producer(
-            {
-                "bootstrap.servers": self._servers,
-                "transactional.id": f"{self._topic}.{partition}",
-                "transaction.timeout.ms": _TRANSACTION_MS,
-                "message.timeout.ms": _AWAY_S * 1_000,
-                "compression.type": "zstd",
-                "log_level": 0,
-            }
-        )
+        client = ClusterAddress(self._servers).connect()
         try:
-            producer.init_transactions(ANSWER_S)
-            producer.begin_transaction()
+            writer = client.transactional_writer(f"{self._topic}.{partition}", _TRANSACTION_S)
+            writer.claim()
+            writer.begin()
             for batch in iterator:
                 values: list[Any] = batch.column(0).to_pylist()
-                for value in values:
-                    _produce(producer, self._topic, value.encode(), partition)
-            producer.commit_transaction(_AWAY_S)
-        except KafkaException as error:
-            raise SparkError(f"{self._servers} takes no more: {error.args[0].str()}") from error
+                writer.write([Message(self._topic, value.encode(), partition=partition) for value in values])
+            writer.commit()
+        except KafkaFailure as failure:
+            raise SparkError(f"{self._servers} takes no more: {failure}") from failure
+        writer.close()
         return WriterCommitMessage()
-
-
-def _produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
-    """Waits while the client has as much as it may keep."""
-    while True:
-        try:
-            producer.produce(topic, value=value, partition=partition)
-            return
-        except BufferError:
-            producer.poll(1)

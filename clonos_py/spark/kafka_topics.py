@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.port import KafkaFailure
 from clonos_py.model.errors import SettingError, SparkError
 from clonos_py.nexmark.generator import KINDS
 
 SCHEME = "kafka://"
 _TARGET = re.compile(rf"{SCHEME}(?P<servers>[^/,\s]+:\d+(?:,[^/,\s]+:\d+)*)/(?P<prefix>[A-Za-z0-9._-]{{1,200}})")
-ANSWER_S = 10
-"""For a request to a cluster."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,15 @@ class KafkaTopics:
 
 
 def create(topics: KafkaTopics, partitions: int) -> None:
-    """Makes the topics, with as many replicas as the cluster has by default."""
+    """Makes the topics, with as many replicas as the cluster has by default. Raises SettingError without a client,
+    SparkError where a topic is there already or the cluster does not answer."""
+    wanted = [topics.topic(kind) for kind in KINDS]
     try:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.cimpl import NewTopic
-    except ImportError as error:
-        raise SparkError("this needs a client of Kafka: pip install 'clonos-py[kafka]'") from error
-    client = AdminClient({"bootstrap.servers": topics.servers, "log_level": 0})
-    wanted = [NewTopic(topics.topic(kind), num_partitions=partitions) for kind in KINDS]
-    try:
-        for made in client.create_topics(wanted, request_timeout=ANSWER_S).values():
-            made.result()
-    except KafkaException as error:
-        raise SparkError(f"{topics}: the topics cannot be made: {error.args[0].str()}") from error
+        admin = ClusterAddress(topics.servers).connect().admin()
+        for name in admin.topics(wanted):
+            raise SparkError(f"{topics}: the topic {name!r} already exists: name another prefix, or delete it")
+        for name in wanted:
+            admin.create(name, partitions, {})
+    except KafkaFailure as failure:
+        raise SparkError(f"{topics}: the topics cannot be made: {failure}") from failure
+    admin.close()

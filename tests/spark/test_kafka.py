@@ -17,7 +17,7 @@ from clonos_py.cli.main import invoke
 from clonos_py.nexmark.generator import KINDS
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.spark.sources import NexmarkReader
-from tests.spark.broker import Broker, broker
+from tests.kafka.cluster import Node, cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +27,8 @@ EVENTS, SEED, PARTITIONS = 6_000, 5, 2
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with broker(tmp_path_factory.mktemp("kafka")) as found:
-        yield found.address
+    with cluster(tmp_path_factory.mktemp("kafka")) as found:
+        yield found.bootstrap
 
 
 def generate(out: str, events: int = EVENTS) -> int:
@@ -75,21 +75,22 @@ def test_a_broker_that_does_not_answer_is_named(tmp_path: Path, capsys: pytest.C
 def test_a_broker_that_dies_while_events_are_written_is_named(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with broker(tmp_path) as dying:
+    with cluster(tmp_path) as found:
+        (dying,) = found.nodes
         killer = threading.Thread(target=kill_when_written, args=(dying, "nexmark.auction"))
         killer.start()
-        out = f"kafka://{dying.address}/nexmark"
+        out = f"kafka://{dying.advertised}/nexmark"
         assert generate(out, 10_000_000) == 1
         killer.join()
     told = capsys.readouterr().err
     assert told.startswith(f"error: events cannot be written to {out}: ")
-    assert f"{dying.address} takes no more: " in told
+    assert f"{dying.advertised} takes no more: " in told
     assert told.count("\n") == 1
 
 
-def kill_when_written(dying: Broker, topic: str) -> None:
+def kill_when_written(dying: Node, topic: str) -> None:
     """As soon as the topic has a message, though an uncommitted one."""
-    consumer = Consumer({"bootstrap.servers": dying.address, "group.id": "watch"})
+    consumer = Consumer({"bootstrap.servers": dying.advertised, "group.id": "watch"})
     deadline = time.monotonic() + 60
     try:
         while time.monotonic() < deadline:
