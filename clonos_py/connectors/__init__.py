@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from clonos_py.connectors.console import PrintSink
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.files import FileSink, FileSource, read_results
+    from clonos_py.connectors.kafka.clients import KafkaSecurity, Secret
+    from clonos_py.connectors.kafka.sink import KafkaSink
+    from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
 
@@ -21,9 +24,13 @@ __all__ = [
     "DigestSink",
     "FileSink",
     "FileSource",
+    "KafkaSecurity",
+    "KafkaSink",
+    "KafkaSource",
     "MemorySink",
     "MemorySource",
     "PrintSink",
+    "Secret",
     "UpsertFileSink",
     "UpsertMemorySink",
     "read_results",
@@ -34,9 +41,13 @@ _HOMES = {
     "DigestSink": "digests",
     "FileSink": "files",
     "FileSource": "files",
+    "KafkaSecurity": "kafka.clients",
+    "KafkaSink": "kafka.sink",
+    "KafkaSource": "kafka.source",
     "MemorySink": "memory",
     "MemorySource": "memory",
     "PrintSink": "console",
+    "Secret": "kafka.clients",
     "UpsertFileSink": "upserts",
     "UpsertMemorySink": "upserts",
     "read_results": "files",

@@ -17,7 +17,7 @@ import pytest
 from clonos_py import at, testing
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
-from examples import fraud
+from examples import fraud, hot_auctions
 from examples.rates_server import BASE_RATES, Rates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +107,16 @@ def test_fraud_is_found_whatever_fails_and_when() -> None:
     txns = [txn(1, 50, "0s"), txn(2, 60_000, "5s"), txn(1, 90_000, "30s"), txn(2, 99, "1m"), txn(2, 70_000, "130s")]
     out = testing.run(fraud.job, {"txns": txns}, kills=2, seeds=20)
     assert out["alerts"] == [fraud.Alert(1, 90_000)]
+
+
+def test_hot_auctions_are_counted_in_windows() -> None:
+    def bid(auction: int, price: int, offset: str) -> hot_auctions.Bid:
+        return hot_auctions.Bid(auction, price, at(offset))
+
+    bids = [bid(1, 150, "1s"), bid(1, 50, "2s"), bid(1, 101, "9s"), bid(2, 500, "3s"), bid(1, 200, "12s")]
+    out = testing.run(hot_auctions.job(), {"source-kafka": bids}, kills=1, seeds=5)
+    windows = sorted((hot.auction, hot.window_end, hot.bids) for hot in out["sink-kafka"])
+    assert windows == [(1, at("10s"), 2), (1, at("20s"), 1), (2, at("10s"), 1)]
 
 
 def test_fraud_prints_an_alert_for_a_large_payment_after_a_tiny_one(capfd: pytest.CaptureFixture[str]) -> None:

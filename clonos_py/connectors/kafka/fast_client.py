@@ -58,6 +58,11 @@ _AWAY = {
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.CONCURRENT_TRANSACTIONS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.NOT_COORDINATOR,
@@ -76,7 +81,7 @@ def failure(error: KafkaError, partition: TopicPartition | None = None) -> Kafka
         kind = Failure.FENCED
     elif code in _EXPIRED:
         kind = Failure.EXPIRED
-    elif code in _AWAY:
+    elif code in _AWAY or error.retriable():
         kind = Failure.AWAY
     else:
         kind = Failure.REFUSED

@@ -1,0 +1,164 @@
+"""Messages to rows: what the values hold, and beside it what Kafka says of each message."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from clonos_py.connectors.kafka.formats import Decoded, Malformed, by_row, format_of
+from clonos_py.connectors.kafka.port import Fields, Messages
+from clonos_py.model.errors import GraphError, SourceError
+
+_HEADERS = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
+ATTRIBUTES: Mapping[str, pa.DataType] = {
+    "key": pa.binary(),
+    "timestamp": pa.int64(),
+    "topic": pa.string(),
+    "partition": pa.int64(),
+    "offset": pa.int64(),
+    "headers": _HEADERS,
+    "tombstone": pa.bool_(),
+}
+"""What a column can have of a message instead of its value. Times are microseconds UTC; a key may be text, too."""
+_MS_US = 1_000
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """How messages become rows of ``schema``. ``attributes``: by column that has no value, what it has instead."""
+
+    schema: pa.Schema
+    format: str
+    attributes: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        """Raises GraphError for what cannot be."""
+        for column, attribute in self.attributes.items():
+            if attribute not in ATTRIBUTES:
+                known = ", ".join(ATTRIBUTES)
+                raise GraphError(f"KafkaSource: messages have no {attribute!r}: choose one of {known}")
+            if column not in self.schema.names:
+                raise GraphError(f"KafkaSource: there is no column {column!r} for the {attribute} of messages")
+            found, wanted = self.schema.field(column).type, ATTRIBUTES[attribute]
+            if found != wanted and not (attribute == "key" and pa.types.is_string(found)):
+                raise GraphError(f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {wanted}")
+        format_of(self.format, self.values)
+        if self._tells_tombstones and not all(field.nullable for field in self.values):
+            raise GraphError("KafkaSource: a tombstone has no value: declare the columns of values '| None'")
+
+    @property
+    def values(self) -> pa.Schema:
+        """The columns that the values hold."""
+        return pa.schema([field for field in self.schema if field.name not in self.attributes])
+
+    @property
+    def _tells_tombstones(self) -> bool:
+        return "tombstone" in self.attributes.values()
+
+    def only(self, names: Sequence[str]) -> RowLayout:
+        """The same with these columns only."""
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return RowLayout(schema, self.format, {c: a for c, a in self.attributes.items() if c in names})
+
+    @property
+    def fields(self) -> Fields:
+        """What a reader must give."""
+        wanted = set(self.attributes.values())
+        return Fields("key" in wanted, "timestamp" in wanted, "headers" in wanted)
+
+
+class RowMaker:
+    """Makes rows of messages."""
+
+    def __init__(self, layout: RowLayout) -> None:
+        self._layout = layout
+        self._values = layout.values
+        self._format = format_of(layout.format, self._values) if len(self._values) else None
+
+    def rows(self, messages: Messages) -> pa.RecordBatch:
+        """Those of tombstones are left out where no column tells them. Raises SourceError naming the message."""
+        tombstones = [value is None for value in messages.values]
+        present = messages
+        if any(tombstones):
+            kept = [not gone for gone in tombstones]
+            present = messages.each(lambda column: list(itertools.compress(column, kept)))
+        decoded = self._decoded(present)
+        if present is not messages and "tombstone" in self._layout.attributes.values():
+            decoded = _with_nulls(decoded, tombstones)
+            present = messages
+        columns = [
+            _attribute(self._layout.attributes[field.name], present, decoded.counts, field)
+            if field.name in self._layout.attributes
+            else decoded.rows.column(field.name)
+            for field in self._layout.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._layout.schema)
+
+    def _decoded(self, messages: Messages) -> Decoded:
+        values: Sequence[Any] = messages.values
+        if self._format is None:
+            return Decoded(pa.RecordBatch.from_pylist([], schema=self._values))
+        if not values:
+            return Decoded(pa.RecordBatch.from_pylist([], schema=self._values))
+        try:
+            return self._format.decode(values)
+        except Malformed as problem:
+            offset = messages.offsets[problem.message]
+            raise SourceError(
+                f"Kafka message {messages.partition} offset {offset} is no {self._layout.format} of this schema: "
+                f"{problem}; correct the schema, or whoever writes such messages"
+            ) from problem
+
+
+def checksum(pieces: Sequence[Messages]) -> int:
+    """Of the values, in their order."""
+    digest = xxhash.xxh3_64()
+    for messages in pieces:
+        digest.update(b"".join([value for value in messages.values if value is not None]))
+    return digest.intdigest() >> 1
+
+
+def _with_nulls(decoded: Decoded, tombstones: Sequence[bool]) -> Decoded:
+    """A row of nulls for each tombstone."""
+    counts = iter(decoded.counts or [1] * decoded.rows.num_rows)
+    taken = 0
+    rows: list[int | None] = []
+    every: list[int] = []
+    for tombstone in tombstones:
+        count = 1 if tombstone else next(counts)
+        every.append(count)
+        rows += [None] if tombstone else range(taken, taken + count)
+        taken += 0 if tombstone else count
+    picked = [column.take(pa.array(rows, pa.int64())) for column in decoded.rows.columns]
+    return Decoded(pa.RecordBatch.from_arrays(picked, schema=decoded.rows.schema), every)
+
+
+def _attribute(name: str, messages: Messages, counts: Sequence[int] | None, field: pa.Field[Any]) -> pa.Array[Any]:
+    column: Sequence[Any]
+    match name:
+        case "key":
+            column = messages.keys
+        case "timestamp":
+            column = [at * _MS_US for at in messages.timestamps_ms]
+        case "topic":
+            column = [messages.partition.topic] * len(messages.offsets)
+        case "partition":
+            column = [messages.partition.partition] * len(messages.offsets)
+        case "offset":
+            column = messages.offsets
+        case "headers":
+            column = [[{"name": n, "value": v} for n, v in headers] for headers in messages.headers]
+        case _:
+            column = [value is None for value in messages.values]
+    made = pa.array(by_row(counts, column), pa.binary() if name == "key" else field.type)
+    if made.null_count and not field.nullable:
+        missing = by_row(counts, messages.offsets)[made.is_null().index(True).as_py()]
+        raise SourceError(
+            f"Kafka message {messages.partition} offset {missing} has no {name}: declare column {field.name!r} '| None'"
+        )
+    return made.cast(field.type)

@@ -1,0 +1,195 @@
+"""What messages hold: their values to columns and back, a batch of messages at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from clonos_py.connectors.line_formats import JsonLines
+from clonos_py.connectors.row_files import json_lines
+from clonos_py.model.errors import GraphError, one_line
+from clonos_py.model.record_codec import FieldError, encode
+
+FORMATS = ("json", "text", "bytes", "msgpack", "arrow")
+
+
+class Malformed(Exception):
+    """``message`` is the position of the first message among the values that cannot be read, the text says why."""
+
+    def __init__(self, message: int, text: str) -> None:
+        super().__init__(text)
+        self.message = message
+
+
+class Decoded(NamedTuple):
+    """``counts``: how many rows each message holds; None: one each."""
+
+    rows: pa.RecordBatch
+    counts: Sequence[int] | None = None
+
+
+class Format(Protocol):
+    """Of the values of one topic."""
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        """Raises Malformed."""
+        ...
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        """The value of each row; of ``arrow`` one value for all."""
+        ...
+
+
+def format_of(name: str, schema: pa.Schema) -> Format:
+    """``schema``: the columns that the values hold. Raises GraphError."""
+    match name:
+        case "json":
+            return _Json(schema)
+        case "msgpack":
+            return _Msgpack(schema)
+        case "arrow":
+            return _Arrow(schema)
+        case "text" | "bytes":
+            return _Plain(name, schema)
+        case _:
+            raise GraphError(f"unknown format {name!r}: choose one of {', '.join(FORMATS)}")
+
+
+def _first_malformed(values: Sequence[bytes], decode: Callable[[Sequence[bytes]], Any]) -> Malformed:
+    """The first that does not decode, found by halving."""
+    good, bad, complaint = 0, len(values), ""
+    while bad > good:
+        middle = (good + bad) // 2
+        try:
+            decode(values[good : middle + 1])
+            good = middle + 1
+        except ValueError as problem:
+            bad, complaint = middle, one_line(problem)
+    return Malformed(good, complaint)
+
+
+class _Json:
+    """Each value is an object. Fields that the schema does not name are left out."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._lines = JsonLines(schema)
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        try:
+            return Decoded(self._parsed(values))
+        except ValueError:
+            raise _first_malformed(values, self._parsed) from None
+
+    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        """A value may hold line breaks, which are no part of its strings: there JSON has them escaped."""
+        content = b"\n".join(values)
+        if content.count(b"\n") >= len(values):
+            content = b"\n".join([value.replace(b"\n", b" ") for value in values])
+        rows = self._lines.parse(content)
+        if rows.num_rows != len(values) or not all(map(bytes.strip, values)):
+            raise ValueError("not one JSON object")
+        return rows
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        return bytes(json_lines(rows)).split(b"\n")[:-1]
+
+
+class _Msgpack:
+    """Each value is a map. Decimals are text."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._absent = {field.name: None for field in schema if field.nullable}
+        self._decimals = [field.name for field in schema if pa.types.is_decimal(field.type)]
+        self._decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        try:
+            return Decoded(self._parsed(values))
+        except ValueError:
+            raise _first_malformed(values, self._parsed) from None
+
+    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        try:
+            found = [{**self._absent, **self._decode(value)} for value in values]
+            for name in self._decimals:
+                for row in found:
+                    row[name] = Decimal(row[name]) if isinstance(row.get(name), str) else row.get(name)
+            return encode(found, self._schema)
+        except (msgspec.MsgspecError, FieldError, InvalidOperation) as problem:
+            raise ValueError(one_line(problem)) from problem
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        return list(map(msgspec.msgpack.Encoder(decimal_format="string").encode, rows.to_pylist()))
+
+
+class _Plain:
+    """Each value is a row with one column, text in UTF-8 or bytes."""
+
+    def __init__(self, name: str, schema: pa.Schema) -> None:
+        wanted = pa.types.is_string if name == "text" else pa.types.is_binary
+        if len(schema) != 1 or not wanted(schema.field(0).type):
+            raise GraphError(f"the format {name} needs one column of {'text' if name == 'text' else 'bytes'}")
+        self._schema = schema
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        try:
+            return Decoded(self._parsed(values))
+        except ValueError:
+            raise _first_malformed(values, self._parsed) from None
+
+    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        column = pa.array(values, pa.binary()).cast(self._schema.field(0).type)
+        return pa.RecordBatch.from_arrays([column], schema=self._schema)
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        return rows.column(0).cast(pa.binary()).to_pylist()  # type: ignore[return-value]
+
+
+class _Arrow:
+    """Each value is a stream of Arrow IPC: a schema and any number of batches. It may have more columns."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        tables = []
+        for number, value in enumerate(values):
+            try:
+                tables.append(self._table(value))
+            except (pa.ArrowException, ValueError, OSError, KeyError) as problem:
+                raise Malformed(number, one_line(problem)) from problem
+        counts = [table.num_rows for table in tables]
+        whole = pa.concat_tables(tables).combine_chunks() if tables else self._schema.empty_table()
+        batches = whole.to_batches()
+        return Decoded(batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self._schema), counts)
+
+    def _table(self, value: bytes) -> pa.Table:
+        with pa.ipc.open_stream(value) as stream:
+            table = stream.read_all()
+        table.validate(full=True)
+        missing = [name for name in self._schema.names if name not in table.schema.names]
+        if missing:
+            raise ValueError(f"there is no column {missing[0]!r}")
+        found = table.select(self._schema.names)
+        for field in self._schema:
+            if not field.nullable and found.column(field.name).null_count:
+                raise ValueError(f"field {field.name!r} is null, but not declared '| None'")
+        return found.cast(self._schema)
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        made = pa.BufferOutputStream()
+        with pa.ipc.new_stream(made, rows.schema) as stream:
+            stream.write_batch(rows)
+        return [made.getvalue().to_pybytes()]
+
+
+def by_row(counts: Sequence[int] | None, column: Sequence[Any]) -> Sequence[Any]:
+    """What belongs to each message as what belongs to each of its rows."""
+    if counts is None:
+        return column
+    return [item for item, count in zip(column, counts, strict=True) for _ in range(count)]

@@ -1,0 +1,64 @@
+"""Rows in Kafka under a key, written as they come: after a failure some are written again, and equal those before."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
+from clonos_py.connectors.kafka.patience import Patience
+from clonos_py.connectors.kafka.port import Message, MessageWriter
+from clonos_py.model.operators import Sink
+
+_UNACKNOWLEDGED = 50_000
+"""Messages that are kept, to be written again where a writer fails."""
+
+
+class KafkaIdempotentWriter(Sink):
+    """The sink of one task. What was written is acknowledged before a checkpoint that covers it."""
+
+    def __init__(self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, away_s: float) -> None:
+        self._address = address
+        self._patience = Patience(f"Kafka at {address.bootstrap}, topic {layout.topic!r}", away_s)
+        self._maker = MessageMaker(layout, schema)
+        self._writer: MessageWriter | None = None
+        self._unacknowledged: list[Message] = []
+
+    def close(self) -> None:
+        self._drop()
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        messages = self._maker.messages(rows)
+        self._unacknowledged += messages
+        self._patience.of(lambda: self._write(messages), self._drop)
+        if len(self._unacknowledged) >= _UNACKNOWLEDGED:
+            self._patience.of(self._flush, self._drop)
+        self.ctx.count("rows_out", rows.num_rows)
+
+    def _write(self, messages: list[Message]) -> None:
+        if self._writer is None:
+            self._writer = self._address.connect().writer()
+            messages = self._unacknowledged
+        self._writer.write(messages)
+
+    def _drop(self) -> None:
+        """What was not acknowledged is written again by the next writer."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def _flush(self) -> None:
+        if self._writer is None:
+            self._write([])
+        assert self._writer is not None
+        self._writer.flush()
+        self._unacknowledged = []
+
+    def prepare(self, checkpoint: int) -> bytes | None:
+        if self._unacknowledged:
+            self._patience.of(self._flush, self._drop)
+        return None
+
+    def on_end(self) -> None:
+        if self._unacknowledged:
+            self._patience.of(self._flush, self._drop)

@@ -1,0 +1,81 @@
+"""Which partitions there are to read, from where and up to where: resolved once, when the job is submitted.
+
+A replacement that resolved "the latest offset" again would lose what came meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clonos_py.connectors.kafka.port import Admin, Place, TopicPartition
+from clonos_py.model.errors import SourceError
+
+Where = Place | int | str | Mapping[tuple[str, int], int]
+"""A place, a time in milliseconds, the name of a group whose committed offsets count, or offsets by partition."""
+
+
+@dataclass(frozen=True)
+class TopicLayout:
+    """A topic as it was found: ``id`` is another one when it is deleted and made again."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class SourceLayout:
+    """``ends`` is None where the source is endless. Partition p of the t-th of n topics has the number p * n + t, so
+    that a partition that is added gives no other one another number."""
+
+    topics: tuple[TopicLayout, ...]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int] | None
+
+    def number(self, partition: TopicPartition) -> int:
+        names = [topic.name for topic in self.topics]
+        return partition.partition * len(names) + names.index(partition.topic)
+
+    def partition(self, number: int) -> TopicPartition:
+        index, topic = divmod(number, len(self.topics))
+        return TopicPartition(self.topics[topic].name, index)
+
+
+def resolve(admin: Admin, names: Sequence[str], start: Where, stop: Where | None) -> SourceLayout:
+    """Raises SourceError for a topic or partition that there is not, KafkaFailure."""
+    topics = described(admin, names)
+    partitions = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
+    starts = _offsets(admin, partitions, start, Place.EARLIEST)
+    layout = SourceLayout(topics, {}, None)
+    ends = None if stop is None else _offsets(admin, partitions, stop, Place.LATEST)
+    return SourceLayout(
+        topics,
+        {layout.number(partition): offset for partition, offset in starts.items()},
+        None if ends is None else {layout.number(partition): offset for partition, offset in ends.items()},
+    )
+
+
+def described(admin: Admin, names: Sequence[str]) -> tuple[TopicLayout, ...]:
+    """In the order of the names. Raises SourceError for a topic that there is not."""
+    found = admin.topics(names)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise SourceError(f"Kafka topic {missing[0]!r} does not exist: create it, or correct its name")
+    return tuple(TopicLayout(name, *found[name]) for name in names)
+
+
+def _offsets(
+    admin: Admin, partitions: Sequence[TopicPartition], where: Where, otherwise: Place
+) -> Mapping[TopicPartition, int]:
+    if isinstance(where, Place | int):
+        return admin.offsets(partitions, where)
+    if isinstance(where, str):
+        known: Mapping[TopicPartition, int] = admin.committed(where, partitions)
+    else:
+        known = {TopicPartition(*partition): offset for partition, offset in where.items()}
+        wrong = [partition for partition in known if partition not in partitions]
+        if wrong:
+            raise SourceError(f"offsets are given for {wrong[0]}, which does not exist: correct topic and partition")
+    rest = [partition for partition in partitions if partition not in known]
+    return {**known, **(admin.offsets(rest, otherwise) if rest else {})}

@@ -1,0 +1,228 @@
+"""Messages of some partitions, read ahead in a thread of its own.
+
+Both the task, when it reads on, and its replay take from the same buffers: a replay asks for ranges of offsets in the
+order in which they were read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from clonos_py.connectors.kafka.port import (
+    Client,
+    Failure,
+    Fields,
+    KafkaFailure,
+    MessageReader,
+    Messages,
+    TopicPartition,
+)
+
+_FETCH_S = 0.1
+"""How long the thread waits for messages before it looks whether something else is to do."""
+_RETRY_S = 0.2
+_BUFFERED_MESSAGES = 50_000
+_BUFFERED_BYTES = 16 << 20
+"""A partition that has so much waiting is paused."""
+
+
+class _Buffer:
+    """What is waiting of one partition. The client has gone through all offsets below ``position``."""
+
+    def __init__(self, position: int, end: int | None) -> None:
+        self._pieces: deque[Messages] = deque()
+        self._messages = self._size_bytes = 0
+        self.position, self._end = position, end
+
+    def put(self, messages: Messages) -> None:
+        """What lies behind the end is left out."""
+        self.position = messages.offsets[-1] + 1
+        if self.ended:
+            kept = bisect_left(messages.offsets, self._end or 0)
+            messages = messages.each(lambda column: column[:kept])
+        if len(messages.offsets):
+            self._pieces.append(messages)
+            self._messages += len(messages.offsets)
+            self._size_bytes += _size(messages)
+
+    @property
+    def ends(self) -> bool:
+        """Whether there is an end."""
+        return self._end is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the client has gone through all before the end."""
+        return self._end is not None and self.position >= self._end
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is to be fetched for now."""
+        return self.ended or self._messages >= _BUFFERED_MESSAGES or self._size_bytes >= _BUFFERED_BYTES
+
+    def take(self, most: int | None = None, below: int | None = None) -> Messages | None:
+        """The first piece that was fetched: at most so many messages of it, and those below an offset."""
+        if not self._pieces:
+            return None
+        piece = self._pieces[0]
+        count = len(piece.offsets) if below is None else bisect_left(piece.offsets, below)
+        count = count if most is None else min(count, most)
+        if count == 0:
+            return None
+        taken = self._pieces.popleft()
+        if count < len(piece.offsets):
+            taken = piece.each(lambda column: column[:count])
+            self._pieces.appendleft(piece.each(lambda column: column[count:]))
+        self._messages -= count
+        self._size_bytes -= _size(taken)
+        return taken
+
+
+def _size(messages: Messages) -> int:
+    return sum(map(len, filter(None, messages.values))) + sum(map(len, filter(None, messages.keys)))
+
+
+class ReadAhead:
+    """``wake`` is called by the thread when there is something new to take, or to be raised."""
+
+    def __init__(self, client: Client, fields: Fields, wake: Callable[[], None]) -> None:
+        self._client, self._fields, self._wake = client, fields, wake
+        self._changed = threading.Condition()
+        self._buffers: dict[TopicPartition, _Buffer] = {}
+        self._assignment = 0
+        self._failure: KafkaFailure | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    # ---- for the task
+
+    def assign(self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """These partitions, each from its offset on; ``ends``: where some of them end. The thread begins with the first
+        message that is asked for."""
+        with self._changed:
+            self._buffers = {partition: _Buffer(at, ends.get(partition)) for partition, at in offsets.items()}
+            self._assignment += 1
+
+    def add(self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """These partitions, too."""
+        with self._changed:
+            self._buffers |= {partition: _Buffer(offset, ends.get(partition)) for partition, offset in offsets.items()}
+            self._assignment += 1
+
+    def take(self, partition: TopicPartition, most: int | None) -> Messages | None:
+        """The next messages, if there are any. Raises KafkaFailure."""
+        self._start()
+        with self._changed:
+            self._check()
+            return self._buffers[partition].take(most)
+
+    def has_ended(self, partition: TopicPartition) -> bool:
+        """Whether it has an end and nothing is left before it."""
+        with self._changed:
+            buffer = self._buffers[partition]
+            return not buffer.waiting and buffer.ended
+
+    def take_below(self, partition: TopicPartition, stop: int) -> Sequence[Messages]:
+        """All next messages with offsets below ``stop``, once the client has gone through them. Raises KafkaFailure."""
+        self._start()
+        found: list[Messages] = []
+        with self._changed:
+            while True:
+                self._check()
+                buffer = self._buffers[partition]
+                while (piece := buffer.take(below=stop)) is not None:
+                    found.append(piece)
+                if buffer.waiting or buffer.position >= stop:
+                    return found
+                self._changed.wait()
+
+    def fail(self, failure: KafkaFailure) -> None:
+        """For whoever asks next."""
+        with self._changed:
+            self._failure = self._failure or failure
+            self._changed.notify_all()
+        self._wake()
+
+    def close(self) -> None:
+        """The thread ends soon."""
+        self._closed = True
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # ---- the thread
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="kafka read ahead", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        """What is away may come back: who watches the cluster gives up (see ``fail``)."""
+        reader: MessageReader | None = None
+        fetching: _Fetching | None = None
+        while not self._closed and self._failure is None:
+            try:
+                if fetching is None:
+                    reader = self._client.reader(self._fields)
+                    fetching = _Fetching(reader)
+                self._step(fetching)
+            except KafkaFailure as failure:
+                if failure.kind is not Failure.AWAY:
+                    self.fail(failure)
+                elif reader is not None:  # it may have dropped what came with the failure, or know old leaders only
+                    reader.close()
+                    reader = fetching = None
+                    time.sleep(_RETRY_S)
+            except Exception as problem:  # noqa: BLE001 - who waits must not wait for ever
+                self.fail(KafkaFailure(Failure.REFUSED, f"{type(problem).__name__}: {problem}"))
+        if reader is not None:
+            reader.close()
+
+    def _step(self, fetching: _Fetching) -> None:
+        with self._changed:
+            assignment, buffers = self._assignment, dict(self._buffers)
+            full = {partition for partition, buffer in buffers.items() if buffer.full}
+            offsets = {partition: buffer.position for partition, buffer in buffers.items()}
+            ending = [partition for partition, buffer in buffers.items() if buffer.ends and not buffer.ended]
+        fetching.follow(assignment, offsets, full)
+        found = fetching.reader.fetch(_FETCH_S)
+        passed = {partition: fetching.reader.position(partition) for partition in ending}
+        with self._changed:
+            if assignment != self._assignment:
+                return  # it is fetched again, from where it is wanted now
+            for messages in found:
+                buffers[messages.partition].put(messages)
+            for partition, offset in passed.items():
+                buffers[partition].position = max(buffers[partition].position, offset)
+            ended = any(buffers[partition].ended for partition in ending)
+            self._changed.notify_all()
+        if found or ended:
+            self._wake()
+
+
+class _Fetching:
+    """What the client was told last."""
+
+    def __init__(self, reader: MessageReader) -> None:
+        self.reader = reader
+        self._assignment = -1
+        self._paused: set[TopicPartition] = set()
+
+    def follow(self, assignment: int, offsets: Mapping[TopicPartition, int], full: set[TopicPartition]) -> None:
+        if assignment != self._assignment:
+            self.reader.assign(offsets)
+            self._assignment, self._paused = assignment, set()
+        if full != self._paused:
+            self.reader.resume(sorted(self._paused - full))
+            self.reader.pause(sorted(full - self._paused))
+            self._paused = full

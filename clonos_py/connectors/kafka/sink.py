@@ -1,0 +1,70 @@
+"""Topics of Kafka as a sink, as written in a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
+from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
+from clonos_py.connectors.kafka.idempotent_sink import KafkaIdempotentWriter
+from clonos_py.connectors.kafka.outgoing import MessageLayout
+from clonos_py.model.connectors import Delivery, SinkDefinition
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import Sink
+from clonos_py.model.times import micros
+
+
+class KafkaSink(SinkDefinition):
+    """Writes rows to a topic of a Kafka cluster, exactly once for those who read what is committed.
+
+    ``format`` is json, msgpack, text, bytes (both of one column) or arrow (the rows that come together are one
+    message). ``key`` names the columns of which the key of a message is made: one column of text or bytes as it is, of
+    another type as JSON; several as a JSON object. A key goes to the partition to which Java's producer sends it.
+    ``timestamp`` names a column of microseconds that becomes the message's time.
+
+    ``delivery``: with "causal" rows are visible within milliseconds; the determinants that they depend on go, in the
+    same transaction, into the topic ``journal``, by default that of the rows with ``.journal`` behind it. That needs
+    the full sharing depth. With "idempotent" rows are written at once and may be written again after a failure, under
+    the same key, which is required; this is also the delivery of a ``Table``, whose deletions are tombstones.
+
+    A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
+    kafka-python: without it whichever is installed, confluent-kafka first.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        bootstrap: str,
+        format: Literal["json", "msgpack", "arrow", "text", "bytes"] = "json",
+        key: str | Sequence[str] = (),
+        timestamp: str | None = None,
+        delivery: Literal["causal", "idempotent"] = "causal",
+        journal: str | None = None,
+        security: KafkaSecurity | None = None,
+        client: Literal["confluent-kafka", "kafka-python"] | None = None,
+        away: str | int = "5m",
+    ) -> None:
+        if delivery not in (Delivery.CAUSAL, Delivery.IDEMPOTENT):
+            raise GraphError(f"KafkaSink: unknown delivery {delivery!r}; choose one of causal, idempotent")
+        self.delivery = Delivery(delivery)
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        if self.delivery is Delivery.IDEMPOTENT:
+            if not keys:
+                raise GraphError("KafkaSink: delivery='idempotent' needs key=: rows are replaced by their key")
+            if journal is not None:
+                raise GraphError("KafkaSink: delivery='idempotent' has no journal; leave journal= out")
+        self._address = ClusterAddress(bootstrap, security or KafkaSecurity(), client)
+        self._layout = MessageLayout(topic, format, keys, timestamp)
+        self._journal = journal or f"{topic}.journal"
+        self._away_s = micros(away) / 1e6
+        self.upserts = self.deletes = self.delivery is Delivery.IDEMPOTENT
+
+    def create(self, schema: pa.Schema) -> Sink:
+        self._layout.check(schema)
+        if self.delivery is Delivery.CAUSAL:
+            return KafkaCausalWriter(self._address, self._layout, schema, self._journal, self._away_s)
+        return KafkaIdempotentWriter(self._address, self._layout, schema, self._away_s)

@@ -1,0 +1,269 @@
+"""Rows that are visible at once: what an attempt has written is known to the next, and no other can add to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from clonos_py import Record
+from clonos_py.connectors import KafkaSink
+from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
+from clonos_py.connectors.kafka.port import Client, Fields, KafkaFailure, Message, Place, TopicPartition
+from clonos_py.model.errors import GraphError, SinkError
+from clonos_py.model.ids import Attempt
+from clonos_py.model.operators import OutputSegment, PublishedOutput
+from clonos_py.model.record_codec import encode
+from clonos_py.model.segments import LogSegment
+from tests.connectors.contexts import opened
+from tests.kafka.test_port import reading, taken, write
+from tests.kafka.test_source import at
+
+__all__ = ["at"]
+
+SHAPE = "out=1"
+
+
+class Line(Record):
+    number: int
+
+
+def piece(seq: int, *numbers: int) -> OutputSegment:
+    return OutputSegment(seq, 1_000 + seq, encode([Line(n) for n in numbers], Line.schema()))
+
+
+def log(*starts: int, epoch: int = 0, size: int = 1) -> list[LogSegment]:
+    return [LogSegment(0, epoch, 0, start, 1, b"%d" % start * size) for start in starts]
+
+
+def sink(topic: str, at: dict[str, Any], **place: Any) -> KafkaCausalWriter:
+    more = {name: place.pop(name) for name in ("journal", "away") if name in place}
+    given = {name: value for name, value in at.items() if name != "discover"}
+    return cast("KafkaCausalWriter", opened(KafkaSink(topic, **given, **more).create(Line.schema()), **place))
+
+
+def claimed(
+    topic: str, at: dict[str, Any], counter: int, checkpoint: int = 0, lineage: str = "line", shape: str = SHAPE
+) -> tuple[KafkaCausalWriter, PublishedOutput]:
+    made = sink(topic, at)
+    return made, made.claim(Attempt(1, counter), checkpoint, shape, lineage)
+
+
+def visible(client: Client, topic: str, count: int) -> list[int]:
+    """Sorted; more than ``count`` are an error."""
+    with reading(client, {TopicPartition(topic, n): 0 for n in range(2)}, Fields()) as reader:
+        return sorted(json.loads(value or b"")["number"] for m in taken(reader, count) for value in m.values)
+
+
+def journal_start(client: Client, topic: str) -> int:
+    admin = client.admin()
+    partition = TopicPartition(f"{topic}.journal", 0)
+    found = admin.offsets([partition], Place.EARLIEST)[partition]
+    admin.close()
+    return found
+
+
+def test_rows_are_visible_at_once_and_the_next_attempt_knows_them(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
+    first, shown = claimed(topic, at, 1)
+    assert shown == PublishedOutput([], {})
+    first.append(0, log(0), [piece(0, 1, 2), piece(1, 3)])
+    first.append(0, log(1), [piece(2, 4)])
+    first.append(1, log(2, epoch=1), [piece(3, 5)])
+    assert visible(client, topic, 5) == [1, 2, 3, 4, 5]
+    second, shown = claimed(topic, at, 2)
+    assert shown == PublishedOutput([*log(0, 1), *log(2, epoch=1)], {n: 1_000 + n for n in range(4)})
+    _, shown = claimed(topic, at, 3, checkpoint=1)
+    assert shown == PublishedOutput(log(2, epoch=1), {3: 1_003}), "the rest is of before the checkpoint"
+    first.close()
+    second.close()
+
+
+def test_determinants_without_rows_are_kept(topic: str, at: dict[str, Any]) -> None:
+    first, _ = claimed(topic, at, 1)
+    first.append(0, log(0), [piece(0, 1)])
+    first.append(0, log(1), [])
+    first.close()
+    second, shown = claimed(topic, at, 2)
+    assert shown == PublishedOutput(log(0), {0: 1_000}), "on which no row depends"
+    second.close()
+
+
+def test_an_attempt_that_was_replaced_writes_nothing_any_more(client: Client, topic: str, at: dict[str, Any]) -> None:
+    first, _ = claimed(topic, at, 1)
+    first.append(0, log(0), [piece(0, 1)])
+    second, shown = claimed(topic, at, 2)
+    assert shown.checksums == {0: 1_000}
+    with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced"):
+        first.append(0, log(1), [piece(1, 99)])
+    second.append(0, log(1), [piece(1, 2)])
+    assert visible(client, topic, 2) == [1, 2]
+    with pytest.raises(SinkError, match=r"attempt 1\.1 of out\[0\] has been replaced"):
+        claimed(topic, at, 1)
+    second.append(0, log(2), [piece(2, 3)])
+    assert visible(client, topic, 3) == [1, 2, 3], "though it was shut out in between"
+    first.close()
+    second.close()
+
+
+def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
+    client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost, once after the commit and once before it."""
+    writer, _ = claimed(topic, at, 1)
+    for seq, committed in enumerate((True, False, True)):
+        lose_an_answer(writer, committed)
+        writer.append(0, log(seq), [piece(seq, seq)])
+    writer.append(0, log(9), [piece(3, 3)])
+    assert visible(client, topic, 4) == [0, 1, 2, 3]
+    writer.close()
+    second, shown = claimed(topic, at, 2)
+    assert shown == PublishedOutput(log(0, 1, 2, 9), {n: 1_000 + n for n in range(4)})
+    second.close()
+
+
+def lose_an_answer(writer: KafkaCausalWriter, committed: bool) -> None:
+    """The next commit is, or is not, carried out, and then fails as one that is not answered."""
+    from clonos_py.connectors.kafka.port import Failure
+
+    used = writer._writer
+    assert used is not None
+    commit = used.commit
+
+    def unanswered() -> None:
+        if committed:
+            commit()
+        raise KafkaFailure(Failure.UNKNOWN_OUTCOME, "no answer")
+
+    used.commit = unanswered  # type: ignore[method-assign]
+
+
+def test_a_completed_checkpoint_deletes_the_journal_before_it(client: Client, topic: str, at: dict[str, Any]) -> None:
+    writer, _ = claimed(topic, at, 1)
+    writer.append(0, log(0), [piece(0, 1)])
+    writer.append(1, log(1, epoch=1), [piece(1, 2)])
+    assert journal_start(client, topic) == 0
+    writer.commit(writer.prepare(1) or b"")
+    start = journal_start(client, topic)
+    assert start > 0
+    writer.append(1, log(2, epoch=1), [piece(2, 3)])
+    writer.append(2, log(3, epoch=2), [piece(3, 4)])
+    writer.close()
+    second, shown = claimed(topic, at, 2, checkpoint=1)
+    assert shown == PublishedOutput([*log(1, 2, epoch=1), *log(3, epoch=2)], {1: 1_001, 2: 1_002, 3: 1_003})
+    second.commit(b"2")
+    assert journal_start(client, topic) == start, "nobody knows where its epoch began"
+    second.append(3, log(4, epoch=3), [piece(4, 5)])
+    second.commit(b"3")
+    assert journal_start(client, topic) > start
+    assert visible(client, topic, 5) == [1, 2, 3, 4, 5]
+    second.close()
+
+
+def test_large_logs_lie_in_several_messages(topic: str, at: dict[str, Any]) -> None:
+    writer, _ = claimed(topic, at, 1)
+    large = log(1, size=2_000_000)
+    writer.append(0, [*log(0), *large], [piece(0, 1)])
+    writer.append(0, log(2), [piece(1, 2)])
+    writer.close()
+    second, shown = claimed(topic, at, 2)
+    assert shown == PublishedOutput([*log(0), *large, *log(2)], {0: 1_000, 1: 1_001})
+    second.close()
+
+
+def test_what_another_lineage_wrote_does_not_count(client: Client, topic: str, at: dict[str, Any]) -> None:
+    """As after ``--fresh``: attempts begin from 1 again."""
+    old, _ = claimed(topic, at, 7)
+    old.append(0, log(0), [piece(0, 1)])
+    new, shown = claimed(topic, at, 1, lineage="fresh")
+    assert shown == PublishedOutput([], {})
+    new.append(0, log(5), [piece(0, 2)])
+    with pytest.raises(SinkError, match="or another job writes to Kafka topic"):
+        old.append(0, log(1), [piece(1, 99)])
+    new.append(0, log(6), [piece(1, 3)])
+    assert visible(client, topic, 3) == [1, 2, 3]
+    old.close()
+    new.close()
+
+
+def test_rows_of_another_parallelism_cannot_be_repeated(topic: str, at: dict[str, Any]) -> None:
+    writer, _ = claimed(topic, at, 1)
+    writer.append(0, log(0), [piece(0, 1)])
+    writer.close()
+    with pytest.raises(SinkError, match="which only tasks of the operators and the parallelism that wrote them can"):
+        claimed(topic, at, 2, shape="out=2")
+    other, shown = claimed(topic, at, 3, checkpoint=1, shape="out=2")
+    assert shown == PublishedOutput([], {})
+    other.close()
+
+
+def test_tasks_have_partitions_of_one_journal(client: Client, topic: str, at: dict[str, Any]) -> None:
+    made = [sink(topic, at, index=index, parallelism=3) for index in range(3)]
+    for index, writer in enumerate(made):
+        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+        writer.append(0, log(index), [piece(0, index)])
+        writer.close()
+    more = sink(topic, at, index=4, parallelism=5)
+    assert more.claim(Attempt(1, 2), 0, SHAPE, "line") == PublishedOutput([], {})
+    more.close()
+    last = sink(topic, at, index=2, parallelism=3)
+    assert last.claim(Attempt(1, 2), 0, SHAPE, "line") == PublishedOutput(log(2), {0: 1_000})
+    last.close()
+
+
+def test_what_is_no_journal_is_named(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(client, Message(topic, b"junk", partition=0))
+    writer = sink(topic, at, journal=topic)
+    with pytest.raises(SinkError, match=rf"Kafka message {topic}\[0\] offset 0 is no entry of a journal"):
+        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+    writer.close()
+
+
+def test_a_topic_that_is_not_there_is_named(topic: str, at: dict[str, Any]) -> None:
+    writer = sink(f"{topic}-missing", at)
+    with pytest.raises(SinkError, match=f"Kafka topic '{topic}-missing' does not exist"):
+        writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+
+
+def test_a_row_that_is_too_large_is_named(topic: str, at: dict[str, Any]) -> None:
+    class Wide(Record):
+        text: str
+
+    given = {name: value for name, value in at.items() if name != "discover"}
+    writer = cast("KafkaCausalWriter", opened(KafkaSink(topic, **given).create(Wide.schema())))
+    writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+    wide = OutputSegment(0, 1, encode([Wide("x" * (2 << 20))], Wide.schema()))
+    with pytest.raises(SinkError, match=rf"topic '{topic}': the broker refuses: "):
+        writer.append(0, [], [wide])
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"delivery": "maybe"}, "unknown delivery 'maybe'"),
+        ({"delivery": "idempotent"}, "delivery='idempotent' needs key="),
+        ({"delivery": "idempotent", "key": "number", "journal": "j"}, "leave journal= out"),
+        ({"key": "other"}, "there is no column 'other' among number"),
+        ({"format": "arrow", "key": "number"}, "many rows are one message: it has no key"),
+        ({"format": "text"}, "needs one column of text"),
+        ({"timestamp": "when"}, "there is no column 'when'"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(GraphError, match=said):
+        KafkaSink("t", bootstrap="nowhere:1", **given).create(Line.schema())
+
+
+def test_a_claim_that_does_not_read_the_journal_is_caught(
+    client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the tests above rest on: without the journal a row is written twice."""
+    writer, _ = claimed(topic, at, 1)
+    lose_an_answer(writer, committed=True)
+    monkeypatch.setattr(KafkaCausalWriter, "_missing", lambda self, pieces: self._take_over() and list(pieces))
+    writer.append(0, log(0), [piece(0, 0)])
+    assert visible(client, topic, 2) == [0, 0]
+    writer.close()

@@ -1,0 +1,115 @@
+"""Jobs from topic to topic: every result once for those who read what is committed, whatever dies."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clonos_py import Context, Job, Process, Record, count, state
+from clonos_py.connectors import KafkaSink, KafkaSource
+from clonos_py.connectors.kafka.port import Client, Fields, Message, TopicPartition
+from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
+from tests.kafka.test_port import reading, taken, write
+from tests.kafka.test_source import at
+
+__all__ = ["at"]
+
+ROWS = 4_000
+
+
+class Word(Record):
+    word: str
+    number: int
+
+
+class Total(Record):
+    word: str
+    words: int
+
+
+class Counted(Process[Word, Total]):
+    """Numbers the rows of each word."""
+
+    seen: int = state(0)
+
+    def on_row(self, row: Word, ctx: Context) -> Iterator[Total]:
+        self.seen += 1
+        yield Total(row.word, self.seen)
+
+
+def job(topic: str, at: dict[str, Any]) -> Job:
+    """Each word with how often it has come."""
+    made = Job("kafka-words")
+    words = made.source(KafkaSource(topic, Word, stop="latest", **at))
+    counted = words.key_by("word").process(Counted).named("counted")
+    counted.sink(KafkaSink(f"{topic}.out", key="word", **without_discovery(at))).named("written")
+    return made
+
+
+def table(topic: str, at: dict[str, Any]) -> Job:
+    """How often each word has come, as a table."""
+    made = Job("kafka-table")
+    words = made.source(KafkaSource(topic, Word, stop="latest", **at))
+    totals = words.key_by("word").aggregate(Total, words=count()).named("totals")
+    totals.sink(KafkaSink(f"{topic}.out", key="word", delivery="idempotent", **without_discovery(at)))
+    return made
+
+
+def without_discovery(at: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in at.items() if name != "discover"}
+
+
+@pytest.fixture
+def words(client: Client, topic: str) -> str:
+    """A topic with words, and one for results."""
+    rows = [b'{"word": "w%d", "number": %d}' % (n % 10, n) for n in range(ROWS)]
+    write(client, *(Message(topic, row, partition=n % 2) for n, row in enumerate(rows)))
+    admin = client.admin()
+    admin.create(f"{topic}.out", 2, {})
+    admin.close()
+    return topic
+
+
+def run(job: Job, folder: Path, *kills: str, **more: Any) -> list[Event]:
+    settings = resolve(
+        {"parallelism": 2, "checkpoint_interval": "200ms", "checkpoints": str(folder), "kills": kills, **more}
+    )
+    events: list[Event] = []
+    run_job(job, settings, lambda at_us, event: events.append(event))
+    return events
+
+
+def results(client: Client, topic: str, rows: int) -> list[dict[str, Any]]:
+    with reading(client, {TopicPartition(f"{topic}.out", n): 0 for n in range(2)}, Fields(keys=True)) as reader:
+        return [json.loads(value or b"null") for m in taken(reader, rows) for value in m.values]
+
+
+KILLS = ("source-kafka[0]@100ms", "counted[0]@200ms", "source-kafka[1]@400ms", "counted[1]@450ms")
+
+
+def test_every_row_is_written_once_though_tasks_die(
+    client: Client, words: str, at: dict[str, Any], tmp_path: Path
+) -> None:
+    events = run(job(words, at), tmp_path, *KILLS, runtime="local")
+    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
+    found = results(client, words, ROWS)
+    assert Counter((row["word"], row["words"]) for row in found) == Counter(
+        (f"w{w}", n) for w in range(10) for n in range(1, ROWS // 10 + 1)
+    )
+
+
+def test_a_table_is_kept_up_to_date(client: Client, words: str, at: dict[str, Any], tmp_path: Path) -> None:
+    run(table(words, at), tmp_path, "totals[0]@100ms", runtime="local")
+    with reading(client, {TopicPartition(f"{words}.out", n): 0 for n in range(2)}, Fields(keys=True)) as reader:
+        latest: dict[bytes | None, Any] = {}
+        fetched = [m for _ in range(20) for m in reader.fetch(0.1)]
+        for m in fetched:
+            latest |= dict(zip(m.keys, map(json.loads, filter(None, m.values)), strict=True))
+    assert latest == {b"w%d" % w: {"word": f"w{w}", "words": ROWS // 10} for w in range(10)}

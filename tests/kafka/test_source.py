@@ -1,0 +1,264 @@
+"""Topics as a source: what a task reads, reads again after a failure, and finds while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clonos_py import Record
+from clonos_py.connectors import KafkaSource
+from clonos_py.connectors.kafka.port import Client, Message
+from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+from tests.kafka.test_port import complete, write
+
+PATIENCE_S = 20.0
+
+
+class Line(Record):
+    number: int
+
+
+class Told(Record):
+    """All that Kafka says of a message."""
+
+    number: int | None
+    word: str | None
+    at: int
+    topic: str
+    part: int
+    place: int
+    gone: bool
+
+
+def lines(topic: str, numbers: Sequence[int], partition: int = 0) -> list[Message]:
+    return [Message(topic, b'{"number": %d}' % number, partition=partition) for number in numbers]
+
+
+def opened(source: KafkaSource, index: int = 0, parallelism: int = 1) -> Source:
+    reader = source.create((None,))
+    reader.open(index, parallelism)
+    reader.seek({})
+    return reader
+
+
+def polled(reader: Source, rows: int) -> list[Read]:
+    """So many rows, and the partitions that are discovered on the way; or all until the end (-1)."""
+    found: list[Read] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while rows < 0 or sum(read.row_count for read in found) < rows:
+        assert time.monotonic() < deadline, found
+        match reader.poll(0):
+            case Discovered(starts):
+                reader.discovered(starts)
+            case Read() as read:
+                found.append(read)
+            case Wait():
+                time.sleep(0.01)
+            case End():
+                assert rows < 0
+                break
+    return found
+
+
+def rows_of(reads: Sequence[Read]) -> list[dict[str, Any]]:
+    return [row for read in reads for batch in read.rows if batch is not None for row in batch.to_pylist()]
+
+
+def numbers(reads: Sequence[Read]) -> list[int]:
+    return [row["number"] for row in rows_of(reads)]
+
+
+@pytest.fixture
+def at(client: Client, bootstrap: str) -> dict[str, Any]:
+    """Where the source finds the cluster, with the same library."""
+    return {
+        "bootstrap": bootstrap,
+        "client": "confluent-kafka" if "Fast" in type(client).__name__ else "kafka-python",
+        "discover": "100ms",
+    }
+
+
+def test_a_source_with_an_end_reads_all_before_it(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(client, *lines(topic, range(5)), *lines(topic, range(10, 13), partition=1))
+    source = KafkaSource(topic, Line, stop="latest", **at)
+    reader = opened(source)
+    write(client, *lines(topic, [99]))
+    found = polled(reader, -1)
+    assert sorted(numbers(found)) == [0, 1, 2, 3, 4, 10, 11, 12]
+    assert {read.partition for read in found if read.last} == {0, 1}
+    reader.close()
+
+
+def test_partitions_are_shared_and_a_task_without_any_has_nothing(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
+    write(client, *lines(topic, range(5)), *lines(topic, range(10, 13), partition=1))
+    source = KafkaSource(topic, Line, stop="latest", **at)
+    shared = [numbers(polled(opened(source, index, 3), -1)) for index in range(3)]
+    assert shared == [[0, 1, 2, 3, 4], [10, 11, 12], []]
+
+
+def test_what_was_read_is_read_again_though_aborted_messages_lie_between(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
+    writer = client.transactional_writer(topic)
+    writer.claim()
+    for number in range(0, 12, 3):
+        complete(writer, *lines(topic, [number, number + 1]))
+        writer.begin()
+        writer.write(lines(topic, [number + 2]))
+        writer.flush()
+        writer.abort()
+    writer.close()
+    reader = opened(KafkaSource(topic, Line, stop="latest", **at))
+    reader.limit(3)
+    first = polled(reader, -1)
+    wanted = [n for n in range(12) if n % 3 < 2]
+    assert numbers(first) == wanted
+    again = opened(KafkaSource(topic, Line, stop="latest", **at))
+    again.seek({0: 0, 1: 0})
+    replayed = [again.reread(read.partition, read.start, read.stop) for read in first]
+    assert [(r.start, r.stop, r.checksum, r.last) for r in replayed] == [
+        (r.start, r.stop, r.checksum, r.last) for r in first
+    ]
+    assert numbers(replayed) == wanted
+    assert isinstance(again.poll(0), End)
+
+
+def test_a_replay_goes_over_into_reading_on(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(client, *lines(topic, range(1_000)))
+    reader = opened(KafkaSource(topic, Line, **at))
+    reader.limit(10)
+    first = polled(reader, 500)
+    heir = opened(KafkaSource(topic, Line, **at))
+    heir.seek({0: 0, 1: 0})
+    replayed = [heir.reread(read.partition, read.start, read.stop) for read in first]
+    rest = polled(heir, 1_000 - len(numbers(replayed)))
+    assert numbers([*replayed, *rest]) == list(range(1_000))
+
+
+def test_a_place_to_start_is_resolved_once(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(client, *lines(topic, range(5)))
+    source = KafkaSource(topic, Line, start="latest", **at)
+    _ = source.layout
+    write(client, *lines(topic, [5, 6]))
+    assert numbers(polled(opened(source), 2)) == [5, 6]
+    assert numbers(polled(opened(source), 2)) == [5, 6]
+
+
+def test_a_source_starts_at_a_time_at_offsets_or_where_a_group_was(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
+    write(client, *(m._replace(timestamp_ms=1_000 * n) for n, m in enumerate(lines(topic, range(5)), 1)))
+    when = datetime.fromtimestamp(3, UTC)
+    assert numbers(polled(opened(KafkaSource(topic, Line, start=when, stop="latest", **at)), -1)) == [2, 3, 4]
+    bounded = KafkaSource(topic, Line, start={(topic, 0): 1}, stop={(topic, 0): 3}, **at)
+    assert numbers(polled(opened(bounded), -1)) == [1, 2]
+    admin = client.admin()
+    admin.commit(topic, {KafkaSource(topic, Line, **at).layout.partition(0): 4})
+    committed = KafkaSource(topic, Line, start="committed", group=topic, stop="latest", **at)
+    assert numbers(polled(opened(committed), -1)) == [4]
+    admin.close()
+
+
+def test_partitions_that_are_added_are_read_from_their_first_message(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
+    write(client, *lines(topic, [0]))
+    reader = opened(KafkaSource(topic, Line, start="latest", **at))
+    write(client, *lines(topic, [1]))
+    assert numbers(polled(reader, 1)) == [1]
+    admin = client.admin()
+    admin.add_partitions(topic, 4)
+    admin.close()
+    time.sleep(0.5)
+    write(client, *lines(topic, [2], partition=2), *lines(topic, [3], partition=3))
+    found = polled(reader, 2)
+    assert sorted(numbers(found)) == [2, 3]
+    assert {read.partition for read in found} == {2, 3}
+    reader.close()
+
+
+def test_columns_have_what_kafka_says_of_a_message(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(
+        client,
+        Message(topic, b'{"number": 7}', b"word", 0, 1_234),
+        Message(topic, None, b"other", 0, 2_000),
+        Message(topic, b'{"number": 8}', None, 0, 3_000),
+    )
+    columns = {
+        "word": "key", "at": "timestamp", "topic": "topic", "part": "partition", "place": "offset", "gone": "tombstone",
+    }  # fmt: skip
+    told = polled(opened(KafkaSource(topic, Told, columns=columns, stop="latest", **at)), -1)
+    assert [tuple(row.values()) for row in rows_of(told)] == [
+        (7, "word", 1_234_000, topic, 0, 0, False),
+        (None, "other", 2_000_000, topic, 0, 1, True),
+        (8, None, 3_000_000, topic, 0, 2, False),
+    ]
+    assert numbers(polled(opened(KafkaSource(topic, Line, stop="latest", **at)), -1)) == [7, 8], "no tombstone"
+
+
+@pytest.mark.parametrize("bad", [b"nonsense", b"", b'{"number": 1}{"number": 2}', b'{"word": 1}', b'{"number": "x"}'])
+def test_a_message_that_cannot_be_read_is_named(client: Client, topic: str, at: dict[str, Any], bad: bytes) -> None:
+    write(client, *lines(topic, range(3)), Message(topic, bad, partition=0), *lines(topic, [4]))
+    with pytest.raises(SourceError, match=rf"Kafka message {topic}\[0\] offset 3 is no json of this schema: "):
+        polled(opened(KafkaSource(topic, Line, stop="latest", **at)), -1)
+
+
+def test_messages_that_are_gone_are_named(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(client, *lines(topic, range(5)))
+    source = KafkaSource(topic, Line, **at)
+    reader = opened(source)
+    admin = client.admin()
+    admin.delete_before({source.layout.partition(0): 3})
+    admin.close()
+    with pytest.raises(SourceError, match=rf"{topic}\[0\]: offset 0 is not there any more"):
+        polled(reader, 5)
+
+
+def test_a_topic_that_was_made_anew_is_refused(client: Client, topic: str, at: dict[str, Any]) -> None:
+    reader = opened(KafkaSource(topic, Line, **at))
+    saved = reader.snapshot()
+    reader.restore(saved)
+    with pytest.raises(SourceError, match=f"Kafka topic '{topic}' was deleted and made again"):
+        reader.restore([(name, "another") for name, _ in saved])
+    with pytest.raises(SourceError, match="the checkpoint is of the topics other"):
+        reader.restore([("other", "x")])
+
+
+def test_what_is_not_there_is_named(topic: str, at: dict[str, Any]) -> None:
+    with pytest.raises(SourceError, match=f"Kafka topic '{topic}-missing' does not exist"):
+        _ = KafkaSource([topic, f"{topic}-missing"], Line, **at).layout
+    with pytest.raises(SourceError, match=rf"offsets are given for {topic}\[7\], which does not exist"):
+        _ = KafkaSource(topic, Line, start={(topic, 7): 1}, **at).layout
+    with pytest.raises(SourceError, match=r"Kafka at 127\.0\.0\.1:1: "):
+        _ = KafkaSource(topic, Line, **{**at, "bootstrap": "127.0.0.1:1"}).layout
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"format": "xml"}, "unknown format 'xml': choose one of json"),
+        ({"schema": None}, "json needs schema="),
+        ({"columns": {"number": "color"}}, "messages have no 'color'"),
+        ({"columns": {"other": "key"}}, "there is no column 'other'"),
+        ({"columns": {"number": "topic"}}, "column 'number' is int64, but the topic of messages string"),
+        ({"start": "yesterday"}, "unknown place 'yesterday'"),
+        ({"start": "committed"}, "start='committed' needs group="),
+        ({"stop": "committed"}, "stop='committed' moves with the job"),
+        ({"start": datetime(2026, 1, 1)}, "has no time zone"),
+        ({"topics": []}, "name one topic, or several different ones"),
+        ({"client": "pykafka"}, "unknown Kafka client 'pykafka'"),
+        ({"format": "text", "schema": pa.schema([("a", pa.int64())])}, "needs one column of text"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_connected(given: dict[str, Any], said: str) -> None:
+    chosen = {"topics": "t", "schema": Line, "bootstrap": "nowhere:1", **given}
+    with pytest.raises(GraphError, match=said):
+        KafkaSource(**chosen)
