@@ -187,6 +187,9 @@ class Operator:
 class Sink(Operator):
     """An operator without output. The defaults serve sinks whose effect needs no commit (memory, print, digest)."""
 
+    remote = False
+    """Whether ``commit``, ``claim`` and ``append`` wait for a server."""
+
     def prepare(self, checkpoint: int) -> bytes | None:
         """At the barrier, before ``snapshot``: makes durable what was written since the last barrier and names it.
 

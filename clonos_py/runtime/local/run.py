@@ -36,7 +36,7 @@ from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
 from clonos_py.runtime.user_code import code_digest
-from clonos_py.runtime.world.world import World, WorldSettings
+from clonos_py.runtime.world.world import OutsideStorage, World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
 
@@ -73,7 +73,8 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
     with ExitStack() as stack:
         monitor = Monitor(publisher, orders, clock.now_us, stack.enter_context(interrupts()))
-        store = _open_store(plan, settings, stack)
+        store_place = stack.enter_context(checkpoint_place(plan.job, settings.checkpoints))
+        store = _open_store(plan, settings, store_place)
         world = World(
             plan,
             store,
@@ -86,7 +87,7 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
                 code_digest(),
                 shelf=_shelf(stack),
                 call=_calls(clock, stack),
-                store=_storage(clock, stack),
+                outside=OutsideStorage(_storage(clock, stack), lambda: CheckpointStore(store_place, plan.job)),
                 post=clock.post,
             ),
             monitor.report,
@@ -136,8 +137,7 @@ def _ports(store: SnapshotStore) -> Callable[[TaskId], LocalPorts]:
     return lambda task: LocalPorts(store, task)
 
 
-def _open_store(plan: PhysicalPlan, settings: Settings, stack: ExitStack) -> SnapshotStore:
-    place = stack.enter_context(checkpoint_place(plan.job, settings.checkpoints))
+def _open_store(plan: PhysicalPlan, settings: Settings, place: str) -> SnapshotStore:
     store = CheckpointStore(place, plan.job)
     if settings.fresh:
         store.archive()

@@ -38,7 +38,8 @@ class ProcessPorts:
         call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None,
         store: Callable[[Callable[[], Callable[[], None]]], None] | None,
     ) -> None:
-        """``send_to_coordinator``: its first argument names the queue. ``call``, ``store``: see ``WorldSettings``."""
+        """``send_to_coordinator``: its first argument names the queue. ``call``: see ``WorldSettings``, ``store``: see
+        ``OutsideStorage``."""
         self._process, self._actions, self._dispatcher = process, actions, dispatcher
         self._send_to_coordinator, self._observe = send_to_coordinator, observe
         self._end_process, self._call_outside, self._store_outside = end_process, call, store

@@ -56,11 +56,19 @@ class WorldSettings:
     """As many standbys may be one for the operating system, until one of them is needed."""
     call: Callable[[ServiceCall, Callable[[Answered], None]], None] | None = None
     """Makes a call outside of the world, whose scheduler has the answer then. None: the ports answer, after a delay."""
-    store: Callable[[Callable[[], Callable[[], None]]], None] | None = None
-    """Has work for storage and sinks done outside of the world, in order, and what it gives back by the thread of the
-    world. None: the world does it, after a delay."""
+    outside: OutsideStorage | None = None
+    """For processes with sinks that wait for a server. None: the world does their work, too, after a delay."""
     post: Callable[[Callable[[], None]], None] | None = None
     """Has the thread of the world do something, whatever thread calls. None where sources have no threads."""
+
+
+@dataclass(frozen=True)
+class OutsideStorage:
+    """``do`` has work for storage and sinks done by another thread, in order, and what it gives back by the thread of
+    the world. ``open_store`` gives that thread a store of its own."""
+
+    do: Callable[[Callable[[], Callable[[], None]]], None]
+    open_store: Callable[[], SnapshotStore]
 
 
 class World:
@@ -153,9 +161,11 @@ class World:
         """Raises ClonosError where an operator cannot be opened."""
         settings, layers = self._settings, self._layers
         link = LinkMachine(self.plan, task, number, self._codec, settings.limits, settings.policy.replay)
-        outside = self._ports(task)
-        machine = TaskMachine(self.plan, task, outside, settings.linger_us, settings.limits)
-        process = LocalProcess(number, link, machine, outside, SpillExecutor(settings.shelf(number)))
+        world_ports = self._ports(task)
+        machine = TaskMachine(self.plan, task, world_ports, settings.linger_us, settings.limits)
+        process = LocalProcess(number, link, machine, world_ports, SpillExecutor(settings.shelf(number)))
+        remote = any(sink.remote for sink in machine.sinks.values())
+        outside = settings.outside if remote else None
         ports = ProcessPorts(
             process,
             self.actions,
@@ -164,13 +174,14 @@ class World:
             partial(self._observe, task),
             self.end_process,
             settings.call,
-            settings.store,
+            None if outside is None else outside.do,
         )
         if settings.post is not None:
             arrival = partial(self.dispatcher.offer, process, SourceArrival())
             machine.notify(partial(settings.post, arrival))
         connections = LocalConnections(self.network, self.actions, process)
-        storage = StorageExecutor(self.store, machine.sinks, self.scheduler.now_us, AtOnce())
+        store = self.store if outside is None else outside.open_store()
+        storage = StorageExecutor(store, machine.sinks, self.scheduler.now_us, AtOnce())
         process.storage = layers.storage(process, storage)
         process.link_executor = LinkExecutor(link, ports.of_link(layers.connections(process, connections)), ClonosError)
         process.task_executor = TaskExecutor(machine, ports.of_task())
