@@ -58,7 +58,7 @@ def visible(client: Client, topic: str, count: int) -> list[int]:
 
 def journal_start(client: Client, topic: str) -> int:
     admin = client.admin()
-    partition = TopicPartition(f"{topic}.journal", 0)
+    partition = TopicPartition(f"{topic}.out.journal", 0)
     found = admin.offsets([partition], Place.EARLIEST)[partition]
     admin.close()
     return found
@@ -87,7 +87,7 @@ def test_determinants_without_rows_are_kept(topic: str, at: dict[str, Any]) -> N
     first.append(0, log(1), [])
     first.close()
     second, shown = claimed(topic, at, 2)
-    assert shown == PublishedOutput(log(0), {0: 1_000}), "on which no row depends"
+    assert shown == PublishedOutput(log(0, 1), {0: 1_000}), "later rows may depend on them"
     second.close()
 
 
@@ -211,6 +211,15 @@ def test_tasks_have_partitions_of_one_journal(client: Client, topic: str, at: di
     last = sink(topic, at, index=2, parallelism=3)
     assert last.claim(Attempt(1, 2), 0, SHAPE, "line") == PublishedOutput(log(2), {0: 1_000})
     last.close()
+
+
+def test_a_journal_of_two_sinks_is_refused(topic: str, at: dict[str, Any]) -> None:
+    writer = sink(topic, at, journal=f"{topic}.both")
+    writer.claim(Attempt(1, 1), 0, SHAPE, "line")
+    other = sink(topic, at, journal=f"{topic}.both", operator="other")
+    with pytest.raises(SinkError, match=f"the journal '{topic}.both' is that of operator 'out', too: give each sink"):
+        other.claim(Attempt(1, 1), 0, SHAPE, "line")
+    writer.close()
 
 
 def test_what_is_no_journal_is_named(client: Client, topic: str, at: dict[str, Any]) -> None:

@@ -232,6 +232,16 @@ def test_a_topic_that_was_made_anew_is_refused(client: Client, topic: str, at: d
         reader.restore([("other", "x")])
 
 
+def test_a_topic_that_is_compacted_soon_is_refused(client: Client, topic: str, at: dict[str, Any]) -> None:
+    admin = client.admin()
+    admin.create(f"{topic}-soon", 1, {"cleanup.policy": "compact"})
+    admin.create(f"{topic}-late", 1, {"cleanup.policy": "compact,delete", "min.compaction.lag.ms": "3600000"})
+    admin.close()
+    with pytest.raises(SourceError, match=f"Kafka topic '{topic}-soon' is compacted after 0 ms.* to at least 3600000"):
+        _ = KafkaSource(f"{topic}-soon", Line, **at).layout
+    assert len(KafkaSource(f"{topic}-late", Line, **at).layout.starts) == 1
+
+
 def test_what_is_not_there_is_named(topic: str, at: dict[str, Any]) -> None:
     with pytest.raises(SourceError, match=f"Kafka topic '{topic}-missing' does not exist"):
         _ = KafkaSource([topic, f"{topic}-missing"], Line, **at).layout

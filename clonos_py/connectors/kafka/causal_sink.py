@@ -9,6 +9,7 @@ it finds the claim of a newer attempt, it writes nothing any more.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -36,19 +37,23 @@ from clonos_py.connectors.kafka.port import (
 from clonos_py.connectors.kafka.timing import ANSWER_S
 from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt
-from clonos_py.model.operators import CausalSink, OutputSegment, PublishedOutput
+from clonos_py.model.operators import CausalSink, OperatorContext, Output, OutputSegment, PublishedOutput
 from clonos_py.model.segments import LogSegment
 
 _FETCH_S = 0.2
+_NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class KafkaCausalWriter(CausalSink):
-    """The sink of one task. ``journal``: the topic that it shares with the other tasks of its operator."""
+    """The sink of one task. ``journal``: the topic that it shares with the other tasks of its operator, and with no
+    other operator; None: a name made of the operator's."""
+
+    remote = True
 
     def __init__(
-        self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, journal: str, away_s: float
+        self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, journal: str | None, away_s: float
     ) -> None:
-        self._address, self._journal = address, journal
+        self._address, self._given_journal = address, journal
         self._patience = Patience(f"Kafka at {address.bootstrap}, topic {layout.topic!r}", away_s)
         self._maker = MessageMaker(layout, schema)
         self._topic = layout.topic
@@ -59,13 +64,17 @@ class KafkaCausalWriter(CausalSink):
         self._epoch_starts: dict[int, int] = {}
         """Where the journal begins that is needed while a checkpoint is the last complete one."""
 
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._journal = self._given_journal or f"{self._topic}.{_NO_NAME.sub('_', ctx.operator)}.journal"
+
     def close(self) -> None:
         self._drop()
 
     # ---- taking over
 
     def claim(self, attempt: Attempt, checkpoint: int, shape: str, lineage: str) -> PublishedOutput:
-        self._claim = Entry("", 0, lineage, shape, attempt, checkpoint, [], [])
+        self._claim = Entry("", 0, self.ctx.operator, lineage, shape, attempt, checkpoint, [], [])
         return self._patience.of(lambda: self._claimed(checkpoint), self._drop)
 
     def _claimed(self, checkpoint: int) -> PublishedOutput:
@@ -85,9 +94,9 @@ class KafkaCausalWriter(CausalSink):
         return PublishedOutput(log, dict(piece for f in since for piece in f.entry.pieces))
 
     def _since_claim(self, found: Sequence[Found]) -> list[Found]:
-        """Those with rows since the checkpoint from which this attempt restarted."""
+        """What was written since the checkpoint from which this attempt restarted."""
         assert self._claim is not None
-        return [f for f in found if f.entry.epoch >= self._claim.epoch and f.entry.pieces]
+        return [f for f in found if f.entry.epoch >= self._claim.epoch and not f.entry.claim]
 
     def _connect(self) -> None:
         if self._admin is not None:
@@ -108,12 +117,12 @@ class KafkaCausalWriter(CausalSink):
         assert self._client is not None
         self._writer = self._client.transactional_writer(f"{self._journal}.{self.ctx.task.index}")
         self._writer.claim()
-        if not self._claim.era:
-            self._claim = msgspec.structs.replace(self._claim, era=self._era())
-        claim = msgspec.structs.replace(self._claim, claim=secrets.token_hex(8))
-        self._transact(messages_of(claim, self._partition))
+        era = self._claim.era or self._era()
+        claim = msgspec.structs.replace(self._claim, era=era, claim=secrets.token_hex(8))
+        self._transact(messages_of(claim, self._partition))  # nobody has claimed the id since the era was read
+        self._claim = msgspec.structs.replace(self._claim, era=era)
         found = self._entries(lambda entry: entry.claim == claim.claim)
-        if any((entry.era, entry.attempt) > (claim.era, claim.attempt) for entry in (f.entry for f in found)):
+        if any((f.entry.era, f.entry.attempt) > (era, claim.attempt) for f in found):
             self._give_up()
         return [f for f in found if f.entry.lineage == claim.lineage]
 
@@ -122,7 +131,12 @@ class KafkaCausalWriter(CausalSink):
         assert self._claim is not None
         assert self._admin is not None
         end = self._admin.offsets([self._partition], Place.LATEST)[self._partition]
-        eras = {f.entry.lineage: f.entry.era for f in self._entries(lambda _: False, end)}
+        entries = [found.entry for found in self._entries(lambda _: False, end)]
+        if other := next((entry for entry in entries if entry.operator != self._claim.operator), None):
+            raise SinkError(
+                f"the journal {self._journal!r} is that of operator {other.operator!r}, too: give each sink another"
+            )
+        eras = {entry.lineage: entry.era for entry in entries}
         return eras.get(self._claim.lineage, max(eras.values(), default=0) + 1)
 
     def _entries(self, is_last: Callable[[Entry], bool], end: int | None = None) -> list[Found]:

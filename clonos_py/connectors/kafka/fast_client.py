@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -70,6 +71,7 @@ _AWAY = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
+_NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
@@ -88,19 +90,39 @@ def failure(error: KafkaError, partition: TopicPartition | None = None) -> Kafka
     return KafkaFailure(kind, one_line(f"{error.str()} [{error.code()} {error.name()}]"), partition)
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as problem:
-        raise failure(problem.args[0]) from None
+class _Notes:
+    """What the library last said in the background: why a request is not answered, it does not say with the request."""
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
+            self._last = error
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Turns errors of the library into failures."""
+        try:
+            yield
+        except KafkaException as problem:
+            raise self.explained(failure(problem.args[0])) from None
+
+    def explained(self, found: KafkaFailure) -> KafkaFailure:
+        """Who is not let in is not waited for."""
+        if found.kind is not Failure.AWAY or self._last is None:
+            return found
+        kind = Failure.REFUSED if self._last.code() in _NOT_LET_IN else found.kind
+        return KafkaFailure(kind, one_line(f"{found}: {self._last.str()}"), found.partition)
 
 
 class FastClient:
     """See ``port.Client``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
+        self._notes = _Notes()
         self._settings: dict[str, Any] = {
+            "error_cb": self._notes,
             "bootstrap.servers": connection.bootstrap,
             "log_level": 0,
             "socket.nagle.disable": True,
@@ -113,16 +135,16 @@ class FastClient:
         }
 
     def reader(self, fields: Fields) -> MessageReader:
-        return _FastReader(self._settings, fields)
+        return _FastReader(self._settings, self._notes, fields)
 
     def writer(self) -> MessageWriter:
-        return _FastWriter(self._settings)
+        return _FastWriter(self._settings, self._notes)
 
     def transactional_writer(self, transactional_id: str, timeout_s: float = TRANSACTION_S) -> TransactionalWriter:
-        return _FastTransactionalWriter(self._settings, transactional_id, timeout_s)
+        return _FastTransactionalWriter(self._settings, self._notes, transactional_id, timeout_s)
 
     def admin(self) -> Admin:
-        return _FastAdmin(self._settings)
+        return _FastAdmin(self._settings, self._notes)
 
 
 def _security(connection: ClusterConnection) -> dict[str, str]:
@@ -144,10 +166,10 @@ def _security(connection: ClusterConnection) -> dict[str, str]:
 
 
 class _FastReader:
-    def __init__(self, settings: Mapping[str, Any], fields: Fields) -> None:
-        self._fields = fields
+    def __init__(self, settings: Mapping[str, Any], notes: _Notes, fields: Fields) -> None:
+        self._notes, self._fields = notes, fields
         self._positions: dict[TopicPartition, int] = {}
-        with _failures():
+        with self._notes.failures():
             self._consumer = Consumer(
                 {
                     **settings,
@@ -165,19 +187,19 @@ class _FastReader:
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._positions = dict(offsets)
-        with _failures():
+        with self._notes.failures():
             self._consumer.assign([Assigned(*partition, offset) for partition, offset in offsets.items()])
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        with _failures():
+        with self._notes.failures():
             self._consumer.pause([Assigned(*partition) for partition in partitions])
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
-        with _failures():
+        with self._notes.failures():
             self._consumer.resume([Assigned(*partition) for partition in partitions])
 
     def fetch(self, wait_s: float) -> Sequence[Messages]:
-        with _failures():
+        with self._notes.failures():
             first = self._consumer.poll(wait_s)
             if first is None:
                 return []
@@ -229,7 +251,8 @@ def _runs(messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]
 
 
 class _FastWriter:
-    def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
+    def __init__(self, settings: Mapping[str, Any], notes: _Notes, **more: Any) -> None:
+        self._notes = notes
         self._failed: KafkaError | None = None
         self._options: dict[str, Any] = {
             **settings,
@@ -240,7 +263,7 @@ class _FastWriter:
             "message.timeout.ms": 0,
             **{name.replace("_", "."): value for name, value in more.items()},
         }
-        with _failures():
+        with self._notes.failures():
             self._producer = Producer(self._options)
 
     def write(self, messages: Sequence[Message]) -> None:
@@ -249,12 +272,17 @@ class _FastWriter:
             more: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
             if headers:
                 more["headers"] = list(headers)
+            until = time.monotonic() + ANSWER_S
             while True:
                 try:
                     produce(topic, value, key, -1 if partition is None else partition, delivered, **more)
                     break
                 except BufferError:
-                    self._producer.poll(0.1)
+                    if self._producer.poll(0.1):
+                        until = time.monotonic() + ANSWER_S
+                    elif time.monotonic() > until:
+                        text = f"nothing was sent for {ANSWER_S:g} s"
+                        raise self._notes.explained(KafkaFailure(Failure.AWAY, text)) from None
                 except KafkaException as problem:
                     raise failure(problem.args[0]) from None
         self._producer.poll(0)
@@ -269,11 +297,12 @@ class _FastWriter:
             raise failure(self._failed)
 
     def flush(self) -> None:
-        with _failures():
+        with self._notes.failures():
             left = self._producer.flush(ANSWER_S)
         self._check()
         if left:
-            raise KafkaFailure(Failure.AWAY, f"{left} messages were not acknowledged within {ANSWER_S:g} s")
+            text = f"{left} messages were not acknowledged within {ANSWER_S:g} s"
+            raise self._notes.explained(KafkaFailure(Failure.AWAY, text))
 
     def close(self) -> None:
         with suppress(KafkaException):
@@ -282,16 +311,17 @@ class _FastWriter:
 
 
 class _FastTransactionalWriter(_FastWriter):
-    def __init__(self, settings: Mapping[str, Any], transactional_id: str, timeout_s: float) -> None:
-        super().__init__(settings, transactional_id=transactional_id, transaction_timeout_ms=round(timeout_s * 1_000))
+    def __init__(self, settings: Mapping[str, Any], notes: _Notes, transactional_id: str, timeout_s: float) -> None:
+        timeout_ms = round(timeout_s * 1_000)
+        super().__init__(settings, notes, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
     def claim(self) -> None:
-        with _failures():
+        with self._notes.failures():
             self._producer.init_transactions(ANSWER_S)
 
     def begin(self) -> None:
         self._failed = None
-        with _failures():
+        with self._notes.failures():
             self._producer.begin_transaction()
 
     def commit(self) -> None:
@@ -305,7 +335,7 @@ class _FastTransactionalWriter(_FastWriter):
             raise failure(self._failed) if self._failed is not None else found from None
 
     def abort(self) -> None:
-        with _failures():
+        with self._notes.failures():
             self._producer.abort_transaction(ANSWER_S)
 
 
@@ -313,12 +343,13 @@ class _FastTransactionalWriter(_FastWriter):
 
 
 class _FastAdmin:
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        with _failures():
+    def __init__(self, settings: Mapping[str, Any], notes: _Notes) -> None:
+        self._notes = notes
+        with self._notes.failures():
             self._client = AdminClient(dict(settings))
 
     def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
-        with _failures():
+        with self._notes.failures():
             asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_S)
         found = {}
         for name, answer in asked.items():
@@ -333,7 +364,7 @@ class _FastAdmin:
 
     def settings(self, topic: str) -> Mapping[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        with _failures():
+        with self._notes.failures():
             (asked,) = self._client.describe_configs([resource], request_timeout=ANSWER_S).values()
             return {name: str(entry.value) for name, entry in asked.result().items()}
 
@@ -347,7 +378,7 @@ class _FastAdmin:
                 raise failure(problem.args[0]) from None
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        with _failures():
+        with self._notes.failures():
             (made,) = self._client.create_partitions(
                 [NewPartitions(topic, partitions)], request_timeout=ANSWER_S
             ).values()
@@ -357,7 +388,7 @@ class _FastAdmin:
         spec: Any = OffsetSpec
         places = {Place.EARLIEST: spec.earliest(), Place.LATEST: spec.latest()}
         at = places[place] if isinstance(place, Place) else spec.for_timestamp(place)
-        with _failures():
+        with self._notes.failures():
             asked = self._client.list_offsets(
                 {Assigned(*partition): at for partition in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
@@ -372,14 +403,14 @@ class _FastAdmin:
 
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         asked = ConsumerGroupTopicPartitions(group, [Assigned(*partition) for partition in partitions])
-        with _failures():
+        with self._notes.failures():
             (answer,) = self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_S).values()
             found = answer.result().topic_partitions
         return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
-        with _failures():
+        with self._notes.failures():
             (answer,) = self._client.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=ANSWER_S
             ).values()
@@ -390,7 +421,7 @@ class _FastAdmin:
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
-        with _failures():
+        with self._notes.failures():
             for answer in self._client.delete_records(wanted, request_timeout=ANSWER_S).values():
                 answer.result()
 

@@ -21,12 +21,13 @@ _PART = struct.Struct(">II")
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """What ``attempt`` of a job of this ``lineage`` and ``shape`` has written in one transaction: ``pieces`` are
+    """What ``attempt`` of ``operator``, of a job of this ``lineage`` and ``shape``, has written at once: ``pieces`` are
     numbers and checksums of rows, ``log`` what they depend on and is new. ``claim`` is the random name of a claim,
     which is written alone, and else empty. Of two lineages the one whose ``era`` is higher came later."""
 
     claim: str
     era: int
+    operator: str
     lineage: str
     shape: str
     attempt: Attempt

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clonos_py.connectors.kafka.port import Admin, Place, TopicPartition
+from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place, TopicPartition
 from clonos_py.model.errors import SourceError
 
 Where = Place | int | str | Mapping[tuple[str, int], int]
 """A place, a time in milliseconds, the name of a group whose committed offsets count, or offsets by partition."""
+
+
+KEPT_MS = 3_600_000
+"""So long a compacted topic must leave messages alone: a checkpoint interval and a recovery fit into it."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,31 @@ def resolve(admin: Admin, names: Sequence[str], start: Where, stop: Where | None
 
 
 def described(admin: Admin, names: Sequence[str]) -> tuple[TopicLayout, ...]:
-    """In the order of the names. Raises SourceError for a topic that there is not."""
+    """In the order of the names. Raises SourceError for a topic that there is not, or that is compacted too soon."""
     found = admin.topics(names)
     missing = [name for name in names if name not in found]
     if missing:
         raise SourceError(f"Kafka topic {missing[0]!r} does not exist: create it, or correct its name")
+    for name in names:
+        _check_kept(admin, name)
     return tuple(TopicLayout(name, *found[name]) for name in names)
+
+
+def _check_kept(admin: Admin, name: str) -> None:
+    """A replay reads messages again: the broker must keep them all for as long as a recovery may take. Where a user may
+    not ask, it is taken for granted."""
+    try:
+        settings = admin.settings(name)
+    except KafkaFailure as failure:
+        if failure.kind is Failure.REFUSED:
+            return
+        raise
+    lag_ms = int(settings.get("min.compaction.lag.ms", "0"))
+    if "compact" in settings.get("cleanup.policy", "") and lag_ms < KEPT_MS:
+        raise SourceError(
+            f"Kafka topic {name!r} is compacted after {lag_ms} ms, so that a recovery might not find what it has to "
+            f"read again: set the topic's min.compaction.lag.ms to at least {KEPT_MS}"
+        )
 
 
 def _offsets(

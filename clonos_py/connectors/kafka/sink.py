@@ -26,9 +26,10 @@ class KafkaSink(SinkDefinition):
     ``timestamp`` names a column of microseconds that becomes the message's time.
 
     ``delivery``: with "causal" rows are visible within milliseconds; the determinants that they depend on go, in the
-    same transaction, into the topic ``journal``, by default that of the rows with ``.journal`` behind it. That needs
-    the full sharing depth. With "idempotent" rows are written at once and may be written again after a failure, under
-    the same key, which is required; this is also the delivery of a ``Table``, whose deletions are tombstones.
+    same transaction, into the topic ``journal``, which no other sink may have; by default its name is made of those of
+    the topic and the operator. That needs the full sharing depth. With "idempotent" rows are written at once and may be
+    written again after a failure, under the same key, which is required; this is also the delivery of a ``Table``,
+    whose deletions are tombstones.
 
     A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
     kafka-python: without it whichever is installed, confluent-kafka first.
@@ -59,7 +60,7 @@ class KafkaSink(SinkDefinition):
                 raise GraphError("KafkaSink: delivery='idempotent' has no journal; leave journal= out")
         self._address = ClusterAddress(bootstrap, security or KafkaSecurity(), client)
         self._layout = MessageLayout(topic, format, keys, timestamp)
-        self._journal = journal or f"{topic}.journal"
+        self._journal = journal
         self._away_s = micros(away) / 1e6
         self.upserts = self.deletes = self.delivery is Delivery.IDEMPOTENT
 
