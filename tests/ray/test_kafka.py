@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ import pytest
 from clonos_py import Context, Job, Process, Record, state
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.port import Fields, Message, TopicPartition
+from clonos_py.connectors.kafka.port import Fields, KafkaFailure, Message, TopicPartition
 from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
@@ -84,7 +84,11 @@ def produce(bootstrap: str) -> Callable[[threading.Event], None]:
             rows = [b'{"word": "w%d", "number": %d}' % (n // 2 % WORDS, n) for n in range(start, start + RATE // 10)]
             writer.write([Message("in", row, partition=n % 2) for n, row in enumerate(rows)])
             time.sleep(0.1)
-        writer.flush()
+        flushed = False
+        while not flushed:  # the broker may be away
+            with suppress(KafkaFailure):
+                writer.flush()
+                flushed = True
         writer.close()
 
     return run
