@@ -42,23 +42,29 @@ def line_ends(content: bytes) -> Positions:
     return np.flatnonzero(np.frombuffer(content, np.uint8) == NEWLINE) + 1
 
 
-def first_malformed(content: bytes, ends: Positions, parse: Callable[[bytes], pa.RecordBatch]) -> tuple[int, str]:
-    """Position and complaint of the first record that does not parse, found by halving."""
-    good, bad = 0, len(ends)
-    complaint = ""
+def first_refused(count: int, parse: Callable[[int, int], object]) -> tuple[int, str]:
+    """Index and complaint of the first of ``count`` records that does not parse, found by halving. ``parse`` takes
+    the records [start, stop) and raises ValueError; it refuses all of them together."""
+    good, bad, complaint = 0, count, ""
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
-            parse(content[: ends[middle - 1]])
+            parse(good, middle)
             good = middle
         except ValueError as error:
             bad, complaint = middle, str(error)
-    start = int(ends[good - 1]) if good else 0
     try:
-        parse(content[start : ends[bad - 1]])
+        parse(good, bad)
     except ValueError as error:
         complaint = str(error)
-    return start, complaint
+    return good, complaint
+
+
+def first_malformed(content: bytes, ends: Positions, parse: Callable[[bytes], pa.RecordBatch]) -> tuple[int, str]:
+    """Position and complaint of the first record that does not parse."""
+    starts = [0, *ends.tolist()]
+    record, complaint = first_refused(len(ends), lambda start, stop: parse(content[starts[start] : starts[stop]]))
+    return starts[record], complaint
 
 
 class TextLines:

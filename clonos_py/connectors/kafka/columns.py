@@ -48,7 +48,7 @@ class RowLayout:
             if found != wanted and not (attribute == "key" and pa.types.is_string(found)):
                 raise GraphError(f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {wanted}")
         format_of(self.format, self.values)
-        if self._tells_tombstones and not all(field.nullable for field in self.values):
+        if self.tells_tombstones and not all(field.nullable for field in self.values):
             raise GraphError("KafkaSource: a tombstone has no value: declare the columns of values '| None'")
 
     @property
@@ -57,7 +57,7 @@ class RowLayout:
         return pa.schema([field for field in self.schema if field.name not in self.attributes])
 
     @property
-    def _tells_tombstones(self) -> bool:
+    def tells_tombstones(self) -> bool:
         return "tombstone" in self.attributes.values()
 
     def only(self, names: Sequence[str]) -> RowLayout:
@@ -82,17 +82,19 @@ class RowMaker:
 
     def rows(self, messages: Messages) -> pa.RecordBatch:
         """Those of tombstones are left out where no column tells them. Raises SourceError naming the message."""
-        tombstones = [value is None for value in messages.values]
-        present = messages
-        if any(tombstones):
-            kept = [not gone for gone in tombstones]
-            present = messages.each(lambda column: list(itertools.compress(column, kept)))
+        if None not in messages.values:
+            return self._made(messages, self._decoded(messages))
+        kept = [value is not None for value in messages.values]
+        present = messages.each(lambda column: list(itertools.compress(column, kept)))
         decoded = self._decoded(present)
-        if present is not messages and "tombstone" in self._layout.attributes.values():
-            decoded = _with_nulls(decoded, tombstones)
-            present = messages
+        if self._layout.tells_tombstones:
+            return self._made(messages, _with_nulls(decoded, kept))
+        return self._made(present, decoded)
+
+    def _made(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
+        """``decoded``: the values of all of these messages."""
         columns = [
-            _attribute(self._layout.attributes[field.name], present, decoded.counts, field)
+            _attribute(self._layout.attributes[field.name], messages, decoded.counts, field)
             if field.name in self._layout.attributes
             else decoded.rows.column(field.name)
             for field in self._layout.schema
@@ -101,9 +103,7 @@ class RowMaker:
 
     def _decoded(self, messages: Messages) -> Decoded:
         values: Sequence[Any] = messages.values
-        if self._format is None:
-            return Decoded(pa.RecordBatch.from_pylist([], schema=self._values))
-        if not values:
+        if self._format is None or not values:
             return Decoded(pa.RecordBatch.from_pylist([], schema=self._values))
         try:
             return self._format.decode(values)
@@ -111,7 +111,7 @@ class RowMaker:
             offset = messages.offsets[problem.message]
             raise SourceError(
                 f"Kafka message {messages.partition} offset {offset} is no {self._layout.format} of this schema: "
-                f"{problem}; correct the schema, or whoever writes such messages"
+                f"{problem}; correct the schema, or the program that writes such messages"
             ) from problem
 
 
@@ -123,17 +123,17 @@ def checksum(pieces: Sequence[Messages]) -> int:
     return digest.intdigest() >> 1
 
 
-def _with_nulls(decoded: Decoded, tombstones: Sequence[bool]) -> Decoded:
-    """A row of nulls for each tombstone."""
+def _with_nulls(decoded: Decoded, kept: Sequence[bool]) -> Decoded:
+    """A row of nulls for each message that was not kept."""
     counts = iter(decoded.counts or [1] * decoded.rows.num_rows)
     taken = 0
     rows: list[int | None] = []
     every: list[int] = []
-    for tombstone in tombstones:
-        count = 1 if tombstone else next(counts)
+    for whole in kept:
+        count = next(counts) if whole else 1
         every.append(count)
-        rows += [None] if tombstone else range(taken, taken + count)
-        taken += 0 if tombstone else count
+        rows += range(taken, taken + count) if whole else [None]
+        taken += count if whole else 0
     picked = [column.take(pa.array(rows, pa.int64())) for column in decoded.rows.columns]
     return Decoded(pa.RecordBatch.from_arrays(picked, schema=decoded.rows.schema), every)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
 
-from clonos_py.connectors.line_formats import JsonLines
+from clonos_py.connectors.line_formats import JsonLines, first_refused
 from clonos_py.connectors.row_files import json_lines
 from clonos_py.model.errors import GraphError, one_line
 from clonos_py.model.record_codec import FieldError, encode
@@ -59,30 +59,26 @@ def format_of(name: str, schema: pa.Schema) -> Format:
             raise GraphError(f"unknown format {name!r}: choose one of {', '.join(FORMATS)}")
 
 
-def _first_malformed(values: Sequence[bytes], decode: Callable[[Sequence[bytes]], Any]) -> Malformed:
-    """The first that does not decode, found by halving."""
-    good, bad, complaint = 0, len(values), ""
-    while bad > good:
-        middle = (good + bad) // 2
-        try:
-            decode(values[good : middle + 1])
-            good = middle + 1
-        except ValueError as problem:
-            bad, complaint = middle, one_line(problem)
-    return Malformed(good, complaint)
-
-
-class _Json:
-    """Each value is an object. Fields that the schema does not name are left out."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._lines = JsonLines(schema)
+class _ByRow:
+    """Each value is a row."""
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         try:
             return Decoded(self._parsed(values))
         except ValueError:
-            raise _first_malformed(values, self._parsed) from None
+            message, text = first_refused(len(values), lambda start, stop: self._parsed(values[start:stop]))
+            raise Malformed(message, one_line(text)) from None
+
+    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        """Raises ValueError if one of them cannot be read."""
+        raise NotImplementedError
+
+
+class _Json(_ByRow):
+    """Each value is an object. Fields that the schema does not name are left out."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._lines = JsonLines(schema)
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         """A value may hold line breaks, which are no part of its strings: there JSON has them escaped."""
@@ -98,7 +94,7 @@ class _Json:
         return bytes(json_lines(rows)).split(b"\n")[:-1]
 
 
-class _Msgpack:
+class _Msgpack(_ByRow):
     """Each value is a map. Decimals are text."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -106,12 +102,6 @@ class _Msgpack:
         self._absent = {field.name: None for field in schema if field.nullable}
         self._decimals = [field.name for field in schema if pa.types.is_decimal(field.type)]
         self._decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
-
-    def decode(self, values: Sequence[bytes]) -> Decoded:
-        try:
-            return Decoded(self._parsed(values))
-        except ValueError:
-            raise _first_malformed(values, self._parsed) from None
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         try:
@@ -127,7 +117,7 @@ class _Msgpack:
         return list(map(msgspec.msgpack.Encoder(decimal_format="string").encode, rows.to_pylist()))
 
 
-class _Plain:
+class _Plain(_ByRow):
     """Each value is a row with one column, text in UTF-8 or bytes."""
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
@@ -135,12 +125,6 @@ class _Plain:
         if len(schema) != 1 or not wanted(schema.field(0).type):
             raise GraphError(f"the format {name} needs one column of {'text' if name == 'text' else 'bytes'}")
         self._schema = schema
-
-    def decode(self, values: Sequence[bytes]) -> Decoded:
-        try:
-            return Decoded(self._parsed(values))
-        except ValueError:
-            raise _first_malformed(values, self._parsed) from None
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         column = pa.array(values, pa.binary()).cast(self._schema.field(0).type)
