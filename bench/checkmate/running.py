@@ -57,6 +57,13 @@ class RunTerms:
         given = {key: list(value) if isinstance(value, tuple) else value for key, value in self.given.items()}
         return {**asdict(self), "given": given}
 
+    def events(self, rate: float | None) -> float:
+        """How many a run has that reads so many per second, or (None) as fast as it can."""
+        if rate is None:
+            assert self.unpaced is not None
+            return self.unpaced
+        return rate * (self.warm_up_s + self.seconds)
+
     def settings(self, variant: Variant, **more: Any) -> Settings:
         """Of a run. What makes the variant what it is stands above all else. Raises SettingError."""
         standbys = {} if "standbys" in self.given else _STANDBYS
@@ -103,7 +110,7 @@ def run_cell(cell: CheckmateCell, rate: float | None, terms: RunTerms) -> dict[s
     seed = terms.settings(variant).seed + cell.run - 1
     settings = terms.settings(variant, **kills, seed=seed)
     events: list[tuple[int, Event]] = []
-    count = terms.unpaced or 0 if rate is None else rate * (terms.warm_up_s + terms.seconds)
+    count = terms.events(rate)
     plan = terms.run(
         variant.query, count, rate, settings, lambda at_us, event: events.append((at_us, event)), cell.skew, cell.keys
     )

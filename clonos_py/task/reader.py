@@ -67,7 +67,7 @@ class Reader:
             if kept is not None:
                 self._source.restore(kept)
         self._source.seek(self._positions)
-        if count and (gone := [p for p in sorted(saved) if p >= self._source.partitions()]):
+        if count and (gone := [p for p in sorted(saved) if p >= count]):
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
                 f"partition {gone[0]} is gone: "
