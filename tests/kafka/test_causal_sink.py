@@ -10,7 +10,7 @@ import pytest
 from clonos_py import Record
 from clonos_py.connectors import KafkaSink
 from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
-from clonos_py.connectors.kafka.port import Client, Fields, KafkaFailure, Message, Place, TopicPartition
+from clonos_py.connectors.kafka.port import Client, Failure, Fields, KafkaFailure, Message, Place, TopicPartition
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import OutputSegment, PublishedOutput
@@ -126,8 +126,6 @@ def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
 
 def lose_an_answer(writer: KafkaCausalWriter, committed: bool) -> None:
     """The next commit is, or is not, carried out, and then fails as one that is not answered."""
-    from clonos_py.connectors.kafka.port import Failure
-
     used = writer._writer
     assert used is not None
     commit = used.commit
@@ -154,7 +152,7 @@ def test_a_completed_checkpoint_deletes_the_journal_before_it(client: Client, to
     second, shown = claimed(topic, at, 2, checkpoint=1)
     assert shown == PublishedOutput([*log(1, 2, epoch=1), *log(3, epoch=2)], {1: 1_001, 2: 1_002, 3: 1_003})
     second.commit(b"2")
-    assert journal_start(client, topic) == start, "nobody knows where its epoch began"
+    assert journal_start(client, topic) == start, "the start of its epoch is not known"
     second.append(3, log(4, epoch=3), [piece(4, 5)])
     second.commit(b"3")
     assert journal_start(client, topic) > start

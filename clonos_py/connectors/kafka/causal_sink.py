@@ -1,46 +1,41 @@
 """Rows in Kafka that are visible at once: each short transaction has rows and, in a journal, the determinants that they
 depend on (Clonos, section 5.5; D16).
 
-Whoever claims the output takes the transactional id over, which shuts earlier attempts out and settles what they left
-open, commits a claim to the journal, and reads the journal up to it. An attempt that finds itself shut out, or does not
-know whether its last transaction was committed, claims again: what the journal has is out, and is not written twice. If
-it finds the claim of a newer attempt, it writes nothing any more.
+An attempt that claims the output takes the transactional id over, which shuts earlier attempts out and settles what
+they left open, commits a claim to the journal, and reads the journal up to it. An attempt that is shut out, or gets no
+answer to its last commit, claims again: what the journal has is out, and is not written twice. If it finds the claim of
+a newer attempt, it writes nothing any more.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from typing import NoReturn
 
 import msgspec
 import pyarrow as pa
 
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.journal import Entry, Found, entries_in, messages_of
+from clonos_py.connectors.kafka.journal import Entry, Found, JournalReader, messages_of
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.patience import Patience
 from clonos_py.connectors.kafka.port import (
     Admin,
     Client,
-    Failure,
     Fields,
-    KafkaFailure,
     Message,
-    Messages,
     Place,
     TopicPartition,
     TransactionalWriter,
 )
-from clonos_py.connectors.kafka.timing import ANSWER_S
 from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OperatorContext, Output, OutputSegment, PublishedOutput
 from clonos_py.model.segments import LogSegment
 
-_FETCH_S = 0.2
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -117,49 +112,35 @@ class KafkaCausalWriter(CausalSink):
         assert self._client is not None
         self._writer = self._client.transactional_writer(f"{self._journal}.{self.ctx.task.index}")
         self._writer.claim()
-        era = self._claim.era or self._era()
-        claim = msgspec.structs.replace(self._claim, era=era, claim=secrets.token_hex(8))
-        self._transact(messages_of(claim, self._partition))  # nobody has claimed the id since the era was read
+        with closing(self._journal_reader()) as journal:
+            era = self._claim.era or self._era(journal)
+            claim = msgspec.structs.replace(self._claim, era=era, claim=secrets.token_hex(8))
+            self._transact(messages_of(claim, self._partition))  # no one else has claimed since the era was read
+            journal.read_until(claim.claim)
         self._claim = msgspec.structs.replace(self._claim, era=era)
-        found = self._entries(lambda entry: entry.claim == claim.claim)
+        found = journal.entries
         if any((f.entry.era, f.entry.attempt) > (era, claim.attempt) for f in found):
             self._give_up()
         return [f for f in found if f.entry.lineage == claim.lineage]
 
-    def _era(self) -> int:
+    def _journal_reader(self) -> JournalReader:
+        assert self._client is not None
+        assert self._admin is not None
+        start = self._admin.offsets([self._partition], Place.EARLIEST)[self._partition]
+        return JournalReader(self._client.reader(Fields(keys=True)), self._partition, start)
+
+    def _era(self, journal: JournalReader) -> int:
         """That of the lineage if it has been here before, else one that is later than all."""
         assert self._claim is not None
         assert self._admin is not None
-        end = self._admin.offsets([self._partition], Place.LATEST)[self._partition]
-        entries = [found.entry for found in self._entries(lambda _: False, end)]
+        journal.read_to(self._admin.offsets([self._partition], Place.LATEST)[self._partition])
+        entries = [found.entry for found in journal.entries]
         if other := next((entry for entry in entries if entry.operator != self._claim.operator), None):
             raise SinkError(
                 f"the journal {self._journal!r} is that of operator {other.operator!r}, too: give each sink another"
             )
         eras = {entry.lineage: entry.era for entry in entries}
         return eras.get(self._claim.lineage, max(eras.values(), default=0) + 1)
-
-    def _entries(self, is_last: Callable[[Entry], bool], end: int | None = None) -> list[Found]:
-        """What the journal has, up to an entry or an offset. Raises KafkaFailure."""
-        assert self._client is not None
-        assert self._admin is not None
-        partition = self._partition
-        reader = self._client.reader(Fields(keys=True))
-        pieces: list[Messages] = []
-        try:
-            reader.assign(self._admin.offsets([partition], Place.EARLIEST))
-            until = time.monotonic() + ANSWER_S
-            while end is None or reader.position(partition) < end:
-                if time.monotonic() > until:
-                    raise KafkaFailure(Failure.AWAY, f"{partition} was not read within {ANSWER_S:g} s", partition)
-                if more := reader.fetch(_FETCH_S):
-                    pieces += more
-                    until = time.monotonic() + ANSWER_S
-                    if any(is_last(found.entry) for found in entries_in(pieces)):
-                        break
-        finally:
-            reader.close()
-        return list(entries_in(pieces))
 
     # ---- writing
 

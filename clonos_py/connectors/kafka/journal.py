@@ -7,16 +7,26 @@ messages that follow each other; the key of each says which of how many it is.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable
 
 import msgspec
 
-from clonos_py.connectors.kafka.port import Message, Messages, TopicPartition
+from clonos_py.connectors.kafka.port import (
+    Failure,
+    KafkaFailure,
+    Message,
+    MessageReader,
+    Messages,
+    TopicPartition,
+)
+from clonos_py.connectors.kafka.timing import ANSWER_S
 from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.segments import LogSegment
 
 _MESSAGE_BYTES = 500_000
+_FETCH_S = 0.2
 _PART = struct.Struct(">II")
 
 
@@ -57,27 +67,56 @@ def messages_of(entry: Entry, partition: TopicPartition) -> list[Message]:
     ]
 
 
-def entries_in(pieces: Sequence[Messages]) -> Iterator[Found]:
-    """All entries. Raises SinkError for what is none."""
-    parts: list[bytes] = []
-    start = 0
-    for messages in pieces:
+class JournalReader:
+    """Reads a partition of the journal once, from its beginning on. ``entries``: what was read so far."""
+
+    def __init__(self, reader: MessageReader, partition: TopicPartition, start: int) -> None:
+        """``start``: the offset of the first message. Raises KafkaFailure."""
+        self._reader, self._partition = reader, partition
+        self._parts: list[bytes] = []
+        self._start = 0
+        self.entries: list[Found] = []
+        reader.assign({partition: start})
+
+    def read_to(self, offset: int) -> None:
+        """All before an offset. Raises KafkaFailure, SinkError."""
+        self._read_while(lambda: self._reader.position(self._partition) < offset)
+
+    def read_until(self, claim: str) -> None:
+        """All up to a claim. Raises KafkaFailure, SinkError."""
+        self._read_while(lambda: not self.entries or self.entries[-1].entry.claim != claim)
+
+    def _read_while(self, wanted: Callable[[], bool]) -> None:
+        until = time.monotonic() + ANSWER_S
+        while wanted():
+            if time.monotonic() > until:
+                text = f"{self._partition} was not read within {ANSWER_S:g} s"
+                raise KafkaFailure(Failure.AWAY, text, self._partition)
+            if pieces := self._reader.fetch(_FETCH_S):
+                for messages in pieces:
+                    self._take(messages)
+                until = time.monotonic() + ANSWER_S
+
+    def _take(self, messages: Messages) -> None:
         for offset, key, value in zip(messages.offsets, messages.keys, messages.values, strict=True):
             where = f"Kafka message {messages.partition} offset {offset}"
             if key is None or value is None or len(key) != _PART.size:
                 raise _none(where)
             number, count = _PART.unpack(key)
             if number == 0:
-                parts, start = [], offset
-            if number != len(parts):
+                self._parts, self._start = [], offset
+            if number != len(self._parts):
                 raise _none(where)
-            parts.append(value)
-            if len(parts) == count:
+            self._parts.append(value)
+            if len(self._parts) == count:
                 try:
-                    yield Found(start, _decode(b"".join(parts)))
+                    self.entries.append(Found(self._start, _decode(b"".join(self._parts))))
                 except msgspec.MsgspecError as problem:
                     raise _none(f"{where} ({problem})") from problem
-                parts = []
+                self._parts = []
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def _none(where: str) -> SinkError:
