@@ -1,11 +1,8 @@
-"""Topics of Kafka as a source, as written in a job, and the reader of one task."""
+"""Topics of Kafka as a source, as written in a job."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -13,18 +10,16 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
-from clonos_py.connectors.kafka.columns import RowLayout, RowMaker, checksum
+from clonos_py.connectors.kafka.columns import RowLayout
 from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
-from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Messages, Place, TopicPartition
-from clonos_py.connectors.kafka.read_ahead import ReadAhead
-from clonos_py.connectors.kafka.watch import TopicWatch
+from clonos_py.connectors.kafka.port import KafkaFailure, Place
+from clonos_py.connectors.kafka.topic_reader import TopicReader, WatchTimes
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
-from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+from clonos_py.model.operators import Source
 from clonos_py.model.record import Record
 from clonos_py.model.times import micros
 
-_SECOND_US = 1_000_000
 _PLACES = {"earliest": Place.EARLIEST, "latest": Place.LATEST}
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 BYTES = pa.schema([pa.field("value", pa.binary(), nullable=False)])
@@ -34,7 +29,7 @@ Given = str | datetime | Mapping[tuple[str, int], int]
 
 class KafkaSource(SourceDefinition):
     """Reads topics of a Kafka cluster, of transactions only what is committed. Its tasks share the partitions; no
-    consumer group is joined, so that nobody can take them away.
+    consumer group is joined, so that no rebalance takes them away.
 
     ``format`` is json, msgpack, arrow (each message a stream of Arrow IPC), text or bytes (both have the one column
     ``value``). ``columns`` names columns that have something else of a message than its value:
@@ -76,7 +71,7 @@ class KafkaSource(SourceDefinition):
         if stop == "committed":
             raise GraphError("KafkaSource: stop='committed' moves with the job: name another place")
         self._start, self._stop = _where(start, group), None if stop is None else _where(stop, None)
-        self._times = Times(micros(discover) / 1e6, micros(away) / 1e6)
+        self._times = WatchTimes(micros(discover) / 1e6, micros(away) / 1e6)
         self.schemas = (self._rows.schema,)
         self.records = (schema if isinstance(schema, type) else None,)
 
@@ -99,15 +94,7 @@ class KafkaSource(SourceDefinition):
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         (names,) = columns
         rows = self._rows if names is None else self._rows.only(names)
-        return KafkaReader(self._address, self.layout, rows, self._times, read_rows)
-
-
-@dataclass(frozen=True)
-class Times:
-    """``discover_s``: how often the topics are looked at; ``away_s``: how long the cluster may not answer."""
-
-    discover_s: float
-    away_s: float
+        return TopicReader(self._address, self.layout, rows, self._times, read_rows)
 
 
 def _schema(format: str, schema: type[Record] | pa.Schema | None) -> pa.Schema:
@@ -131,162 +118,3 @@ def _where(given: Given, group: str | None) -> Where:
     if given not in _PLACES:
         raise GraphError(f"KafkaSource: unknown place {given!r}: give earliest, latest, a datetime or offsets")
     return _PLACES[given]
-
-
-class KafkaReader(Source):
-    """Reads the partitions of one task."""
-
-    def __init__(
-        self, address: ClusterAddress, layout: SourceLayout, rows: RowLayout, times: Times, read_rows: int | None
-    ) -> None:
-        self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
-        self._fields, self._maker = rows.fields, RowMaker(rows)
-        self._wake: Callable[[], None] = lambda: None
-        self._positions: dict[int, int] = {}
-        self._turn: list[int] = []
-        self._resumed = False
-        self._found: dict[int, int] = {}
-        self._found_lock = threading.Lock()
-        self._most: int | None = read_rows
-        self._ahead: ReadAhead | None = None
-        self._watch: TopicWatch | None = None
-
-    def partitions(self) -> int:
-        """All are discovered."""
-        return 0
-
-    def open(self, index: int, parallelism: int) -> None:
-        self._index, self._parallelism = index, parallelism
-
-    def notify(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-
-    def snapshot(self) -> Any:
-        return [(topic.name, topic.id) for topic in self._layout.topics]
-
-    def restore(self, saved: Any) -> None:
-        self._resumed = True
-        topics = self._layout.topics
-        if [name for name, _ in saved] != [topic.name for topic in topics]:
-            listed = ", ".join(name for name, _ in saved)
-            raise SourceError(f"the checkpoint is of the topics {listed}: resume with these, or start with --fresh")
-        for topic, (_, id) in zip(topics, saved, strict=True):
-            if id != topic.id:
-                raise SourceError(
-                    f"Kafka topic {topic.name!r} was deleted and made again since the checkpoint, whose offsets mean "
-                    "nothing in it: start over with --fresh"
-                )
-
-    def seek(self, positions: Mapping[int, int]) -> None:
-        self.close()
-        self._positions = dict(positions)
-        self._turn = sorted(positions)
-
-    def close(self) -> None:
-        for thread in (self._ahead, self._watch):
-            if thread is not None:
-                thread.close()
-        self._ahead = self._watch = None
-
-    def limit(self, rows: int) -> None:
-        self._most = rows if self._read_rows is None else min(rows, self._read_rows)
-
-    # ---- reading
-
-    def poll(self, now: int) -> Read | Wait | End | Discovered:
-        if (starts := self._new()) is not None:
-            return Discovered(starts)
-        with self._named(None):
-            ahead = self._reading()
-            for _ in range(len(self._turn)):
-                number = self._turn.pop(0)
-                partition = self._layout.partition(number)
-                if (messages := ahead.take(partition, self._most)) is not None:
-                    self._turn.append(number)
-                    return self._read(number, messages.offsets[-1] + 1, (messages,))
-                if ahead.has_ended(partition):
-                    assert self._layout.ends is not None
-                    return self._read(number, max(self._layout.ends[number], self._positions[number]), (), last=True)
-                self._turn.append(number)
-        return Wait(now + _SECOND_US) if self._layout.ends is None or self._turn else End()
-
-    def reread(self, partition: int, start: int, stop: int) -> Read:
-        with self._named(self._layout.partition(partition)):
-            pieces = self._reading().take_below(self._layout.partition(partition), stop)
-        ends = self._layout.ends
-        last = ends is not None and stop >= ends[partition] and not pieces
-        return self._read(partition, stop, pieces, last)
-
-    def _read(self, number: int, stop: int, pieces: Sequence[Messages], last: bool = False) -> Read:
-        start, self._positions[number] = self._positions[number], stop
-        rows = [self._maker.rows(messages) for messages in pieces]
-        if last:
-            self._turn = [other for other in self._turn if other != number]
-        made = pa.Table.from_batches(rows).combine_chunks().to_batches() if len(rows) > 1 else rows
-        events = sum(len(messages.offsets) for messages in pieces)
-        return Read(number, start, stop, (made[0] if made else None,), checksum(pieces), events, last)
-
-    def _reading(self) -> ReadAhead:
-        if self._ahead is None:
-            layout, client = self._layout, self._address.connect()
-            self._ahead = ReadAhead(client, self._fields, self._wake)
-            self._ahead.assign({layout.partition(n): offset for n, offset in self._positions.items()}, self._ends)
-            topics = [replace(topic, partitions=0) for topic in layout.topics] if self._resumed else layout.topics
-            times = self._times
-            self._watch = TopicWatch(client, topics, times.discover_s, times.away_s, self._grown, self._ahead.fail)
-        return self._ahead
-
-    @property
-    def _ends(self) -> dict[TopicPartition, int]:
-        return {self._layout.partition(number): end for number, end in (self._layout.ends or {}).items()}
-
-    # ---- partitions
-
-    def _new(self) -> dict[int, int] | None:
-        """Partitions that are to be read from now on, with their first offsets; None if there are none."""
-        with self._found_lock:
-            found = dict(self._found)
-        if not self._resumed or self._layout.ends is not None:
-            found |= {number: offset for number, offset in self._layout.starts.items() if self._is_own(number)}
-        return {number: offset for number, offset in found.items() if number not in self._positions} or None
-
-    def discovered(self, starts: Mapping[int, int]) -> None:
-        self._positions |= starts
-        self._turn += sorted(starts)
-        if self._ahead is not None:
-            ends = self._ends
-            self._ahead.add({self._layout.partition(number): offset for number, offset in starts.items()}, ends)
-
-    def _is_own(self, number: int) -> bool:
-        return number % self._parallelism == self._index
-
-    def _grown(self, admin: Admin, topic: int, partitions: int) -> None:
-        """Those that came after the job had begun are read from their first offset on."""
-        if self._layout.ends is not None:
-            return
-        name = self._layout.topics[topic].name
-        every = [TopicPartition(name, number) for number in range(partitions)]
-        numbers = {self._layout.number(partition): partition for partition in every}
-        new = [p for number, p in numbers.items() if self._is_own(number) and number not in self._positions]
-        starts = admin.offsets(new, Place.EARLIEST) if new else {}
-        with self._found_lock:
-            self._found |= {self._layout.number(partition): offset for partition, offset in starts.items()}
-        if starts:
-            self._wake()
-
-    # ---- errors
-
-    @contextmanager
-    def _named(self, partition: TopicPartition | None) -> Iterator[None]:
-        try:
-            yield
-        except KafkaFailure as failure:
-            place = failure.partition or partition
-            where = f"Kafka at {self._address.bootstrap}" + ("" if place is None else f", {place}")
-            if failure.kind is Failure.EXPIRED and place is not None:
-                offset = self._positions.get(self._layout.number(place))
-                raise SourceError(
-                    f"{where}: offset {offset} is not there any more: the topic keeps messages for too short a time; "
-                    "start over with --fresh"
-                ) from None
-            raise SourceError(f"{where}: {failure}") from None
