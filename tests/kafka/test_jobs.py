@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clonos_py import Context, Job, Process, Record, count, state
+from clonos_py import Job, count
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.port import Client, Fields, Message, TopicPartition
 from clonos_py.observe.events import Event, TaskFailed
@@ -18,30 +17,11 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 from tests.kafka.test_port import reading, taken, write
 from tests.kafka.test_source import at
+from tests.kafka.words import Counted, Total, Word
 
 __all__ = ["at"]
 
 ROWS = 4_000
-
-
-class Word(Record):
-    word: str
-    number: int
-
-
-class Total(Record):
-    word: str
-    words: int
-
-
-class Counted(Process[Word, Total]):
-    """Numbers the rows of each word."""
-
-    seen: int = state(0)
-
-    def on_row(self, row: Word, ctx: Context) -> Iterator[Total]:
-        self.seen += 1
-        yield Total(row.word, self.seen)
 
 
 def job(topic: str, at: dict[str, Any]) -> Job:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from clonos_py import Context, Job, Process, Record, state
+from clonos_py import Job
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.port import Fields, KafkaFailure, Message, TopicPartition
@@ -25,32 +25,13 @@ from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
 from tests.kafka.cluster import Node
 from tests.kafka.cluster import cluster as kafka
+from tests.kafka.words import Counted, Word
 
 pytestmark = pytest.mark.ray
 
 WORDS, ROWS, RATE = 20, 16_000, 1_000
 PATIENCE_S = 60.0
 KILLS = ("source-kafka[0]@1s", "counted[0]@2s", "source-kafka[1]@4s", "counted[1]@5s", "counted[0]@6s")
-
-
-class Word(Record):
-    word: str
-    number: int
-
-
-class Nth(Record):
-    word: str
-    nth: int
-
-
-class Counted(Process[Word, Nth]):
-    """Numbers the rows of each word."""
-
-    seen: int = state(0)
-
-    def on_row(self, row: Word, ctx: Context) -> Iterator[Nth]:
-        self.seen += 1
-        yield Nth(row.word, self.seen)
 
 
 def job(bootstrap: str, client: Literal["confluent-kafka", "kafka-python"]) -> Job:
@@ -108,7 +89,7 @@ class Watcher:
         while not stop.is_set() or time.monotonic() - quiet_since < 2:
             for messages in reader.fetch(0.2):
                 quiet_since = time.monotonic()
-                self.seen.update((row["word"], row["nth"]) for row in map(json.loads, filter(None, messages.values)))
+                self.seen.update((row["word"], row["words"]) for row in map(json.loads, filter(None, messages.values)))
         reader.close()
 
 
