@@ -23,8 +23,8 @@ def java() -> str:
 
 
 def classpath() -> str:
-    """Of the broker and its tools. Tests that run beside wait until the first has fetched it. Without jars there is
-    no test: whoever asks fails."""
+    """Of the broker and its tools. Tests that run beside wait until the first has fetched it. Without jars the
+    tests that ask for them fail."""
     folder = _PROJECT / ".tools" / f"kafka-{VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:

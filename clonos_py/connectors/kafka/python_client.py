@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
@@ -173,7 +174,7 @@ class _PythonReader:
 
 class _PythonWriter:
     def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
-        self._unanswered: list[Any] = []
+        self._unanswered: deque[Any] = deque()
         with _failures():
             self._producer = kafka.KafkaProducer(
                 **settings,
@@ -188,7 +189,7 @@ class _PythonWriter:
     def write(self, messages: Sequence[Message]) -> None:
         send = self._producer.send
         with _failures():
-            self._unanswered += [
+            self._unanswered.extend(
                 send(
                     message.topic,
                     message.value,
@@ -198,13 +199,13 @@ class _PythonWriter:
                     message.timestamp_ms,
                 )
                 for message in messages
-            ]
+            )
         self._check()
 
     def _check(self) -> None:
         """Raises what became of an earlier message."""
         while self._unanswered and self._unanswered[0].is_done:
-            answer = self._unanswered.pop(0)
+            answer = self._unanswered.popleft()
             if answer.failed():
                 raise failure(answer.exception)
 

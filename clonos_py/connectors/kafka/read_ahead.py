@@ -145,7 +145,7 @@ class ReadAhead:
                 self._changed.wait()
 
     def fail(self, failure: KafkaFailure) -> None:
-        """For whoever asks next."""
+        """Raised by the next call that takes messages."""
         with self._changed:
             self._failure = self._failure or failure
             self._changed.notify_all()
@@ -211,7 +211,7 @@ class ReadAhead:
 
 
 class _Fetching:
-    """What the client was told last."""
+    """A client, and which partitions it has assigned and paused."""
 
     def __init__(self, reader: MessageReader) -> None:
         self.reader = reader
