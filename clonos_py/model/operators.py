@@ -201,6 +201,15 @@ class Sink(Operator):
         """Makes what ``prepare`` named visible. Idempotent; may be called in another process and thread than
         ``prepare`` was, after ``open``. Raises SinkError."""
 
+    def commit_all(self, committables: Sequence[bytes]) -> None:
+        """Commits all that a completed checkpoint names, oldest first. Raises SinkError."""
+        for committable in committables:
+            self.commit(committable)
+
+    def loaded(self, parts: Sequence[OperatorState]) -> None:
+        """The snapshots that ``restore`` will get, called before by the thread that commits: what the checkpoint names
+        may be committed before the task has restored them."""
+
 
 class OutputSegment(NamedTuple):
     """Rows as they leave a causal sink, numbered; ``checksum`` is of the rows."""
@@ -255,7 +264,8 @@ class CausalSink(Sink):
         if not committable.isdigit():
             raise CheckpointError(
                 f"the checkpoint names {committable!r} as output of operator {self.ctx.operator!r}: its manifest is "
-                "damaged; restore it from a copy, or start over with --fresh"
+                "damaged, or the sink had another delivery; restore it from a copy, resume with that delivery, or "
+                "start over with --fresh"
             )
         self.forget(int(committable))
 

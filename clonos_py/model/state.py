@@ -29,7 +29,8 @@ class Chunk:
 class OperatorState:
     """A snapshot of one operator instance.
 
-    ``tables`` are keyed: every chunk has the column ``_group`` and a restore takes the rows of its own key groups.
+    ``tables`` are keyed: every chunk has the column ``_group`` and a restore takes the rows of its own key groups. Only
+    those of a sink, which are rows that are not committed, belong to the instance.
     ``values`` are small, plain (int, float, str, bytes, bool, None, list, dict with str or int keys) and belong to the
     instance; on another parallelism the operator is given those of all former instances and merges them.
     Later changes must not be visible in a snapshot.

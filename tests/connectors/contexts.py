@@ -19,6 +19,7 @@ class SinkContext:
         self.parallelism = parallelism
         self.key_groups = key_groups
         self.groups = range(index * key_groups // parallelism, (index + 1) * key_groups // parallelism)
+        self.numbering = "line-0"
         self.counts: dict[str, int] = {}
 
     def count(self, metric: str, amount: int) -> None:

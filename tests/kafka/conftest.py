@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from clonos_py.connectors.kafka.python_client import PythonClient
 from tests.kafka.cluster import cluster
 
-CLIENTS: Mapping[str, Callable[[ClusterConnection], Client]] = {
+CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
     "confluent-kafka": FastClient,
     "kafka-python": PythonClient,
 }
@@ -34,6 +35,13 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
     """Each of the libraries."""
     return CLIENTS[request.param](ClusterConnection(bootstrap))
+
+
+@pytest.fixture
+def at(client: Client, bootstrap: str) -> dict[str, Any]:
+    """Where sources and sinks find the cluster, with the same library."""
+    library = next(name for name, made in CLIENTS.items() if isinstance(client, made))
+    return {"bootstrap": bootstrap, "client": library}
 
 
 @pytest.fixture

@@ -10,7 +10,16 @@ import pytest
 from clonos_py import Record
 from clonos_py.connectors import KafkaSink
 from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
-from clonos_py.connectors.kafka.port import Client, Failure, Fields, KafkaFailure, Message, Place, TopicPartition
+from clonos_py.connectors.kafka.port import (
+    Client,
+    Failure,
+    Fields,
+    KafkaFailure,
+    Message,
+    Place,
+    TopicPartition,
+    TransactionalWriter,
+)
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import OutputSegment, PublishedOutput
@@ -18,9 +27,6 @@ from clonos_py.model.record_codec import encode
 from clonos_py.model.segments import LogSegment
 from tests.connectors.contexts import opened
 from tests.kafka.test_port import reading, taken, write
-from tests.kafka.test_source import at
-
-__all__ = ["at"]
 
 SHAPE = "out=1"
 
@@ -39,8 +45,7 @@ def log(*starts: int, epoch: int = 0, size: int = 1) -> list[LogSegment]:
 
 def sink(topic: str, at: dict[str, Any], **place: Any) -> KafkaCausalWriter:
     more = {name: place.pop(name) for name in ("journal", "away") if name in place}
-    given = {name: value for name, value in at.items() if name != "discover"}
-    return cast("KafkaCausalWriter", opened(KafkaSink(topic, **given, **more).create(Line.schema()), **place))
+    return cast("KafkaCausalWriter", opened(KafkaSink(topic, **at, **more).create(Line.schema()), **place))
 
 
 def claimed(
@@ -114,7 +119,7 @@ def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
     """The answer is lost, once after the commit and once before it."""
     writer, _ = claimed(topic, at, 1)
     for seq, committed in enumerate((True, False, True)):
-        lose_an_answer(writer, committed)
+        lose_an_answer(writer._writer, committed)
         writer.append(0, log(seq), [piece(seq, seq)])
     writer.append(0, log(9), [piece(3, 3)])
     assert visible(client, topic, 4) == [0, 1, 2, 3]
@@ -124,9 +129,8 @@ def test_a_commit_without_an_answer_is_neither_lost_nor_repeated(
     second.close()
 
 
-def lose_an_answer(writer: KafkaCausalWriter, committed: bool) -> None:
+def lose_an_answer(used: TransactionalWriter | None, committed: bool) -> None:
     """The next commit is, or is not, carried out, and then fails as one that is not answered."""
-    used = writer._writer
     assert used is not None
     commit = used.commit
 
@@ -238,8 +242,7 @@ def test_a_row_that_is_too_large_is_named(topic: str, at: dict[str, Any]) -> Non
     class Wide(Record):
         text: str
 
-    given = {name: value for name, value in at.items() if name != "discover"}
-    writer = cast("KafkaCausalWriter", opened(KafkaSink(topic, **given).create(Wide.schema())))
+    writer = cast("KafkaCausalWriter", opened(KafkaSink(topic, **at).create(Wide.schema())))
     writer.claim(Attempt(1, 1), 0, SHAPE, "line")
     wide = OutputSegment(0, 1, encode([Wide("x" * (2 << 20))], Wide.schema()))
     with pytest.raises(SinkError, match=rf"topic '{topic}': the broker refuses: "):
@@ -269,7 +272,7 @@ def test_a_claim_that_does_not_read_the_journal_is_caught(
 ) -> None:
     """What the tests above rest on: without the journal a row is written twice."""
     writer, _ = claimed(topic, at, 1)
-    lose_an_answer(writer, committed=True)
+    lose_an_answer(writer._writer, committed=True)
     monkeypatch.setattr(KafkaCausalWriter, "_missing", lambda self, pieces: self._take_over() and list(pieces))
     writer.append(0, log(0), [piece(0, 0)])
     assert visible(client, topic, 2) == [0, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -16,20 +16,17 @@ from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 from tests.kafka.test_port import reading, taken, write
-from tests.kafka.test_source import at
 from tests.kafka.words import Counted, Total, Word
-
-__all__ = ["at"]
 
 ROWS = 4_000
 
 
-def job(topic: str, at: dict[str, Any]) -> Job:
+def job(topic: str, at: dict[str, Any], delivery: Literal["causal", "transactional"]) -> Job:
     """Each word with how often it has come."""
     made = Job("kafka-words")
     words = made.source(KafkaSource(topic, Word, stop="latest", **at))
     counted = words.key_by("word").process(Counted).named("counted")
-    counted.sink(KafkaSink(f"{topic}.out", key="word", **without_discovery(at))).named("written")
+    counted.sink(KafkaSink(f"{topic}.out", key="word", delivery=delivery, **at)).named("written")
     return made
 
 
@@ -38,12 +35,8 @@ def table(topic: str, at: dict[str, Any]) -> Job:
     made = Job("kafka-table")
     words = made.source(KafkaSource(topic, Word, stop="latest", **at))
     totals = words.key_by("word").aggregate(Total, words=count()).named("totals")
-    totals.sink(KafkaSink(f"{topic}.out", key="word", delivery="idempotent", **without_discovery(at)))
+    totals.sink(KafkaSink(f"{topic}.out", key="word", delivery="idempotent", **at))
     return made
-
-
-def without_discovery(at: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in at.items() if name != "discover"}
 
 
 @pytest.fixture
@@ -74,10 +67,11 @@ def results(client: Client, topic: str, rows: int) -> list[dict[str, Any]]:
 KILLS = ("source-kafka[0]@100ms", "counted[0]@200ms", "source-kafka[1]@400ms", "counted[1]@450ms")
 
 
+@pytest.mark.parametrize("delivery", ["causal", "transactional"])
 def test_every_row_is_written_once_though_tasks_die(
-    client: Client, words: str, at: dict[str, Any], tmp_path: Path
+    client: Client, words: str, at: dict[str, Any], delivery: Literal["causal", "transactional"], tmp_path: Path
 ) -> None:
-    events = run(job(words, at), tmp_path, *KILLS, runtime="local")
+    events = run(job(words, at, delivery), tmp_path, *KILLS, runtime="local")
     assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
     found = results(client, words, ROWS)
     assert Counter((row["word"], row["words"]) for row in found) == Counter(

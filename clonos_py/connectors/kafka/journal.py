@@ -1,4 +1,4 @@
-"""The journal of a causal sink: a topic with a partition for each task, which says what is out and what it depends on.
+"""The journal of a sink: a topic with a partition for each task, which says what is out and what it depends on.
 
 An entry is written in the transaction of its rows, so that both are visible or neither. A large one lies in several
 messages that follow each other; the key of each says which of how many it is.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,7 +31,7 @@ _FETCH_S = 0.2
 _PART = struct.Struct(">II")
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(msgspec.Struct, frozen=True, array_like=True, tag="causal"):
     """What ``attempt`` of ``operator``, of a job of this ``lineage`` and ``shape``, has written at once: ``pieces`` are
     numbers and checksums of rows, ``log`` what they depend on and is new. ``claim`` is the random name of a claim,
     which is written alone, and else empty. Of two lineages the one whose ``era`` is higher came later."""
@@ -46,18 +47,38 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     pieces: list[tuple[int, int]]
 
 
-class Found(msgspec.Struct, frozen=True):
+class PartKey(NamedTuple):
+    """Names a part of what a task, which the partition of the journal tells, has prepared for a checkpoint."""
+
+    lineage: str
+    checkpoint: int
+    number: int
+
+
+class WrittenPart(msgspec.Struct, frozen=True, array_like=True, tag="transactional"):
+    """A part that is out, and the checksum of its rows. ``claim``: as of an ``Entry``."""
+
+    claim: str
+    operator: str
+    key: PartKey
+    checksum: int
+
+
+E = TypeVar("E")
+
+
+class Found(NamedTuple, Generic[E]):
     """An entry and the offset of its first message."""
 
     offset: int
-    entry: Entry
+    entry: E
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Entry).decode
+_decode = msgspec.msgpack.Decoder(Entry | WrittenPart).decode
 
 
-def messages_of(entry: Entry, partition: TopicPartition) -> list[Message]:
+def messages_of(entry: Entry | WrittenPart, partition: TopicPartition) -> list[Message]:
     """The messages of an entry."""
     content = _encode(entry)
     parts = [content[at : at + _MESSAGE_BYTES] for at in range(0, len(content), _MESSAGE_BYTES)]
@@ -68,14 +89,17 @@ def messages_of(entry: Entry, partition: TopicPartition) -> list[Message]:
 
 
 class JournalReader:
-    """Reads a partition of the journal once, from its beginning on. ``entries``: what was read so far."""
+    """Reads a partition of the journal once, from its beginning on. ``entries`` and ``parts``: what was read so far."""
 
-    def __init__(self, reader: MessageReader, partition: TopicPartition, start: int) -> None:
-        """``start``: the offset of the first message. Raises KafkaFailure."""
-        self._reader, self._partition = reader, partition
-        self._parts: list[bytes] = []
+    def __init__(self, reader: MessageReader, partition: TopicPartition, operator: str, start: int) -> None:
+        """``operator``: the only one whose entries may be there. ``start``: the offset of the first message. Raises
+        KafkaFailure."""
+        self._reader, self._partition, self._operator = reader, partition, operator
+        self._pending: list[bytes] = []
         self._start = 0
-        self.entries: list[Found] = []
+        self._last_claim = ""
+        self.entries: list[Found[Entry]] = []
+        self.parts: list[Found[WrittenPart]] = []
         reader.assign({partition: start})
 
     def read_to(self, offset: int) -> None:
@@ -84,7 +108,7 @@ class JournalReader:
 
     def read_until(self, claim: str) -> None:
         """All up to a claim. Raises KafkaFailure, SinkError."""
-        self._read_while(lambda: not self.entries or self.entries[-1].entry.claim != claim)
+        self._read_while(lambda: self._last_claim != claim)
 
     def _read_while(self, wanted: Callable[[], bool]) -> None:
         until = time.monotonic() + ANSWER_S
@@ -104,16 +128,29 @@ class JournalReader:
                 raise _none(where)
             number, count = _PART.unpack(key)
             if number == 0:
-                self._parts, self._start = [], offset
-            if number != len(self._parts):
+                self._pending, self._start = [], offset
+            if number != len(self._pending):
                 raise _none(where)
-            self._parts.append(value)
-            if len(self._parts) == count:
-                try:
-                    self.entries.append(Found(self._start, _decode(b"".join(self._parts))))
-                except msgspec.MsgspecError as problem:
-                    raise _none(f"{where} ({problem})") from problem
-                self._parts = []
+            self._pending.append(value)
+            if len(self._pending) == count:
+                self._add(b"".join(self._pending), where)
+                self._pending = []
+
+    def _add(self, content: bytes, where: str) -> None:
+        try:
+            entry = _decode(content)
+        except msgspec.MsgspecError as problem:
+            raise _none(f"{where} ({problem})") from problem
+        if entry.operator != self._operator:
+            raise SinkError(
+                f"the journal {self._partition.topic!r} is that of operator {entry.operator!r}, too: give each sink "
+                "another"
+            )
+        self._last_claim = entry.claim or self._last_claim
+        if isinstance(entry, Entry):
+            self.entries.append(Found(self._start, entry))
+        elif not entry.claim:
+            self.parts.append(Found(self._start, entry))
 
     def close(self) -> None:
         self._reader.close()

@@ -11,10 +11,13 @@ from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
 from clonos_py.connectors.kafka.idempotent_sink import KafkaIdempotentWriter
 from clonos_py.connectors.kafka.outgoing import MessageLayout
+from clonos_py.connectors.kafka.transactional_sink import KafkaTransactionalWriter
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Sink
 from clonos_py.model.times import micros
+
+_DELIVERIES = (Delivery.CAUSAL, Delivery.TRANSACTIONAL, Delivery.IDEMPOTENT)
 
 
 class KafkaSink(SinkDefinition):
@@ -27,9 +30,10 @@ class KafkaSink(SinkDefinition):
 
     ``delivery``: with "causal" rows are visible within milliseconds; the determinants that they depend on go, in the
     same transaction, into the topic ``journal``, which no other sink may have; by default its name is made of those of
-    the topic and the operator. That needs the full sharing depth. With "idempotent" rows are written at once and may be
-    written again after a failure, under the same key, which is required; this is also the delivery of a ``Table``,
-    whose deletions are tombstones.
+    the topic and the operator. That needs the full sharing depth. With "transactional" rows are kept in the checkpoint
+    that ends their epoch, and visible when it is complete; here the ``journal`` says what is out. With "idempotent"
+    rows are written at once and may be written again after a failure, under the same key, which is required; this is
+    also the delivery of a ``Table``, whose deletions are tombstones.
 
     A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
     kafka-python: without it whichever is installed, confluent-kafka first.
@@ -43,14 +47,14 @@ class KafkaSink(SinkDefinition):
         format: Literal["json", "msgpack", "arrow", "text", "bytes"] = "json",
         key: str | Sequence[str] = (),
         timestamp: str | None = None,
-        delivery: Literal["causal", "idempotent"] = "causal",
+        delivery: Literal["causal", "transactional", "idempotent"] = "causal",
         journal: str | None = None,
         security: KafkaSecurity | None = None,
         client: Literal["confluent-kafka", "kafka-python"] | None = None,
         away: str | int = "5m",
     ) -> None:
-        if delivery not in (Delivery.CAUSAL, Delivery.IDEMPOTENT):
-            raise GraphError(f"KafkaSink: unknown delivery {delivery!r}; choose one of causal, idempotent")
+        if delivery not in _DELIVERIES:
+            raise GraphError(f"KafkaSink: unknown delivery {delivery!r}; choose one of {', '.join(_DELIVERIES)}")
         self.delivery = Delivery(delivery)
         keys = (key,) if isinstance(key, str) else tuple(key)
         if self.delivery is Delivery.IDEMPOTENT:
@@ -68,4 +72,6 @@ class KafkaSink(SinkDefinition):
         self._layout.check(schema)
         if self.delivery is Delivery.CAUSAL:
             return KafkaCausalWriter(self._address, self._layout, schema, self._journal, self._away_s)
+        if self.delivery is Delivery.TRANSACTIONAL:
+            return KafkaTransactionalWriter(self._address, self._layout, schema, self._journal, self._away_s)
         return KafkaIdempotentWriter(self._address, self._layout, schema, self._away_s)

@@ -17,6 +17,7 @@ from clonos_py.link.instructions import (
     CommitDone,
     LinkEvent,
     Load,
+    Loaded,
     OutputClaimed,
     OutputWritten,
     Persist,
@@ -25,6 +26,7 @@ from clonos_py.link.instructions import (
     SinkWork,
     WriteOutput,
 )
+from clonos_py.model.messages import Restore
 from clonos_py.model.operators import CausalSink, Sink
 from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.executors.low_priority import LowPriority
@@ -51,7 +53,7 @@ class StorageExecutor:
         """Raises SinkError. What goes wrong with a snapshot is an event."""
         match work:
             case Load(restore, ahead):
-                load = partial(self.snapshots.load, restore)
+                load = partial(self._load, restore)
                 return (self._low_priority.do(load) if ahead else load(),)
             case Persist():
                 return (self._persist(work),)
@@ -67,6 +69,13 @@ class StorageExecutor:
                 self._causal(name).settle()
                 return (OutputWritten(number, 0),)
 
+    def _load(self, restore: Restore) -> LinkEvent:
+        event = self.snapshots.load(restore)
+        if isinstance(event, Loaded):
+            for name, sink in self._sinks.items():
+                sink.loaded(event.operators.get(name, ()))
+        return event
+
     def _persist(self, wish: Persist) -> LinkEvent:
         started_us = self._now_us()
         event = self.snapshots.persist(wish)
@@ -75,8 +84,8 @@ class StorageExecutor:
 
     def _commit(self, committables: Mapping[str, Sequence[bytes]]) -> None:
         for name, named in committables.items():
-            for committable in named if name in self._sinks else ():
-                self._sinks[name].commit(committable)
+            if name in self._sinks:
+                self._sinks[name].commit_all(named)
 
     def _causal(self, name: str) -> CausalSink:
         sink = self._sinks[name]

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from clonos_py.checkpoint.storage import CheckpointStore
 from clonos_py.columns.keys import hash_rows
-from clonos_py.link.instructions import LinkEvent, Load, Loaded, LoadFailed, Persist
+from clonos_py.link.instructions import Commit, LinkEvent, Load, Loaded, LoadFailed, Persist
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Restore
+from clonos_py.model.operators import Sink
 from clonos_py.model.segments import LogSegment
 from clonos_py.model.snapshots import FrameRecord, FrameRun, StoredFrames, TaskSnapshot
 from clonos_py.model.state import Chunk, OperatorState
@@ -64,6 +65,27 @@ def test_a_standby_reads_of_each_checkpoint_only_the_chunks_that_it_does_not_hav
     assert [values(answer) for answer in answers] == [[1, 2, 3], [1, 2, 4]]
     (failed,) = load(executor(tmp_path), second)
     assert isinstance(failed, LoadFailed), "a standby that has nothing reads everything"
+
+
+class Kept(Sink):
+    """A sink whose rows are in the checkpoint."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def loaded(self, parts: Sequence[OperatorState]) -> None:
+        self.calls.append([part.tables["rows"][0].rows.num_rows for part in parts])
+
+    def commit(self, committable: bytes) -> None:
+        self.calls.append(committable)
+
+
+def test_a_sink_gets_the_snapshot_before_it_commits_what_that_names(tmp_path: Path) -> None:
+    store, sink = CheckpointStore(str(tmp_path), "job"), Kept()
+    made = StorageExecutor(store, {"join": sink}, lambda: 0, Background("loads"))
+    load(made, restore(store, 1, chunk(1, 2)))
+    made.carry_out(Commit(1, {"join": [b"1", b"2"], "other": [b"3"]}))
+    assert sink.calls == [[2], b"1", b"2"]
 
 
 def test_a_standby_reads_of_a_growing_state_no_more_than_was_written_since(tmp_path: Path) -> None:

@@ -1,0 +1,223 @@
+"""Rows in Kafka that are visible when their checkpoint is complete.
+
+The rows of an epoch are kept in the checkpoint that ends it. Once it is complete they are written in parts: each short
+transaction has the rows of a part and, in the journal, an entry that says so. A part that the journal has is not
+written again. No transaction stays open for an epoch: no timeout of the broker can lose output, and no consumer waits.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.journal import PartKey, WrittenPart, messages_of
+from clonos_py.connectors.kafka.journaled_topic import JournaledTopic, transact
+from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
+from clonos_py.connectors.kafka.port import TransactionalWriter
+from clonos_py.model.errors import SinkError
+from clonos_py.model.operators import OperatorContext, Output, Sink
+from clonos_py.model.snapshots import lineage_of
+from clonos_py.model.state import Chunk, OperatorState
+
+PART_ROWS = 10_000
+PART_BYTES = 4 << 20
+"""A part is cut at either. It is sent, and kept in memory as messages, at once."""
+
+
+class PreparedRows(msgspec.Struct, frozen=True, array_like=True):
+    """What task ``index`` has prepared for a checkpoint: the checksum of each part."""
+
+    lineage: str
+    index: int
+    checkpoint: int
+    checksums: list[int]
+
+
+class Epoch(NamedTuple):
+    """Rows that task ``task_index`` has prepared for a checkpoint."""
+
+    task_index: int
+    checkpoint: int
+
+
+Kept = Mapping[Epoch, Sequence[Chunk]]
+
+
+class _Claimed(NamedTuple):
+    """A transactional id that this process has, and what the journal says: by part the checksum of its rows, and the
+    offset of its entry."""
+
+    writer: TransactionalWriter
+    parts: dict[PartKey, tuple[int, int]]
+
+
+class KafkaTransactionalWriter(Sink):
+    """The sink of one task. Rows are kept from the time they come until a later snapshot finds them committed."""
+
+    remote = True
+
+    def __init__(
+        self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, journal: str | None, away_s: float
+    ) -> None:
+        """``journal``, ``away_s``: see ``JournaledTopic``."""
+        self._medium = JournaledTopic(address, layout.topic, journal, away_s)
+        self._maker = MessageMaker(layout, schema)
+        self._coming: list[pa.RecordBatch] = []
+        self._kept: dict[Epoch, Sequence[Chunk]] = {}
+        self._loaded: Kept = {}
+        """Of the thread that commits, as are the following."""
+        self._committed: set[Epoch] = set()
+        self._claimed: dict[int, _Claimed] = {}
+
+    def open(self, ctx: OperatorContext, out: Output) -> None:
+        super().open(ctx, out)
+        self._medium.open(ctx)
+
+    def close(self) -> None:
+        self._drop()
+
+    # ---- by the thread of the task
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        if rows.num_rows:
+            self._coming.append(rows)
+            self.ctx.count("rows_out", rows.num_rows)
+
+    def prepare(self, checkpoint: int) -> bytes | None:
+        self._let_go()
+        if not self._coming:
+            return None
+        parts = list(_parts(self._coming))
+        self._coming = []
+        self._kept[Epoch(self.ctx.task.index, checkpoint)] = [Chunk(part) for part in parts]
+        return msgspec.msgpack.encode(
+            PreparedRows(
+                lineage_of(self.ctx.numbering),
+                self.ctx.task.index,
+                checkpoint,
+                [xxhash.xxh3_64_intdigest(part.serialize()) for part in parts],
+            )
+        )
+
+    def _let_go(self) -> None:
+        """What is committed. A snapshot that was taken before has it."""
+        for epoch in [epoch for epoch in self._kept if epoch in self._committed]:
+            del self._kept[epoch]
+            self._committed.discard(epoch)
+
+    def snapshot(self) -> OperatorState:
+        return OperatorState({f"{epoch.task_index}.{epoch.checkpoint}": chunks for epoch, chunks in self._kept.items()})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._coming = []
+        self._kept = dict(_kept(parts))
+
+    # ---- by the thread that commits
+
+    def loaded(self, parts: Sequence[OperatorState]) -> None:
+        self._loaded = _kept(parts)
+
+    def commit(self, committable: bytes) -> None:
+        self.commit_all([committable])
+
+    def commit_all(self, committables: Sequence[bytes]) -> None:
+        """A restart from this checkpoint commits the same again, and one from a later checkpoint nothing older."""
+        prepared = list(map(self._decoded, committables))
+        for index, of_task in groupby(prepared, key=lambda p: p.index):
+            self._commit(index, list(of_task))
+        self._loaded = {}
+
+    def _decoded(self, committable: bytes) -> PreparedRows:
+        try:
+            return msgspec.msgpack.decode(committable, type=PreparedRows)
+        except msgspec.MsgspecError as problem:
+            raise SinkError(
+                f"operator {self.ctx.operator!r}: the checkpoint names no rows for Kafka ({problem}): it was written "
+                "with another delivery; resume with that one, or start over with --fresh"
+            ) from problem
+
+    def _commit(self, index: int, prepared: Sequence[PreparedRows]) -> None:
+        def commit() -> None:
+            claimed = self._claimed.get(index) or self._claim(index)
+            end = self._medium.end(index)
+            for each in prepared:
+                self._write_missing(each, claimed, end)
+            self._forget(index, prepared[0], claimed)
+
+        self._medium.patiently(commit, self._drop)
+        self._committed.update(Epoch(index, each.checkpoint) for each in prepared)
+
+    def _write_missing(self, prepared: PreparedRows, claimed: _Claimed, end: int) -> None:
+        """``end``: an offset before the entries that are written now. Raises KafkaFailure, SinkError."""
+        for number, checksum in enumerate(prepared.checksums):
+            key = PartKey(prepared.lineage, prepared.checkpoint, number)
+            if key not in claimed.parts:
+                entry = WrittenPart("", self.ctx.operator, key, checksum)
+                rows = self._maker.messages(self._rows(prepared.index, key))
+                transact(claimed.writer, [*rows, *messages_of(entry, self._medium.partition(prepared.index))])
+                claimed.parts[key] = (checksum, end)
+            elif claimed.parts[key][0] != checksum:
+                raise SinkError(
+                    f"{self._what(key)} are out already, and were others: the job has been resumed from a checkpoint "
+                    "before its last one; resume from that, or start over with --fresh and another topic"
+                )
+
+    def _claim(self, index: int) -> _Claimed:
+        """Shuts out who had the id before, and reads what it has written."""
+        writer = self._medium.writer(index)
+        name = secrets.token_hex(8)
+        claim = WrittenPart(name, self.ctx.operator, PartKey("", 0, 0), 0)
+        with self._medium.entries(index) as journal:
+            transact(writer, messages_of(claim, self._medium.partition(index)))
+            journal.read_until(name)
+        parts = {found.entry.key: (found.entry.checksum, found.offset) for found in journal.parts}
+        self._claimed[index] = claimed = _Claimed(writer, parts)
+        return claimed
+
+    def _rows(self, index: int, key: PartKey) -> pa.RecordBatch:
+        epoch = Epoch(index, key.checkpoint)
+        chunks = self._kept.get(epoch) or self._loaded.get(epoch) or ()
+        if key.number >= len(chunks):
+            raise SinkError(
+                f"{self._what(key)} are not in the checkpoint that names them: it is damaged; restore it from a copy, "
+                "or start over with --fresh"
+            )
+        return chunks[key.number].rows
+
+    def _forget(self, index: int, oldest: PreparedRows, claimed: _Claimed) -> None:
+        """Deletes what the journal says of parts that no restart commits again."""
+        lineage, checkpoint = oldest.lineage, oldest.checkpoint
+        old = [key for key in claimed.parts if key.lineage != lineage or key.checkpoint < checkpoint]
+        for key in old:
+            del claimed.parts[key]
+        if old:
+            self._medium.delete_before(index, min(offset for _, offset in claimed.parts.values()))
+
+    def _drop(self) -> None:
+        """The next writers have to claim their ids again."""
+        self._medium.drop()
+        self._claimed = {}
+
+    def _what(self, key: PartKey) -> str:
+        return f"Kafka topic {self._medium.topic!r}: rows of checkpoint {key.checkpoint}, part {key.number + 1},"
+
+
+def _parts(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows in their order, in pieces that are large enough and not too large."""
+    for rows in pa.Table.from_batches(batches).combine_chunks().to_batches():
+        size = max(1, min(PART_ROWS, rows.num_rows * PART_BYTES // max(rows.nbytes, 1)))
+        for start in range(0, rows.num_rows, size):
+            yield rows.slice(start, size)
+
+
+def _kept(parts: Sequence[OperatorState]) -> Kept:
+    return {
+        Epoch(*map(int, name.split("."))): chunks for state in parts for name, chunks in state.tables.items() if chunks
+    }
