@@ -505,6 +505,13 @@ class TaskMachine:
         """(output, frame number) of the frames that wait for more rows."""
         return self._outputs.uncut
 
+    def abandon(self) -> None:
+        """The task is killed where other processes of its job go on in the same process of the operating system, which
+        would have ended the threads and connections of its source."""
+        self._regeneration.close()
+        if self._reader:
+            self._reader.close()
+
     def close(self) -> None:
         self._regeneration.close()
         self._chain.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +20,7 @@ CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
     "confluent-kafka": FastClient,
     "kafka-python": PythonClient,
 }
+THREADS = ("kafka read ahead", "kafka topics")
 _numbers = itertools.count(1)
 
 
@@ -29,6 +32,16 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with cluster(tmp_path_factory.mktemp("kafka")) as found:
         yield found.bootstrap
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """What a job leaves behind takes time of the processors from all tests after it."""
+    yield
+    deadline = time.monotonic() + 30
+    while left := [thread.name for thread in threading.enumerate() if thread.name in THREADS]:
+        assert time.monotonic() < deadline, f"threads of closed sources: {left}"
+        time.sleep(0.02)
 
 
 @pytest.fixture(params=list(CLIENTS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,10 +40,22 @@ def lines(topic: str, numbers: Sequence[int], partition: int = 0) -> list[Messag
     return [Message(topic, b'{"number": %d}' % number, partition=partition) for number in numbers]
 
 
+_opened: list[Source] = []
+
+
+@pytest.fixture(autouse=True)
+def closing_readers() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
 def opened(source: KafkaSource, index: int = 0, parallelism: int = 1) -> Source:
+    """Closed after the test."""
     reader = source.create((None,))
     reader.open(index, parallelism)
     reader.seek({})
+    _opened.append(reader)
     return reader
 
 

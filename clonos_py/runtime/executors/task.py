@@ -52,6 +52,10 @@ class TaskExecutor:
             self._call(call)
         return outcome.wake_us
 
+    def abandon(self) -> None:
+        """Killed: operators are not closed."""
+        self.machine.abandon()
+
     def close(self) -> None:
         """In order: operators are closed."""
         self.machine.close()

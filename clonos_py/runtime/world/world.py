@@ -204,6 +204,7 @@ class World:
         if process is None:
             return False
         process.alive = False
+        process.task_executor.abandon()
         process.spill.close()
         for connection in sorted(process.connections):
             self.network.close(connection, process)
