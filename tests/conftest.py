@@ -1,4 +1,4 @@
-"""How tests are spread over processes, and when memory is searched for cycles."""
+"""How tests are spread over processes, what is said of failures, and when memory is searched for cycles."""
 
 from __future__ import annotations
 
@@ -18,6 +18,26 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), nodeid)
+
+
+class Failures:
+    """Names each failure when it happens: a run that is stopped from outside has no summary."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = crash.message.partition("\n")[0] if crash else report.longreprtext
+            self._reporter.write_line(f"\n{report.nodeid} ({report.when}, {report.duration:.0f} s): {reason}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None:
+        config.pluginmanager.register(Failures(reporter))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
