@@ -36,7 +36,7 @@ class Failures:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is not None:
+    if isinstance(reporter, pytest.TerminalReporter):
         config.pluginmanager.register(Failures(reporter))
 
 
