@@ -1,5 +1,5 @@
-"""Failures of real processes: SIGKILL to tasks, standbys and the coordinator, SIGSTOP, steps of a clock, and the loss
-of a node."""
+"""Failures of real processes: SIGKILL to tasks, standbys and the coordinator, SIGSTOP, steps of a clock, the loss of a
+node, and what brokers suffer."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any
 
 from clonos_py.bench.clock_shim import ClockSteps
+from clonos_py.bench.kafka.brokers import Brokers
 from clonos_py.bench.standstills import Moment, Standstill
 from clonos_py.runtime.ray.actors import ProcessPlace
 from clonos_py.runtime.ray.cluster import import_ray
@@ -41,6 +42,12 @@ class InjectedFault(Enum):
     STANDSTILL = "coordinator stopped and woken"
     CLOCK = "clock of a task stepped"
     NODE = "node lost"
+    BROKER = "broker killed, back after seconds"
+    BROKER_STANDSTILL = "broker stopped and woken"
+    CONNECTIONS = "connections to brokers cut"
+
+
+OF_BROKERS = frozenset({InjectedFault.BROKER, InjectedFault.BROKER_STANDSTILL, InjectedFault.CONNECTIONS})
 
 
 _DRAWN = {
@@ -54,6 +61,9 @@ _DRAWN = {
     InjectedFault.COORDINATOR_AND_TASK: 1,
     InjectedFault.STANDSTILL: 2,
     InjectedFault.CLOCK: 2,
+    InjectedFault.BROKER: 3,
+    InjectedFault.BROKER_STANDSTILL: 2,
+    InjectedFault.CONNECTIONS: 6,
 }
 _STANDSTILL_S = (1.0, 6.0)
 _CLOCK_STEP_S = 3_600.0
@@ -63,6 +73,7 @@ _TO_TASKS = frozenset(_DRAWN) - {
     InjectedFault.COORDINATOR,
     InjectedFault.STANDSTILL,
     InjectedFault.CLOCK,
+    *OF_BROKERS,
 }
 _START_S_MAX = 10.0
 """So long a fault waits for the process that it is for."""
@@ -81,11 +92,12 @@ class Done:
 @dataclass
 class FaultInjector:
     """Does things to the running job ``job``. What is not there, or has just died, is let alone. ``clocks``: None where
-    they cannot be stepped."""
+    they cannot be stepped. ``brokers``: those that the job reads and writes, None where there are none."""
 
     job: str
     lose_node: Callable[[], None] | None = None
     clocks: ClockSteps | None = None
+    brokers: Brokers | None = None
     random: random.Random = field(default_factory=random.Random)
     """How long and how far."""
     done: Done = field(default_factory=Done)
@@ -134,6 +146,16 @@ class FaultInjector:
                     self.harmed.append(Moment(time.monotonic(), ""))
                     assert self.lose_node is not None
                     self.lose_node()
+                case InjectedFault.BROKER:
+                    assert self.brokers is not None
+                    self.brokers.kill()
+                    self.done.kills += 1
+                case InjectedFault.BROKER_STANDSTILL:
+                    assert self.brokers is not None
+                    self.brokers.stand_still()
+                case InjectedFault.CONNECTIONS:
+                    assert self.brokers is not None
+                    self.brokers.cut()
             self.done.faults[fault] += 1
 
     def _coordinator(self) -> Any:

@@ -7,6 +7,9 @@ alone and with a task; it is stopped for seconds, which must replace no task; th
 back. In a third of the runs standbys share processes. Once in each turn over the jobs a whole node is lost, and a new
 one takes its place. A turn ends with a run whose Ray is killed (``blackouts``). What a soak writes goes into a
 temporary folder of its own, where nothing may be left at the end.
+
+With ``--kafka`` the witnesses go from topic to topic, over one broker or three. Brokers die and come back, stand still,
+and their connections are cut, some while a commit is answered.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ import click
 from clonos_py.bench import witnesses
 from clonos_py.bench.blackouts import Blackout, black_out
 from clonos_py.bench.clock_shim import ClockSteps, loaded
-from clonos_py.bench.fault_injector import Done, FaultInjector, InjectedFault, drawn
+from clonos_py.bench.fault_injector import OF_BROKERS, Done, FaultInjector, InjectedFault, drawn
+from clonos_py.bench.kafka.witnesses import LIBRARIES, kafka_witnesses
 from clonos_py.bench.standstills import Moment, caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
@@ -49,6 +53,8 @@ PAUSE_S = (0.8, 2.2)
 """Between two faults."""
 _SETTINGS = {"parallelism": 2, "checkpoint_interval": "1s"}
 _RATE = 2_000
+_WITNESS_RATE = 100.0
+"""Of each partition."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +112,8 @@ class Harasser:
 def subject(name: str, folder: str, seconds: float, server: str) -> Subject:
     """The job of this name, which lasts so long without failures."""
     if name == "witnesses":
-        total = int(seconds * 100) * witnesses.PARTITIONS
-        job = witnesses.witnesses(server, folder, total, 100)
+        total = _witnesses_in(seconds)
+        job = witnesses.witnesses(server, folder, total, _WITNESS_RATE)
         return Subject(job, witnesses.TASKS, lambda: witnesses.wrong(folder, total))
     source = NexmarkSource(events=int(seconds * _RATE), rate=_RATE, event_rate=150, partitions=2)
     job = build(name, source, FileSink(folder, "parquet"))
@@ -115,6 +121,10 @@ def subject(name: str, folder: str, seconds: float, server: str) -> Subject:
     return Subject(
         job, tasks, lambda: difference(expected(name, source), [tuple(r.values()) for r in read_results(folder)])
     )
+
+
+def _witnesses_in(seconds: float) -> int:
+    return int(seconds * _WITNESS_RATE) * witnesses.PARTITIONS
 
 
 def soak(
@@ -131,9 +141,17 @@ def soak(
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
         server = stack.enter_context(witnesses.oracle())
-        harmed = subject(name, folder, seconds, server)
-        harm = FaultInjector(harmed.job.name, lose_node, clocks, random.Random(f"{seed} {name} harm"))
-        without = () if clocks else (InjectedFault.CLOCK,)
+        harm_random, brokers = random.Random(f"{seed} {name} harm"), None
+        if name in LIBRARIES:
+            library = LIBRARIES[LIBRARIES.index(name)]
+            total, nodes = _witnesses_in(seconds), random_.choice((1, 3))
+            over = kafka_witnesses(Path(folder), server, total, _WITNESS_RATE, library, nodes, harm_random)
+            kafka = stack.enter_context(over)
+            harmed, brokers = Subject(kafka.job, witnesses.TASKS, kafka.wrong), kafka.brokers
+        else:
+            harmed = subject(name, folder, seconds, server)
+        harm = FaultInjector(harmed.job.name, lose_node, clocks, brokers, harm_random)
+        without = {*(() if clocks else (InjectedFault.CLOCK,)), *(() if brokers else OF_BROKERS)}
         faults: Iterator[tuple[InjectedFault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
         if lose_node is not None:
             faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, harmed.tasks)], faults)
@@ -157,10 +175,10 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def run(jobs: tuple[str, ...], kills: int, seconds: float, seed: int, nodes: int) -> None:
+def run(jobs: tuple[str, ...], kafka: bool, kills: int, seconds: float, seed: int, nodes: int) -> None:
     """Runs, prints a line for each run, and a last one; exits with 1 if anything was wrong."""
     total, wrong, runs, began = Done(), 0, 0, time.monotonic()
-    names, lost = jobs or JOBS, Counter[str]()
+    names, lost = jobs or (LIBRARIES if kafka else JOBS), Counter[str]()
     with own_folder() as folder, loaded() as clocks, cluster(nodes) as raylets:
         for turn, name in enumerate(itertools.cycle(names)):
             loses = raylets is not None and turn % len(names) == turn // len(names) % len(names)
@@ -242,7 +260,8 @@ command = click.Command(
     "soak",
     callback=run,
     params=[
-        click.Argument(["jobs"], nargs=-1, type=click.Choice(JOBS)),
+        click.Argument(["jobs"], nargs=-1, type=click.Choice([*JOBS, *LIBRARIES])),
+        click.Option(["--kafka"], is_flag=True, help="The witnesses from topic to topic, with each client."),
         click.Option(["--kills"], type=click.IntRange(1), default=200, show_default=True, help="SIGKILLs in all."),
         click.Option(["--seconds"], type=float, default=SECONDS, show_default=True, help="Length of a calm run."),
         click.Option(["--seed"], type=int, default=0, show_default=True, help="What is done to whom, and when."),

@@ -8,21 +8,22 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pyarrow as pa
 
 from clonos_py import Context, Job, Process, Record, state
 from clonos_py.bench.paced import PacedSource
 from clonos_py.connectors import FileSink, read_results
-from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.operators import Source
 
 PARTITIONS = 2
 TASKS = ("numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]", "left[0]", "left[1]", "rank[0]", "rank[1]")
 """At parallelism 2."""
-_KEYS = 13
+KEYS = 13
 
 
 class Number(Record):
@@ -50,7 +51,7 @@ class Numbers(PacedSource):
 
     def rows(self, partition: int, start: int, stop: int) -> pa.RecordBatch:
         ids = [n * PARTITIONS + partition for n in range(start, stop)]
-        return pa.record_batch({"id": ids, "key": [i % _KEYS for i in ids]}, schema=Number.schema())
+        return pa.record_batch({"id": ids, "key": [i % KEYS for i in ids]}, schema=Number.schema())
 
 
 class PacedNumbers(SourceDefinition):
@@ -76,23 +77,34 @@ class Rank(Process[Enriched, RankedNumber]):
 
 def witnesses(server: str, folder: str, total: int, rate: float, causal: bool = True, unpaced: str = "") -> Job:
     """``causal``: whether one of the two sinks is; else both are transactional. ``unpaced``: see ``PacedNumbers``."""
+    left = FileSink(f"{folder}/left", format="jsonl", delivery="causal" if causal else "transactional")
+    right = FileSink(f"{folder}/right", format="jsonl")
+    return witnesses_between(PacedNumbers(total, rate, unpaced), left, right, server)
+
+
+def witnesses_between(source: SourceDefinition, left: SinkDefinition, right: SinkDefinition, server: str) -> Job:
+    """The job with another source and other sinks. ``server``: the address of an ``oracle``."""
 
     def enrich(number: Number, ctx: Context) -> Enriched:
         answer = int(ctx.http.get(f"{server}/{number.id}", timeout="5s").text)
         return Enriched.extend(number, random=ctx.random.random(), time=ctx.time.now(), answer=answer)
 
     job = Job("witnesses")
-    enriched = job.source(PacedNumbers(total, rate, unpaced)).named("numbers").rebalance().map(enrich).named("enrich")
-    left = FileSink(f"{folder}/left", format="jsonl", delivery="causal" if causal else "transactional")
+    enriched = job.source(source).named("numbers").rebalance().map(enrich).named("enrich")
     enriched.rebalance().sink(left).named("left")
     ranked = enriched.key_by("key").process(Rank).named("rank")
-    ranked.sink(FileSink(f"{folder}/right", format="jsonl")).named("right")
+    ranked.sink(right).named("right")
     return job
 
 
 def wrong(folder: str, total: int) -> str | None:
     """What the witnesses disagree on; None if nothing is missing, doubled or different."""
     left, right = (list(read_results(f"{folder}/{name}")) for name in ("left", "right"))
+    return disagreement(left, right, total)
+
+
+def disagreement(left: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], total: int) -> str | None:
+    """See ``wrong``, of these rows."""
     for name, rows in (("left", left), ("right", right)):
         if sorted(row["id"] for row in rows) != list(range(total)):
             return f"{name} has {len(rows)} records, {len({row['id'] for row in rows})} different ones, of {total}"
@@ -100,7 +112,7 @@ def wrong(folder: str, total: int) -> str | None:
     differing = [row["id"] for row in right if by_id[row["id"]] != {k: v for k, v in row.items() if k != "rank"}]
     if differing:
         return f"the witnesses differ on {differing[:10]}"
-    for key in range(_KEYS):
+    for key in range(KEYS):
         ranks = sorted(row["rank"] for row in right if row["key"] == key)
         if ranks != list(range(1, len(ranks) + 1)):
             return f"the ranks of key {key} are not those of its rows in some order"

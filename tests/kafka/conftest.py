@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from clonos_py.bench.kafka.cluster import cluster
 from clonos_py.connectors.kafka.fast_client import FastClient
 from clonos_py.connectors.kafka.port import Client, ClusterConnection
 from clonos_py.connectors.kafka.python_client import PythonClient
-from tests.kafka.cluster import cluster
 
 CLIENTS: Mapping[str, type[FastClient] | type[PythonClient]] = {
     "confluent-kafka": FastClient,

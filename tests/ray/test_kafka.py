@@ -1,135 +1,76 @@
-"""Jobs from topic to topic on real actors, tasks and the broker killed: each row is seen once by consumers of what is
-committed."""
+"""Jobs from topic to topic on real actors, tasks and brokers killed: each row is seen once by consumers of what is
+committed, who watch throughout, in a causal and in a transactional output.
+
+Many random failures, of tasks, coordinators, brokers and connections, are ``python -m clonos_py.bench soak --kafka``.
+"""
 
 from __future__ import annotations
 
-import json
+import random
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 
-from clonos_py import Job
-from clonos_py.connectors import KafkaSink, KafkaSource
-from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.port import Fields, KafkaFailure, Message, TopicPartition
+from clonos_py.bench.kafka.witnesses import LIBRARIES, KafkaWitnesses, Library, going_on, kafka_witnesses
+from clonos_py.bench.soak import soak
+from clonos_py.bench.witnesses import PARTITIONS, TASKS, oracle
 from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
 from clonos_py.settings.resolution import resolve
-from tests.kafka.cluster import Node
-from tests.kafka.cluster import cluster as kafka
-from tests.kafka.words import Counted, Word
 
 pytestmark = pytest.mark.ray
 
-WORDS, ROWS, RATE = 20, 16_000, 1_000
-PATIENCE_S = 60.0
-KILLS = ("source-kafka[0]@1s", "counted[0]@2s", "source-kafka[1]@4s", "counted[1]@5s", "counted[0]@6s")
+RATE = 100.0
 
 
-def job(bootstrap: str, client: Literal["confluent-kafka", "kafka-python"]) -> Job:
-    made = Job("kafka-on-ray")
-    stop = {("in", partition): ROWS // 2 for partition in range(2)}
-    words = made.source(KafkaSource("in", Word, bootstrap=bootstrap, client=client, stop=stop))
-    counted = words.key_by("word").process(Counted).named("counted")
-    counted.sink(KafkaSink("out", bootstrap=bootstrap, client=client, key="word")).named("written")
-    return made
-
-
-@contextmanager
-def going_on(run: Callable[[threading.Event], None]) -> Iterator[None]:
-    """While the block runs, and until it stops by itself after that."""
-    stop = threading.Event()
-    thread = threading.Thread(target=run, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def produce(bootstrap: str) -> Callable[[threading.Event], None]:
-    """Words at a pace, to both partitions in turn."""
-
-    def run(stop: threading.Event) -> None:
-        writer = ClusterAddress(bootstrap).connect().writer()
-        for start in range(0, ROWS, RATE // 10):
-            rows = [b'{"word": "w%d", "number": %d}' % (n // 2 % WORDS, n) for n in range(start, start + RATE // 10)]
-            writer.write([Message("in", row, partition=n % 2) for n, row in enumerate(rows)])
-            time.sleep(0.1)
-        flushed = False
-        while not flushed:  # the broker may be away
-            with suppress(KafkaFailure):
-                writer.flush()
-                flushed = True
-        writer.close()
-
-    return run
-
-
-class Watcher:
-    """Reads what is committed as it comes."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self.seen: Counter[tuple[str, int]] = Counter()
-
-    def run(self, stop: threading.Event) -> None:
-        reader = ClusterAddress(self._bootstrap).connect().reader(Fields())
-        reader.assign({TopicPartition("out", number): 0 for number in range(2)})
-        quiet_since = time.monotonic()
-        while not stop.is_set() or time.monotonic() - quiet_since < 2:
-            for messages in reader.fetch(0.2):
-                quiet_since = time.monotonic()
-                self.seen.update((row["word"], row["words"]) for row in map(json.loads, filter(None, messages.values)))
-        reader.close()
-
-
-def carried_out(bootstrap: str, client: Any, folder: Path, *kills: str) -> list[Event]:
-    """The job, with someone who writes and someone who reads; each row must have been seen once."""
-    admin = ClusterAddress(bootstrap).connect().admin()
-    for topic in ("in", "out"):
-        admin.create(topic, 2, {})
-    admin.close()
+def carried_out(made: KafkaWitnesses, folder: Path, *kills: str) -> list[Event]:
+    """The job, in which nothing may be wrong; what happened."""
     events: list[Event] = []
     settings = resolve({"parallelism": 2, "checkpoint_interval": "1s", "checkpoints": str(folder), "kills": kills})
-    watcher = Watcher(bootstrap)
-    with going_on(watcher.run), going_on(produce(bootstrap)):
-        run_job(job(bootstrap, client), settings, lambda at_us, event: events.append(event))
-    wanted = {(f"w{word}", nth) for word in range(WORDS) for nth in range(1, ROWS // WORDS + 1)}
-    assert watcher.seen.keys() == wanted
-    assert set(watcher.seen.values()) == {1}
+    run_job(made.job, settings, lambda at_us, event: events.append(event))
+    assert made.wrong() is None
+    assert not [event for event in events if isinstance(event, RolledBack)]
     return events
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python"])
-def test_each_row_is_seen_once_though_every_task_is_killed(client: str, cluster: Cluster, tmp_path: Path) -> None:
-    with kafka(tmp_path / "kafka") as brokers:
-        events = carried_out(brokers.bootstrap, client, tmp_path / "checkpoints", *KILLS)
-    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
-    assert not [event for event in events if isinstance(event, RolledBack)]
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_each_row_is_seen_once_though_every_task_is_killed(library: Library, cluster: Cluster, tmp_path: Path) -> None:
+    kills = tuple(f"{task}@{1 + number}s" for number, task in enumerate(TASKS))
+    total = int(12 * RATE) * PARTITIONS
+    with (
+        oracle() as server,
+        kafka_witnesses(tmp_path / "kafka", server, total, RATE, library, 1, random.Random(0)) as made,
+    ):
+        events = carried_out(made, tmp_path / "checkpoints", *kills)
+    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(kills)
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python"])
-def test_each_row_is_seen_once_though_the_only_broker_is_killed(client: str, cluster: Cluster, tmp_path: Path) -> None:
-    with kafka(tmp_path / "kafka") as brokers:
-        (node,) = brokers.nodes
-        with going_on(lambda stop: killed_once(node)):
-            events = carried_out(brokers.bootstrap, client, tmp_path / "checkpoints")
+def test_each_row_is_seen_once_though_the_only_broker_is_away(cluster: Cluster, tmp_path: Path) -> None:
+    """For 20 seconds."""
+    total = int(12 * RATE) * PARTITIONS
+    with (
+        oracle() as server,
+        kafka_witnesses(tmp_path / "kafka", server, total, RATE, LIBRARIES[0], 1, random.Random(0)) as made,
+    ):
+        (node,) = made.brokers.cluster.nodes
+
+        def away(stop: threading.Event) -> None:
+            stop.wait(8)
+            node.kill()
+            time.sleep(20)
+            node.start()
+            node.wait()
+
+        with going_on(away):
+            events = carried_out(made, tmp_path / "checkpoints")
     assert not [event for event in events if isinstance(event, TaskFailed)], "the broker was waited for"
 
 
-def killed_once(node: Node) -> None:
-    time.sleep(9)
-    node.kill()
-    time.sleep(5)
-    node.start()
-    node.wait()
+def test_random_failures_of_tasks_and_brokers_change_nothing(cluster: Cluster) -> None:
+    finding = soak(LIBRARIES[1], seed=19, seconds=5)
+    assert finding.wrong is None
+    assert finding.done.faults

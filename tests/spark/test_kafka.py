@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from clonos_py.bench.kafka.cluster import BrokerNode, cluster
 from clonos_py.cli.main import invoke
 from clonos_py.nexmark.generator import KINDS
 from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.spark.sources import NexmarkReader
-from tests.kafka.cluster import Node, cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,18 +79,18 @@ def test_a_broker_that_dies_while_events_are_written_is_named(
         (dying,) = found.nodes
         killer = threading.Thread(target=kill_when_written, args=(dying, "nexmark.auction"))
         killer.start()
-        out = f"kafka://{dying.advertised}/nexmark"
+        out = f"kafka://{dying.address}/nexmark"
         assert generate(out, 10_000_000) == 1
         killer.join()
     told = capsys.readouterr().err
     assert told.startswith(f"error: events cannot be written to {out}: ")
-    assert f"{dying.advertised} takes no more: " in told
+    assert f"{dying.address} takes no more: " in told
     assert told.count("\n") == 1
 
 
-def kill_when_written(dying: Node, topic: str) -> None:
+def kill_when_written(dying: BrokerNode, topic: str) -> None:
     """As soon as the topic has a message, though an uncommitted one."""
-    consumer = Consumer({"bootstrap.servers": dying.advertised, "group.id": "watch"})
+    consumer = Consumer({"bootstrap.servers": dying.address, "group.id": "watch"})
     deadline = time.monotonic() + 60
     try:
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Real Kafka clusters for tests: one node or three, with or without passwords, on ports of this machine."""
+"""Real Kafka clusters: one node or three, with or without passwords, on ports of this machine."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clonos_py.bench.kafka import jars
+from clonos_py.bench.kafka.proxy import CuttingProxy, proxied
 from clonos_py.runtime.transport.ports import free_ports
-from tests.kafka import jars
 
 _CLUSTER_ID = "clonosclonosclonosclon"
 _START_S = 120.0
@@ -53,13 +54,18 @@ super.users=User:{admin};User:ANONYMOUS
 
 
 @dataclass
-class Node:
-    """One broker, which is a controller, too."""
+class BrokerNode:
+    """One broker, which is a controller, too. ``proxy``: what clients are told to connect to, if there is one."""
 
     folder: Path
     port: int
-    advertised: str
+    proxy: CuttingProxy | None
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """For clients."""
+        return f"127.0.0.1:{self.port}" if self.proxy is None else self.proxy.address
 
     @property
     def settings(self) -> Path:
@@ -98,6 +104,15 @@ class Node:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, number)
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stands still within the block."""
+        self.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.send(signal.SIGCONT)
+
     def kill(self) -> None:
         """It may be dead already."""
         self.send(signal.SIGKILL)
@@ -106,14 +121,14 @@ class Node:
 
 
 @dataclass
-class Cluster:
+class BrokerCluster:
     """``bootstrap``: where clients begin."""
 
-    nodes: Sequence[Node]
+    nodes: Sequence[BrokerNode]
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(node.advertised for node in self.nodes)
+        return ",".join(node.address for node in self.nodes)
 
 
 @contextmanager
@@ -121,29 +136,49 @@ def cluster(
     folder: Path,
     nodes: int = 1,
     users: Mapping[str, str] | None = None,
-    advertised: Sequence[str] = (),
+    with_proxies: bool = False,
     **settings: object,
-) -> Iterator[Cluster]:
+) -> Iterator[BrokerCluster]:
     """Running brokers. With three each topic has three replicas, two of which must have a record.
 
     ``users``: names and passwords; nothing is allowed to them but what ACLs say, and the user ``admin``, who must be
-    among them, may do all. ``advertised``: addresses that clients are told, as those of a proxy. ``settings``: of the
-    brokers, with underscores for dots.
+    among them, may do all. ``with_proxies``: clients, and other brokers, connect through a proxy of each broker.
+    ``settings``: of the brokers, with underscores for dots.
     """
-    ports = free_ports(2 * nodes)
+    with ExitStack() as stack:
+        ports = free_ports(2 * nodes)
+        proxies = [stack.enter_context(proxied(port)) if with_proxies else None for port in ports[:nodes]]
+        made = _formatted(folder, ports, proxies, users, settings)
+        for node in made:
+            stack.callback(node.kill)
+            node.start()
+        for node in made:
+            node.wait()
+        yield BrokerCluster(made)
+
+
+def _formatted(
+    folder: Path,
+    ports: Sequence[int],
+    proxies: Sequence[CuttingProxy | None],
+    users: Mapping[str, str] | None,
+    settings: Mapping[str, object],
+) -> list[BrokerNode]:
+    """``ports``: of the brokers, then of their controllers."""
+    nodes = len(proxies)
     voters = ",".join(f"{number + 1}@127.0.0.1:{ports[nodes + number]}" for number in range(nodes))
     made = []
     for number in range(nodes):
         own = folder / f"node-{number + 1}"
         own.mkdir(parents=True)
-        node = Node(own, ports[number], advertised[number] if advertised else f"127.0.0.1:{ports[number]}")
+        node = BrokerNode(own, ports[number], proxies[number])
         text = _COMMON.format(
             node=number + 1,
             voters=voters,
             listener="PLAINTEXT" if users is None else "SASL_PLAINTEXT",
             port=node.port,
             controller=ports[nodes + number],
-            advertised=node.advertised,
+            advertised=node.address,
             folder=own,
             replicas=min(nodes, 3),
             in_sync=min(nodes, 2),
@@ -155,15 +190,7 @@ def cluster(
         node.settings.write_text(text)
         node.format()
         made.append(node)
-    try:
-        for node in made:
-            node.start()
-        for node in made:
-            node.wait()
-        yield Cluster(made)
-    finally:
-        for node in made:
-            node.kill()
+    return made
 
 
 def _command(main: str, *arguments: str) -> list[str]:

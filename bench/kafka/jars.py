@@ -5,16 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
-
-import pyspark
 
 from clonos_py.spark.java import java_home
 
 VERSION = "4.1.1"
 _PACKAGE = f"org.apache.kafka:kafka_2.13:{VERSION}"
-_SPARK = Path(pyspark.__file__).parent
-_PROJECT = Path(__file__).parents[2]
+_PROJECT = Path(__file__).parents[3]
 
 
 def java() -> str:
@@ -33,12 +31,20 @@ def classpath() -> str:
         if not done.exists():
             _fetch(folder)
             done.touch()
-    (scala,) = _SPARK.glob("jars/scala-library-*.jar")  # Spark takes it for granted, and does not fetch it
+    (scala,) = _spark().glob("jars/scala-library-*.jar")  # Spark takes it for granted, and does not fetch it
     return f"{folder}/jars/*:{scala}"
 
 
+def _spark() -> Path:
+    """Where PySpark is installed."""
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None, "this needs clonos-py[spark]"
+    return Path(found.origin).parent
+
+
 def _fetch(folder: Path) -> None:
-    submit = _SPARK / "bin" / "spark-submit"
+    submit = _spark() / "bin" / "spark-submit"
     options = ("--master", "local", "--conf", f"spark.jars.ivy={folder}", "--packages", _PACKAGE)
     command = [str(submit), *options, "--class", "kafka.tools.StorageTool", "spark-internal", "random-uuid"]
     made = subprocess.run(

@@ -1,0 +1,1 @@
+"""Real brokers, what can be done to them, and jobs from topic to topic."""

@@ -1,0 +1,109 @@
+"""A proxy in front of a broker that cuts connections: all at once, or one while a commit is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from clonos_py.runtime.transport.ports import free_ports
+
+_END_TRANSACTION = 26
+"""The number of the request in Kafka's protocol that commits, or aborts."""
+_SIZE = struct.Struct(">i")
+_KEY = struct.Struct(">h")
+_PIECE_BYTES = 64 << 10
+
+
+class CuttingProxy:
+    """Passes on what clients and one broker say to each other. Its methods may be called by any thread."""
+
+    def __init__(self, port: int, broker_port: int) -> None:
+        self.port, self._broker_port = port, broker_port
+        self.cut_answers = 0
+        """How many answers to the next ends of transactions are cut off: the broker carries them out, and the client
+        is not told."""
+        self.connections = 0
+        self._loop = asyncio.new_event_loop()
+        self._open: set[asyncio.StreamWriter] = set()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Closes all connections."""
+        self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    # ---- the thread
+
+    def run(self, ready: threading.Event) -> None:
+        """Until ``stop``."""
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self.port))
+        ready.set()
+        self._loop.run_forever()
+        server.close()
+        self._cut()
+        self._loop.run_until_complete(asyncio.sleep(0))
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def _serve(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            broker_reader, broker = await asyncio.open_connection("127.0.0.1", self._broker_port)
+        except OSError:
+            client.transport.abort()
+            return
+        self._open |= {client, broker}
+        doomed = asyncio.Event()
+        pumps = (self._requests(client_reader, broker, doomed), self._answers(broker_reader, client, doomed))
+        tasks = [asyncio.ensure_future(pump) for pump in pumps]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._open -= {client, broker}
+        client.transport.abort()
+        broker.transport.abort()
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, broker: asyncio.StreamWriter, doomed: asyncio.Event
+    ) -> None:
+        """One request after the other: each begins with its size and its number."""
+        while True:
+            size = await reader.readexactly(_SIZE.size)
+            body = await reader.readexactly(_SIZE.unpack(size)[0])
+            if self.cut_answers and _KEY.unpack_from(body)[0] == _END_TRANSACTION:
+                self.cut_answers -= 1
+                doomed.set()
+            broker.write(size + body)
+            await broker.drain()
+
+    async def _answers(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
+        while (piece := await reader.read(_PIECE_BYTES)) and not doomed.is_set():
+            client.write(piece)
+            await client.drain()
+
+
+@contextmanager
+def proxied(broker_port: int) -> Iterator[CuttingProxy]:
+    """A proxy at a port of its own, running. The broker need not run yet."""
+    proxy = CuttingProxy(free_ports(1)[0], broker_port)
+    ready = threading.Event()
+    thread = threading.Thread(target=proxy.run, args=(ready,), name="kafka proxy", daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
+        thread.join()
