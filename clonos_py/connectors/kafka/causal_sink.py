@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.journal import Entry, Found, messages_of
-from clonos_py.connectors.kafka.journaled_topic import JournaledTopic, transact
+from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.port import TransactionalWriter
 from clonos_py.model.errors import SinkError
@@ -88,7 +88,7 @@ class KafkaCausalWriter(CausalSink):
                 era = self._era(journal.entries)
             claim = msgspec.structs.replace(self._claim, era=era, claim=secrets.token_hex(8))
             # no one else has claimed since the era was read
-            transact(self._writer, messages_of(claim, self._medium.partition(self._index)))
+            self._medium.transact(self._writer, messages_of(claim, self._medium.partition(self._index)))
             journal.read_until(claim.claim)
         self._claim = msgspec.structs.replace(self._claim, era=era)
         found = journal.entries
@@ -129,7 +129,7 @@ class KafkaCausalWriter(CausalSink):
         marks = [(piece.seq, piece.checksum) for piece in pieces]
         entry = msgspec.structs.replace(self._claim, epoch=epoch, log=list(log), pieces=marks)
         rows = [message for piece in pieces for message in self._maker.messages(piece.rows)]
-        transact(self._writer, [*rows, *messages_of(entry, self._medium.partition(self._index))])
+        self._medium.transact(self._writer, [*rows, *messages_of(entry, self._medium.partition(self._index))])
 
     def _drop(self) -> None:
         """The next writer has to claim the id again."""

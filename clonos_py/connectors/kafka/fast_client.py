@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import (
@@ -47,6 +47,7 @@ from clonos_py.model.errors import one_line
 _FETCHED = 10_000
 """Messages at once."""
 _BUFFERED_KIB = 16 << 10
+_LOOK_S = 0.02
 _AWAY = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
@@ -72,6 +73,8 @@ _AWAY = {
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+"""What becomes of the other messages of a transaction that failed."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 _EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
@@ -101,11 +104,12 @@ class _Notes:
             self._last = error
 
     @contextmanager
-    def failures(self) -> Iterator[None]:
-        """Turns errors of the library into failures."""
+    def failures(self, serve: Callable[[float], object] = float) -> Iterator[None]:
+        """Turns errors of the library into failures. ``serve`` has it call back with what it has noted."""
         try:
             yield
         except KafkaException as problem:
+            serve(0.0)
             raise self.explained(failure(problem.args[0])) from None
 
     def explained(self, found: KafkaFailure) -> KafkaFailure:
@@ -215,8 +219,11 @@ class _FastReader:
     def _note(self, message: Any) -> None:
         """The end of a partition; anything else is a failure. What came with it is lost: the caller assigns again, or
         gives up."""
+        code = message.error().code()
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return  # the library asks for the group that it wants a name of
         partition = TopicPartition(message.topic(), message.partition())
-        if message.error().code() != KafkaError._PARTITION_EOF:
+        if code != KafkaError._PARTITION_EOF:
             raise failure(message.error(), partition)
         if partition in self._positions:
             self._positions[partition] = max(self._positions[partition], message.offset())
@@ -253,7 +260,7 @@ def _runs(messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]
 class _FastWriter:
     def __init__(self, settings: Mapping[str, Any], notes: _Notes, **more: Any) -> None:
         self._notes = notes
-        self._failed: KafkaError | None = None
+        self._failed: KafkaFailure | None = None
         self._options: dict[str, Any] = {
             **settings,
             "enable.idempotence": True,
@@ -284,17 +291,17 @@ class _FastWriter:
                         text = f"nothing was sent for {ANSWER_S:g} s"
                         raise self._notes.explained(KafkaFailure(Failure.AWAY, text)) from None
                 except KafkaException as problem:
-                    raise failure(problem.args[0]) from None
+                    raise failure(problem.args[0]).about(f"topic {topic!r}") from None
         self._producer.poll(0)
         self._check()
 
-    def _delivered(self, error: KafkaError | None, _: object) -> None:
-        if error is not None:
-            self._failed = self._failed or error
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self._failed is None and error.code() not in _PURGED:
+            self._failed = failure(error).about(f"topic {message.topic()!r}")
 
     def _check(self) -> None:
         if self._failed is not None:
-            raise failure(self._failed)
+            raise self._failed
 
     def flush(self) -> None:
         with self._notes.failures():
@@ -332,7 +339,7 @@ class _FastTransactionalWriter(_FastWriter):
             found = failure(error)
             if found.kind is Failure.AWAY and not error.txn_requires_abort():
                 raise KafkaFailure(Failure.UNKNOWN_OUTCOME, str(found)) from None
-            raise failure(self._failed) if self._failed is not None else found from None
+            raise self._failed or found from None
 
     def abort(self) -> None:
         with self._notes.failures():
@@ -345,11 +352,14 @@ class _FastTransactionalWriter(_FastWriter):
 class _FastAdmin:
     def __init__(self, settings: Mapping[str, Any], notes: _Notes) -> None:
         self._notes = notes
-        with self._notes.failures():
-            self._client = AdminClient(dict(settings))
+        with notes.failures():
+            self._client: Any = AdminClient(dict(settings))
+
+    def _failures(self) -> AbstractContextManager[None]:
+        return self._notes.failures(self._client.poll)
 
     def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
-        with self._notes.failures():
+        with self._failures():
             asked = self._client.describe_topics(TopicCollection(list(names)), request_timeout=ANSWER_S)
         found = {}
         for name, answer in asked.items():
@@ -357,14 +367,15 @@ class _FastAdmin:
                 described = answer.result()
             except KafkaException as problem:
                 if problem.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise failure(problem.args[0]) from None
+                    self._client.poll(0)
+                    raise self._notes.explained(failure(problem.args[0])).about(f"topic {name!r}") from None
                 continue
             found[name] = Topic(str(described.topic_id), len(described.partitions))
         return found
 
     def settings(self, topic: str) -> Mapping[str, str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        with self._notes.failures():
+        with self._failures():
             (asked,) = self._client.describe_configs([resource], request_timeout=ANSWER_S).values()
             return {name: str(entry.value) for name, entry in asked.result().items()}
 
@@ -375,10 +386,19 @@ class _FastAdmin:
             made.result()
         except KafkaException as problem:
             if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise failure(problem.args[0]) from None
+                raise failure(problem.args[0]).about(f"topic {topic!r} cannot be made") from None
+        self._await(topic)
+
+    def _await(self, topic: str) -> None:
+        """Until the cluster tells of it: it does so a moment after it has made it."""
+        until = time.monotonic() + ANSWER_S
+        while topic not in self.topics([topic]):
+            if time.monotonic() > until:
+                raise KafkaFailure(Failure.AWAY, f"topic {topic!r} was made, and is not to be seen")
+            time.sleep(_LOOK_S)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        with self._notes.failures():
+        with self._failures():
             (made,) = self._client.create_partitions(
                 [NewPartitions(topic, partitions)], request_timeout=ANSWER_S
             ).values()
@@ -388,7 +408,7 @@ class _FastAdmin:
         spec: Any = OffsetSpec
         places = {Place.EARLIEST: spec.earliest(), Place.LATEST: spec.latest()}
         at = places[place] if isinstance(place, Place) else spec.for_timestamp(place)
-        with self._notes.failures():
+        with self._failures():
             asked = self._client.list_offsets(
                 {Assigned(*partition): at for partition in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
@@ -403,14 +423,14 @@ class _FastAdmin:
 
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         asked = ConsumerGroupTopicPartitions(group, [Assigned(*partition) for partition in partitions])
-        with self._notes.failures():
+        with self._failures():
             (answer,) = self._client.list_consumer_group_offsets([asked], request_timeout=ANSWER_S).values()
             found = answer.result().topic_partitions
         return {TopicPartition(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
-        with self._notes.failures():
+        with self._failures():
             (answer,) = self._client.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=ANSWER_S
             ).values()
@@ -421,7 +441,7 @@ class _FastAdmin:
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         wanted = [Assigned(*partition, offset) for partition, offset in offsets.items()]
-        with self._notes.failures():
+        with self._failures():
             for answer in self._client.delete_records(wanted, request_timeout=ANSWER_S).values():
                 answer.result()
 

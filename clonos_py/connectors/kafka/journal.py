@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -116,10 +116,16 @@ class JournalReader:
             if time.monotonic() > until:
                 text = f"{self._partition} was not read within {ANSWER_S:g} s"
                 raise KafkaFailure(Failure.AWAY, text, self._partition)
-            if pieces := self._reader.fetch(_FETCH_S):
+            if pieces := self._fetched():
                 for messages in pieces:
                     self._take(messages)
                 until = time.monotonic() + ANSWER_S
+
+    def _fetched(self) -> Sequence[Messages]:
+        try:
+            return self._reader.fetch(_FETCH_S)
+        except KafkaFailure as failure:
+            raise failure.about(f"journal {self._partition}") from None
 
     def _take(self, messages: Messages) -> None:
         for offset, key, value in zip(messages.offsets, messages.keys, messages.values, strict=True):

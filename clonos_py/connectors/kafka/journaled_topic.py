@@ -10,7 +10,17 @@ from typing import TypeVar
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.journal import JournalReader
 from clonos_py.connectors.kafka.patience import Patience
-from clonos_py.connectors.kafka.port import Admin, Client, Fields, Message, Place, TopicPartition, TransactionalWriter
+from clonos_py.connectors.kafka.port import (
+    Admin,
+    Client,
+    Failure,
+    Fields,
+    KafkaFailure,
+    Message,
+    Place,
+    TopicPartition,
+    TransactionalWriter,
+)
 from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import OperatorContext
 
@@ -47,11 +57,25 @@ class JournaledTopic:
     def writer(self, index: int) -> TransactionalWriter:
         """Takes the transactional id of a task over; the writer of an attempt before can commit nothing more. Raises
         KafkaFailure, SinkError."""
-        client = self._connected()
-        writer = client.transactional_writer(f"{self.journal}.{index}")
+        name = f"{self.journal}.{index}"
+        writer = self._connected().transactional_writer(name)
         self._writers.append(writer)
-        writer.claim()
+        try:
+            writer.claim()
+        except KafkaFailure as failure:
+            raise failure.about(f"transactional id {name!r}") from None
         return writer
+
+    def transact(self, writer: TransactionalWriter, messages: Sequence[Message]) -> None:
+        """Writes messages that become visible together. Raises KafkaFailure."""
+        try:
+            writer.begin()
+            writer.write(messages)
+            writer.commit()
+        except KafkaFailure as failure:
+            if failure.kind is Failure.REFUSED:
+                raise failure.about(f"a transaction of topic {self.topic!r} and journal {self.journal!r}") from None
+            raise
 
     def entries(self, index: int) -> AbstractContextManager[JournalReader]:
         """Reads the partition of the journal from its beginning on. Raises KafkaFailure."""
@@ -67,7 +91,11 @@ class JournaledTopic:
         """What the partition of the journal has before an offset. Raises KafkaFailure."""
         self._connected()
         assert self._admin is not None
-        self._admin.delete_before({self.partition(index): offset})
+        partition = self.partition(index)
+        try:
+            self._admin.delete_before({partition: offset})
+        except KafkaFailure as failure:
+            raise failure.about(f"records of {partition} cannot be deleted") from None
 
     def drop(self) -> None:
         """Closes all clients: they may know old leaders only. Writers have to be made again."""
@@ -89,14 +117,9 @@ class JournaledTopic:
         self._admin = admin = self._client.admin()
         if self.topic not in admin.topics([self.topic]):
             raise SinkError(f"Kafka topic {self.topic!r} does not exist: create it, or correct its name")
-        admin.create(self.journal, self._parallelism, _JOURNAL_SETTINGS)
-        if admin.topics([self.journal])[self.journal].partitions < self._parallelism:
+        journal = admin.topics([self.journal]).get(self.journal)
+        if journal is None:
+            admin.create(self.journal, self._parallelism, _JOURNAL_SETTINGS)
+        elif journal.partitions < self._parallelism:
             admin.add_partitions(self.journal, self._parallelism)
         return self._client
-
-
-def transact(writer: TransactionalWriter, messages: Sequence[Message]) -> None:
-    """Writes messages that become visible together. Raises KafkaFailure."""
-    writer.begin()
-    writer.write(messages)
-    writer.commit()

@@ -45,6 +45,10 @@ class KafkaFailure(Exception):
         super().__init__(text)
         self.kind, self.partition = kind, partition
 
+    def about(self, what: str) -> KafkaFailure:
+        """The same, which says what it is about."""
+        return KafkaFailure(self.kind, f"{what}: {self}", self.partition)
+
 
 @dataclass(frozen=True)
 class Security:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import ssl
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 from clonos_py.connectors.kafka.port import (
     Admin,
@@ -32,13 +33,42 @@ from clonos_py.model.errors import one_line
 kafka: Any = import_module("kafka")  # the types that are published are of an older version
 admin: Any = import_module("kafka.admin")
 errors: Any = import_module("kafka.errors")
-logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what goes wrong is raised
 
 _FETCHED = 10_000
 """Messages at once."""
+_LOOK_S = 0.1
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 
-T = TypeVar("T")
+_NOT_LET_IN = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, ssl.SSLError)
+
+
+class _Reasons(logging.Handler):
+    """What the library last said in the background: why it cannot connect, it does not say with the request."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: dict[bool, tuple[float, Exception]] = {}
+        """Of not being let in, and of all else: the last reason, and when."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        given = record.args if isinstance(record.args, tuple) else ()
+        for reason in given:
+            if isinstance(reason, Exception) and not isinstance(reason, errors.KafkaTimeoutError):
+                self._said[isinstance(reason, _NOT_LET_IN)] = time.monotonic(), reason
+
+    @property
+    def last(self) -> Exception | None:
+        """Brokers may close a connection before the client has read why."""
+        lately = time.monotonic() - 2 * ANSWER_S
+        found = [self._said[refused] for refused in (True, False) if refused in self._said]
+        return next((reason for at, reason in found if at > lately), None)
+
+
+_reasons = _Reasons()
+_logger = logging.getLogger("kafka")
+_logger.setLevel(logging.WARNING)
+_logger.addHandler(_reasons)
+_logger.propagate = False  # what goes wrong is raised
 
 
 def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaFailure:
@@ -52,6 +82,9 @@ def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaF
         kind = Failure.AWAY
     else:
         kind = Failure.REFUSED
+    if kind is Failure.AWAY and (reason := _reasons.last) is not None:
+        kind = Failure.REFUSED if isinstance(reason, _NOT_LET_IN) else kind
+        return KafkaFailure(kind, f"{one_line(error)}: {one_line(reason)}", partition)
     return KafkaFailure(kind, one_line(error), partition)
 
 
@@ -59,6 +92,12 @@ def _named_in(error: Exception) -> TopicPartition | None:
     """The first partition of those that an error is about."""
     named = error.args[0] if error.args else None
     return next((TopicPartition(*partition) for partition in named), None) if isinstance(named, dict) else None
+
+
+def _topic_in(error: Exception) -> str | None:
+    """The first topic that an error is about: all messages of a transaction fail with the first."""
+    named = error.args[0] if error.args else None
+    return next(iter(map(str, named)), None) if isinstance(named, set | frozenset) else None
 
 
 @contextmanager
@@ -174,7 +213,8 @@ class _PythonReader:
 
 class _PythonWriter:
     def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
-        self._unanswered: deque[Any] = deque()
+        self._unanswered: deque[tuple[str, Any]] = deque()
+        """Messages by topic, as they were sent."""
         with _failures():
             self._producer = kafka.KafkaProducer(
                 **settings,
@@ -190,24 +230,17 @@ class _PythonWriter:
         send = self._producer.send
         with _failures():
             self._unanswered.extend(
-                send(
-                    message.topic,
-                    message.value,
-                    message.key,
-                    list(message.headers),
-                    message.partition,
-                    message.timestamp_ms,
-                )
-                for message in messages
+                (topic, send(topic, value, key, list(headers), partition, timestamp_ms))
+                for topic, value, key, partition, timestamp_ms, headers in messages
             )
         self._check()
 
     def _check(self) -> None:
         """Raises what became of an earlier message."""
-        while self._unanswered and self._unanswered[0].is_done:
-            answer = self._unanswered.popleft()
+        while self._unanswered and self._unanswered[0][1].is_done:
+            topic, answer = self._unanswered.popleft()
             if answer.failed():
-                raise failure(answer.exception)
+                raise failure(answer.exception).about(f"topic {_topic_in(answer.exception) or topic!r}")
 
     def flush(self) -> None:
         with _failures():
@@ -224,7 +257,6 @@ class _PythonTransactionalWriter(_PythonWriter):
 
     def __init__(self, settings: Mapping[str, Any], transactional_id: str, timeout_s: float) -> None:
         super().__init__(settings, transactional_id=transactional_id, transaction_timeout_ms=round(timeout_s * 1_000))
-        self._waiting = ThreadPoolExecutor(1, "kafka transaction")
 
     def claim(self) -> None:
         with _failures():
@@ -239,6 +271,7 @@ class _PythonTransactionalWriter(_PythonWriter):
         try:
             self._bounded(self._producer.commit_transaction)
         except KafkaFailure as found:
+            self._check()  # the message that was refused says more
             if found.kind is Failure.AWAY:
                 raise KafkaFailure(Failure.UNKNOWN_OUTCOME, str(found)) from None
             raise
@@ -246,16 +279,32 @@ class _PythonTransactionalWriter(_PythonWriter):
     def abort(self) -> None:
         self._bounded(self._producer.abort_transaction)
 
-    def _bounded(self, call: Callable[[], T]) -> T:
-        with _failures():
-            try:
-                return self._waiting.submit(call).result(ANSWER_S)
-            except TookTooLong:
-                raise KafkaFailure(Failure.AWAY, f"no answer within {ANSWER_S:g} s") from None
+    def _bounded(self, call: Callable[[], None]) -> None:
+        """A message that is refused ends the waiting."""
+        waiting = _Waiting(call)
+        until = time.monotonic() + ANSWER_S
+        while not waiting.done.wait(_LOOK_S):
+            self._check()
+            if time.monotonic() > until:
+                raise KafkaFailure(Failure.AWAY, f"no answer within {ANSWER_S:g} s")
+        if waiting.problem is not None:
+            raise failure(waiting.problem) from None
 
-    def close(self) -> None:
-        super().close()
-        self._waiting.shutdown(wait=False)
+
+class _Waiting:
+    """A call in a thread of its own, which does not keep the process from ending."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call, self.done = call, threading.Event()
+        self.problem: Exception | None = None
+        threading.Thread(target=self._run, name="kafka transaction", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except Exception as problem:  # noqa: BLE001 - raised by who waits
+            self.problem = problem
+        self.done.set()
 
 
 # ---- asking
@@ -275,7 +324,7 @@ class _PythonAdmin:
             if error is errors.UnknownTopicOrPartitionError:
                 continue
             if error is not errors.NoError:
-                raise failure(error())
+                raise failure(error()).about(f"topic {topic['name']!r}")
             found[topic["name"]] = Topic(str(topic["topic_id"]), len(topic["partitions"]))
         return found
 
@@ -287,10 +336,12 @@ class _PythonAdmin:
         return {name: str(entry["value"]) for name, entry in found["topic"][topic].items()}
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        with _failures(), suppress(errors.TopicAlreadyExistsError):
-            self._client.create_topics(
-                {topic: {"num_partitions": partitions, "configs": dict(settings)}}, wait_for_metadata=True
-            )
+        wanted = {topic: {"num_partitions": partitions, "configs": dict(settings)}}
+        try:
+            with suppress(errors.TopicAlreadyExistsError):
+                self._client.create_topics(wanted, wait_for_metadata=True)
+        except errors.KafkaError as problem:
+            raise failure(problem).about(f"topic {topic!r} cannot be made") from None
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         with _failures():

@@ -18,7 +18,7 @@ import xxhash
 
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.journal import PartKey, WrittenPart, messages_of
-from clonos_py.connectors.kafka.journaled_topic import JournaledTopic, transact
+from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.port import TransactionalWriter
 from clonos_py.model.errors import SinkError
@@ -161,7 +161,9 @@ class KafkaTransactionalWriter(Sink):
             if key not in claimed.parts:
                 entry = WrittenPart("", self.ctx.operator, key, checksum)
                 rows = self._maker.messages(self._rows(prepared.index, key))
-                transact(claimed.writer, [*rows, *messages_of(entry, self._medium.partition(prepared.index))])
+                self._medium.transact(
+                    claimed.writer, [*rows, *messages_of(entry, self._medium.partition(prepared.index))]
+                )
                 claimed.parts[key] = (checksum, end)
             elif claimed.parts[key][0] != checksum:
                 raise SinkError(
@@ -175,7 +177,7 @@ class KafkaTransactionalWriter(Sink):
         name = secrets.token_hex(8)
         claim = WrittenPart(name, self.ctx.operator, PartKey("", 0, 0), 0)
         with self._medium.entries(index) as journal:
-            transact(writer, messages_of(claim, self._medium.partition(index)))
+            self._medium.transact(writer, messages_of(claim, self._medium.partition(index)))
             journal.read_until(name)
         parts = {found.entry.key: (found.entry.checksum, found.offset) for found in journal.parts}
         self._claimed[index] = claimed = _Claimed(writer, parts)

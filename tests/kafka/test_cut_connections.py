@@ -1,0 +1,77 @@
+"""Connections that are cut while a commit is answered: what was committed is not written again, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
+from clonos_py.bench.kafka.proxy import CuttingProxy
+from clonos_py.connectors.kafka.port import Client, ClusterConnection
+from tests.kafka.conftest import CLIENTS
+from tests.kafka.test_causal_sink import claimed, log, piece, visible
+from tests.kafka.test_transactional_sink import prepared
+from tests.kafka.test_transactional_sink import sink as transactional
+
+
+@pytest.fixture(scope="module")
+def behind_a_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
+    with cluster(tmp_path_factory.mktemp("proxied"), with_proxies=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bootstrap(behind_a_proxy: BrokerCluster) -> str:
+    return behind_a_proxy.bootstrap
+
+
+@pytest.fixture
+def proxy(behind_a_proxy: BrokerCluster) -> CuttingProxy:
+    (node,) = behind_a_proxy.nodes
+    assert node.proxy is not None
+    return node.proxy
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
+    return CLIENTS[request.param](ClusterConnection(bootstrap))
+
+
+def test_causal_rows_whose_commit_is_not_answered_are_written_once(
+    client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
+) -> None:
+    writer, _ = claimed(topic, at, 1)
+    for seq in range(4):
+        proxy.cut_answers = seq % 3
+        writer.append(0, log(seq), [piece(seq, seq)])
+        assert proxy.cut_answers == 0, "the answer was cut off"
+    writer.close()
+    assert visible(client, topic, 4) == [0, 1, 2, 3]
+    second, shown = claimed(topic, at, 2)
+    assert shown.checksums == {n: 1_000 + n for n in range(4)}
+    second.close()
+
+
+def test_transactional_rows_whose_commit_is_not_answered_are_written_once(
+    client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
+) -> None:
+    writer = transactional(topic, at)
+    for checkpoint in range(1, 4):
+        proxy.cut_answers = checkpoint % 3
+        writer.commit(prepared(writer, checkpoint, checkpoint))
+        assert proxy.cut_answers == 0, "the answer was cut off"
+    writer.close()
+    assert visible(client, topic, 3) == [1, 2, 3]
+
+
+def test_all_connections_are_cut_again_and_again(
+    client: Client, topic: str, at: dict[str, Any], proxy: CuttingProxy
+) -> None:
+    writer, _ = claimed(topic, at, 1)
+    for seq in range(10):
+        proxy.cut()
+        writer.append(0, log(seq), [piece(seq, seq)])
+    writer.close()
+    assert visible(client, topic, 10) == list(range(10))

@@ -1,0 +1,166 @@
+"""A cluster with passwords and access control: who is not let in, or may not do something, is told so in one line."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,  # pyright: ignore[reportPrivateImportUsage]
+    AclOperation,  # pyright: ignore[reportPrivateImportUsage]
+    AclPermissionType,  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    ResourcePatternType,  # pyright: ignore[reportPrivateImportUsage]
+    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from clonos_py.bench.kafka.cluster import ADMIN, cluster
+from clonos_py.connectors import KafkaSecurity, KafkaSink, KafkaSource, Secret
+from clonos_py.connectors.kafka.port import Client, ClusterConnection, Message, Security
+from clonos_py.model.errors import ClonosError, SinkError, SourceError
+from clonos_py.model.ids import Attempt
+from tests.connectors.contexts import opened
+from tests.kafka.conftest import CLIENTS
+from tests.kafka.test_causal_sink import SHAPE, Line, piece, visible
+from tests.kafka.test_port import write
+from tests.kafka.test_source import closing_readers, numbers, polled
+from tests.kafka.test_source import opened as opened_reader
+
+__all__ = ["closing_readers"]
+
+USERS = {ADMIN: "word-of-admin", "hot": "word-of-hot"}
+SOON_S = 20.0
+RIGHTS: Mapping[str, tuple[str, str, str]] = {
+    "read the topic": ("TOPIC", "{topic}", "READ"),
+    "write the topic": ("TOPIC", "{topic}", "WRITE"),
+    "make the journal": ("TOPIC", "{journal}", "CREATE"),
+    "read the journal": ("TOPIC", "{journal}", "READ"),
+    "write the journal": ("TOPIC", "{journal}", "WRITE"),
+    "delete from the journal": ("TOPIC", "{journal}", "DELETE"),
+    "use the id": ("TRANSACTIONAL_ID", "{journal}.0", "WRITE"),
+}
+"""What a user needs: resource, name, operation."""
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with cluster(tmp_path_factory.mktemp("secured"), users=USERS) as made:
+        yield made.bootstrap
+
+
+@pytest.fixture(params=list(CLIENTS))
+def client(request: pytest.FixtureRequest, bootstrap: str) -> Client:
+    """Of the administrator."""
+    security = Security("SASL_PLAINTEXT", "PLAIN", ADMIN, USERS[ADMIN])
+    return CLIENTS[request.param](ClusterConnection(bootstrap, security))
+
+
+@pytest.fixture
+def hot(at: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """How a user connects who may do nothing yet."""
+    monkeypatch.setenv("PASSWORD_OF_HOT", USERS["hot"])
+    return {**at, "security": KafkaSecurity("SASL_PLAINTEXT", "PLAIN", "hot", Secret(env="PASSWORD_OF_HOT"))}
+
+
+def allow(bootstrap: str, topic: str, *without: str) -> None:
+    """Gives the user all rights but some."""
+    admin: Any = AdminClient({
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": ADMIN,
+        "sasl.password": USERS[ADMIN],
+    })  # fmt: skip
+    bindings = [
+        AclBinding(
+            ResourceType[kind],
+            name.format(topic=topic, journal=f"{topic}.out.journal"),
+            ResourcePatternType.LITERAL,
+            "User:hot",
+            "*",
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        for right, (kind, name, operation) in RIGHTS.items()
+        if right not in without
+    ]
+    for made in admin.create_acls(bindings).values():
+        made.result()
+
+
+def written(topic: str, at: dict[str, Any]) -> None:
+    """A row through a causal sink, and a completed checkpoint."""
+    sink: Any = opened(KafkaSink(topic, away="3s", **at).create(Line.schema()))
+    try:
+        sink.claim(Attempt(1, 1), 0, SHAPE, "line")
+        sink.append(0, [], [piece(0, 7)])
+        sink.append(1, [], [piece(1, 8)])
+        sink.commit(b"1")
+    finally:
+        sink.close()
+
+
+def read(topic: str, at: dict[str, Any]) -> list[int]:
+    return numbers(polled(opened_reader(KafkaSource(topic, Line, stop="latest", **at)), -1))
+
+
+def test_with_all_rights_rows_are_read_and_written(
+    client: Client, topic: str, bootstrap: str, hot: dict[str, Any]
+) -> None:
+    allow(bootstrap, topic)
+    written(topic, hot)
+    assert visible(client, topic, 2) == [7, 8]
+    assert sorted(read(topic, hot)) == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        ("write the topic", "the broker refuses: .*topic '{topic}'.*authorization"),
+        ("make the journal", "the broker refuses: .*topic '{topic}.out.journal' cannot be made"),
+        ("read the journal", "the broker refuses: .*{topic}.out.journal"),
+        ("write the journal", "the broker refuses: .*'{topic}.out.journal'.*authorization"),
+        ("delete from the journal", "the broker refuses: .*{topic}.out.journal"),
+        ("use the id", "the broker refuses: .*transactional id '{topic}.out.journal.0'"),
+    ],
+)
+def test_what_a_sink_may_not_do_is_named(
+    topic: str, bootstrap: str, hot: dict[str, Any], without: str, said: str
+) -> None:
+    allow(bootstrap, topic, without)
+    began = time.monotonic()
+    with pytest.raises(SinkError) as raised:
+        written(topic, hot)
+    assert time.monotonic() - began < SOON_S
+    said_in_one_line(raised.value, said.format(topic=topic))
+
+
+def test_a_topic_that_may_not_be_read_is_named(client: Client, topic: str, bootstrap: str, hot: dict[str, Any]) -> None:
+    allow(bootstrap, topic, "read the topic")
+    write(client, Message(topic, b'{"number": 1}', partition=0))
+    with pytest.raises(SourceError) as raised:
+        read(topic, hot)
+    said_in_one_line(raised.value, topic)
+
+
+def test_a_wrong_password_is_said_at_once(topic: str, at: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("word-that-is-wrong\n")
+    security = KafkaSecurity("SASL_PLAINTEXT", "PLAIN", "hot", Secret(file=str(tmp_path / "password")))
+    began = time.monotonic()
+    with pytest.raises(SourceError) as raised:
+        read(topic, {**at, "security": security})
+    said_in_one_line(raised.value, "the broker refuses: .*[Aa]uthentication")
+    with pytest.raises(SinkError) as refused:
+        written(topic, {**at, "security": security})
+    said_in_one_line(refused.value, "the broker refuses: .*[Aa]uthentication")
+    assert time.monotonic() - began < 2 * SOON_S
+
+
+def said_in_one_line(error: ClonosError, said: str) -> None:
+    assert re.search(f"Kafka at 127.0.0.1:.*{said}", str(error), re.I), str(error)
+    assert "\n" not in str(error)
+    assert "word-" not in str(error), "no secret"
