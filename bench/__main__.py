@@ -2,7 +2,7 @@
 
 ``digests`` and ``soak`` give no figures: they compare what the queries answer on every driver, and what jobs have
 written after hundreds of failures. They, ``memory`` and ``state``, which take gigabytes, ``peers``, which installs
-other engines, ``checkmate``, which takes days, and ``prices`` are run by name only.
+other engines, ``kafka``, which starts brokers, ``checkmate``, which takes days, and ``prices`` are run by name only.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from clonos_py.bench import (
     state,
 )
 from clonos_py.bench.checkmate import command as checkmate
+from clonos_py.bench.kafka import command as kafka
 from clonos_py.bench.peers import command as peers
 from clonos_py.cli.endings import ended
 
@@ -43,6 +44,7 @@ _SCRIPTS = (
 _BY_NAME = (
     checkmate.command,
     digests.command,
+    kafka.command,
     memory.command,
     peers.command,
     prices.command,

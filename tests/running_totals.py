@@ -55,7 +55,7 @@ class Sales:
         self.product: npt.NDArray[np.int64] = (draw.zipf(1.2, rows) % products).astype(np.int64)
         self.amount: npt.NDArray[np.int64] = draw.integers(-20, 40, rows)
 
-    def run(self, folder: str, runtime: str, kills: list[str]) -> list[dict[str, Any]]:
+    def run(self, folder: str, runtime: str, kills: list[str], interval: str = "500ms") -> list[dict[str, Any]]:
         """What a job tells of the changes, those of a category in their order, while tasks are killed, all of them."""
         job = Job("best-sellers")
         table = pa.table({"category": self.product % self.categories, "product": self.product, "amount": self.amount})
@@ -64,7 +64,7 @@ class Sales:
         totals = by_product.aggregate(total=col("amount").sum(), sales=count()).named("totals")
         best = totals.key_by("category").top(FIRST, by=col("total").desc(), into=Best).named("best")
         best.changes(kind="change").sink(FileSink(folder, format="parquet"))
-        settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": "500ms", "kills": kills}
+        settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": interval, "kills": kills}
         events: list[Event] = []
         run_job(job, resolve(command_line=settings), lambda at_us, event: events.append(event))
         failed = [event for event in events if isinstance(event, TaskFailed)]

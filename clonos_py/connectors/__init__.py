@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.files import FileSink, FileSource, read_results
     from clonos_py.connectors.kafka.clients import KafkaSecurity, Secret
+    from clonos_py.connectors.kafka.columns import KafkaDeadLetter
     from clonos_py.connectors.kafka.sink import KafkaSink
     from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
@@ -24,6 +25,7 @@ __all__ = [
     "DigestSink",
     "FileSink",
     "FileSource",
+    "KafkaDeadLetter",
     "KafkaSecurity",
     "KafkaSink",
     "KafkaSource",
@@ -41,6 +43,7 @@ _HOMES = {
     "DigestSink": "digests",
     "FileSink": "files",
     "FileSource": "files",
+    "KafkaDeadLetter": "kafka.columns",
     "KafkaSecurity": "kafka.clients",
     "KafkaSink": "kafka.sink",
     "KafkaSource": "kafka.source",

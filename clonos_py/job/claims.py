@@ -124,7 +124,9 @@ def _kept(manifest: Manifest) -> list[str]:
 
 def _keeps(task: TaskHandle, name: str, manifest: Manifest) -> bool:
     handle = task.operators.get(name)
-    if task.committables.get(name) or (handle and any(c.rows for chunks in handle.tables.values() for c in chunks)):
+    is_source = bool(manifest.kinds) and name not in manifest.kinds  # what it commits is in its positions, too
+    tables = handle.tables.values() if handle else ()
+    if (task.committables.get(name) and not is_source) or any(c.rows for chunks in tables for c in chunks):
         return True
     return handle is not None and name in manifest.kinds and bool(msgspec.msgpack.decode(handle.values))
 

@@ -100,16 +100,14 @@ class JobMachine:
         self._drained: set[int] = set()
         """Processes whose tasks are at the end of their input."""
         self._committed: dict[int, int] = {}
-        """By process: the newest epoch that its sinks have committed."""
+        """By process: the newest epoch that it has committed."""
         self._final: int | None = None
         self._rollbacks_in_vain = 0
         self._not_moved: set[TaskId] = set()
         """Tasks without a new snapshot since the last rollback."""
         self._recoveries_in_vain: Counter[TaskId] = Counter()
         self._rollback_reason: str | None = None
-        self._sinks = {
-            TaskId(v.name, i) for v in plan.vertices if any(o.sink for o in v.operators) for i in range(v.parallelism)
-        }
+        self._committing = {TaskId(v.name, i) for v in plan.vertices if v.commits for i in range(v.parallelism)}
 
     # ---- entry points
 
@@ -462,7 +460,9 @@ class JobMachine:
 
     def _maybe_finished(self) -> None:
         owners, epoch = self.owners, self._protocol.epoch
-        if self._final is not None and all(self._committed.get(owners.get(t, -1)) == epoch(t) for t in self._sinks):
+        if self._final is not None and all(
+            self._committed.get(owners.get(task, -1)) == epoch(task) for task in self._committing
+        ):
             self._end()
 
     # ---- failures that processes report, signs of life

@@ -98,7 +98,7 @@ class LinkMachine:
         self._outflow = Outflow(
             process, own_log, self.outputs, self.store, codec, limits, self._pressure, self._catching_up
         )
-        self._sinks = any(operator.sink for operator in vertex.operators)
+        self._commits = vertex.commits
         self._round = 0
         self._numbering = ""
         self._asked: control.Sever | None = None
@@ -209,7 +209,7 @@ class LinkMachine:
         safe = restore.fallback or restore
         self._restored_frames.begun()
         instructions: list[io.Instruction] = []
-        if self._sinks and restore.checkpoint:
+        if self._commits and restore.checkpoint:
             instructions.append(io.Commit(safe.checkpoint, safe.committables))
         if not self._in_loop:
             instructions += self._connect(self.attempt)
@@ -431,7 +431,7 @@ class LinkMachine:
         return [*self._commit(message.checkpoint), *self._truncate(message), *self._outflow.weigh()]
 
     def _commit(self, checkpoint: int) -> list[io.Instruction]:
-        if not self._sinks:
+        if not self._commits:
             return []
         uncommitted = self._epochs.uncommitted(checkpoint)
         self._epochs.committed(checkpoint)

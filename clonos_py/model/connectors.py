@@ -19,6 +19,12 @@ class SourceDefinition:
     """One per output port; ``job.source`` gives as many streams."""
     records: tuple[type[Record] | None, ...] = ()
     """The classes of their rows, one per port, where the definition was given any."""
+    commits: bool = False
+    """Whether the source tells others how far completed checkpoints have come (``Source.commit``)."""
+
+    def resolve(self) -> None:
+        """Called once, when the job is submitted: what all processes must find alike, and a replacement must not look
+        up again, such as the latest offset, is looked up now. Raises SourceError."""
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         """The reader of one task. ``columns[port]``: the columns to deliver, in this order (None: all of them);

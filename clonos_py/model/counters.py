@@ -17,6 +17,8 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     rows_out: int = 0
     lag_us: int | None = None
     """How far the watermark was behind the time at which the last rows were read; None before any is known."""
+    rows_waiting: int | None = None
+    """Of a source: about how many rows were there and not read when it read last; None where it does not know."""
     frames_queued: int = 0
     """Cut and not yet taken by connected receivers: what back-pressure counts."""
     held_back: bool = False

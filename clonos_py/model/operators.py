@@ -184,6 +184,23 @@ class Operator:
         instances that may hold rows of ``ctx.groups`` (other groups' rows are filtered out here)."""
 
 
+class Committing(Protocol):
+    """What commits with completed checkpoints: a sink, or a source that tells others how far it has come."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether calls wait for a server."""
+        ...
+
+    def commit_all(self, committables: Sequence[bytes]) -> None:
+        """Commits all that a completed checkpoint names, oldest first. Raises ClonosError."""
+        ...
+
+    def loaded(self, parts: Sequence[OperatorState]) -> None:
+        """The snapshots that ``restore`` will get."""
+        ...
+
+
 class Sink(Operator):
     """An operator without output. The defaults serve sinks whose effect needs no commit (memory, print, digest)."""
 
@@ -344,6 +361,14 @@ class Source:
 
     def discovered(self, starts: Mapping[int, int]) -> None:
         """A poll has given these partitions, now or before the failure."""
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """A checkpoint with these positions is complete; called if the definition ``commits``, by another thread, and
+        again after a restart. Raises SourceError for what does not pass."""
+
+    def rows_waiting(self) -> int | None:
+        """About how many rows are there and were not read yet. None: it is not known."""
+        return None
 
     def seek(self, positions: Mapping[int, int]) -> None:
         """Continue at these offsets, by partition (a partition not named starts at its beginning)."""

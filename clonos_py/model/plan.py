@@ -37,7 +37,8 @@ class SourcePlan:
     """The source at the head of a vertex. ``schemas[port]`` is what it emits (after projection).
 
     ``merge_rows``: reads of several partitions are taken together until there are so many rows. ``adaptive``: its rows
-    reach a Python function, and reads are as large as they can be worked off soon."""
+    reach a Python function, and reads are as large as they can be worked off soon. ``commits``: see
+    ``SourceDefinition``."""
 
     name: str
     factory: Callable[[], Source]
@@ -45,6 +46,7 @@ class SourcePlan:
     event_time: EventTime
     merge_rows: int = 0
     adaptive: bool = False
+    commits: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class Vertex:
     sampled: bool = False
     """Nothing but filters and projections, for which reading all they made once more would be dear: a rebuilt frame is
     compared with what was sent by its size and an eighth of its pages. Frames of all others are compared as a whole."""
+
+    @property
+    def commits(self) -> bool:
+        """Whether a sink or the source has something to do when a checkpoint is complete."""
+        return any(operator.sink for operator in self.operators) or (self.source is not None and self.source.commits)
 
     @property
     def causal_sinks(self) -> tuple[str, ...]:

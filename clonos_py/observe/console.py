@@ -107,8 +107,15 @@ def _vertex_row(vertex: VertexProgress, status: RunStatus) -> tuple[str, ...]:
         f"{status.rows_in[vertex.vertex].per_second:,.0f}",
         f"{status.rows_out[vertex.vertex].per_second:,.0f}",
         f"{vertex.rows_in:,}",
-        "" if vertex.lag_us is None else duration_text(vertex.lag_us),
+        ", ".join(_lag(vertex)),
     )
+
+
+def _lag(vertex: VertexProgress) -> Iterator[str]:
+    if vertex.lag_us is not None:
+        yield duration_text(vertex.lag_us)
+    if vertex.rows_waiting is not None:
+        yield f"{vertex.rows_waiting:,} rows"
 
 
 def summary(job: str, status: RunStatus) -> Iterator[str]:

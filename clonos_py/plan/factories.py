@@ -60,7 +60,7 @@ def source_plan(node: Node, read_rows: int | None, merge_rows: int, adaptive: bo
     work = node.work
     assert isinstance(work, ReadSource)
     factory = partial(work.definition.create, work.columns, read_rows=read_rows)
-    return SourcePlan(node.name, factory, node.schemas, work.event_time, merge_rows, adaptive)
+    return SourcePlan(node.name, factory, node.schemas, work.event_time, merge_rows, adaptive, work.definition.commits)
 
 
 def operator_plan(node: Node, rows: pa.Schema) -> OperatorPlan:

@@ -286,6 +286,8 @@ class Observed:
     """Whether a predecessor had handled them, too."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """All counters of the task's operators, as they are now; empty if none has changed."""
+    rows_waiting: int | None = None
+    """Of a source: see ``Source.rows_waiting``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class Counters:
         self._rows_out = 0
         self._counts: dict[str, int] = {}
         self._lag_us: int | None = None
+        self._rows_waiting: int | None = None
         self._latency = LatencyHistogram()
 
     def observe(self, event: Observed, now_us: int) -> None:
@@ -29,6 +30,8 @@ class Counters:
         self._rows_out += event.rows_out
         if event.watermark != MIN_TIME:
             self._lag_us = now_us - event.watermark
+        if event.rows_waiting is not None:
+            self._rows_waiting = event.rows_waiting
         if event.counts:
             self._counts = dict(event.counts)
         if event.marker_us:
@@ -42,6 +45,7 @@ class Counters:
             rows_replayed=self._rows_replayed,
             rows_out=self._rows_out,
             lag_us=self._lag_us,
+            rows_waiting=self._rows_waiting,
             counts=dict(self._counts),
             latency=self._latency.counts,
         )

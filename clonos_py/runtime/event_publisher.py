@@ -157,6 +157,7 @@ class EventPublisher:
                 rows_in=sum(counters.rows_in for counters in self._of(vertex.name)),
                 rows_out=sum(counters.rows_out for counters in self._of(vertex.name)),
                 lag_us=max(self._lags(vertex.name, at_us), default=None),
+                rows_waiting=self._rows_waiting(vertex.name, at_us),
             )
             for vertex in self._plan.vertices
         )
@@ -182,6 +183,14 @@ class EventPublisher:
         for number, (task, counters) in self._counters.items():
             if task.vertex == vertex and counters.lag_us is not None and self._lately_heard(number, at_us):
                 yield counters.lag_us
+
+    def _rows_waiting(self, vertex: str, at_us: int) -> int | None:
+        known = [
+            counters.rows_waiting
+            for number, (task, counters) in self._counters.items()
+            if task.vertex == vertex and counters.rows_waiting is not None and self._lately_heard(number, at_us)
+        ]
+        return sum(known) if known else None
 
     def _counts(self) -> Mapping[str, int]:
         """Each task's newest process that has told any knows what its predecessors had counted."""

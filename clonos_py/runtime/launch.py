@@ -14,6 +14,8 @@ def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunRe
     """Plans and runs a job to its end. Raises GraphError or SettingError before anything starts, later the error that
     ended the job; KeyboardInterrupt after an orderly stop."""
     physical = plan(job, settings)
+    for source in job.sources.values():
+        source.resolve()
     match settings.runtime:
         case Runtime.RAY:
             from clonos_py.runtime.ray.run import run

@@ -15,7 +15,7 @@ Invariants, asserted:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from clonos_py.causal.determinants import (
@@ -43,7 +43,7 @@ from clonos_py.columns.views import concat
 from clonos_py.model.calls import Answered
 from clonos_py.model.errors import DivergenceError, EndedError, ProtocolError, UserCodeError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import Discovered, Read
+from clonos_py.model.operators import Committing, Discovered, Read
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.states import LastEvents
 from clonos_py.model.times import MAX_TIME
@@ -107,7 +107,6 @@ class TaskMachine:
         self._shared = TaskContext(task, vertex.parallelism, plan.groups(task), plan.key_groups, self._gate, ports)
         self._outputs = Outputs(plan, task)
         self._chain = Chain(plan, task, self._shared, self._outputs)
-        self.sinks = self._chain.sinks
         self._input_edges = [plan.edges[channel.edge] for channel in plan.inputs[task]]
         self._inputs = inputs_of(plan, task, limits.frames_merged)
         in_loop = plan.loop_of(task) is not None
@@ -119,6 +118,9 @@ class TaskMachine:
         self._read_size = ReadSize(self._throughput)
         self._queue_us = limits.queue_us // max(1, sum(edge.adaptive for edge in self._input_edges))
         self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
+        self.committing: Mapping[str, Committing] = dict(self._chain.sinks)
+        if self._reader and vertex.source and vertex.source.commits:
+            self.committing = {**self._chain.sinks, self._reader.name: self._reader}
         self._checkpointing = TASK_SIDES.of(plan.protocol)(self._inputs, plan, task)
         if self._checkpointing.forces:
             self._outputs.stamp = self._checkpointing.stamp
@@ -449,7 +451,8 @@ class TaskMachine:
         self._other_events += 1
         self._shared.frame = (-1, self._other_events)
         events = sum(read.event_count for read in reads)
-        self._events.append(self._metrics.took(events, self._chain.watermark, self.state is TaskState.REPLAYING))
+        replaying, waiting = self.state is TaskState.REPLAYING, self._reader.rows_waiting
+        self._events.append(self._metrics.took(events, self._chain.watermark, replaying, waiting))
         self._outputs.idle = False
         for port, pieces in enumerate(zip(*(read.rows for read in reads), strict=True)):
             if batches := [rows for rows in pieces if rows is not None]:

@@ -20,11 +20,11 @@ class TaskMetrics:
         self._marked_us = 0
         self.rows_replayed = 0
 
-    def took(self, rows: int, watermark: int, replaying: bool) -> Observed:
+    def took(self, rows: int, watermark: int, replaying: bool, rows_waiting: int | None = None) -> Observed:
         """So many rows, or events of a source, are about to enter the operators."""
         if replaying:
             self.rows_replayed += rows
-        return Observed(events=rows, watermark=watermark, replayed=replaying)
+        return Observed(events=rows, watermark=watermark, replayed=replaying, rows_waiting=rows_waiting)
 
     def cut(self, produced: Produced) -> Observed:
         """These frames leave the task."""

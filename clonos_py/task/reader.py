@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from clonos_py.causal.determinants import Determinant, ReadBatch, SourceRead
 from clonos_py.columns.views import Column, fixed
 from clonos_py.model.errors import DivergenceError, SourceError
@@ -16,6 +18,8 @@ _READS_TOGETHER = 8
 _EVENTS_TOGETHER = 32_768
 _BYTES_TOGETHER = 4 << 20
 """Few rows may be what is left of many events, and may be large; after so much a read ends."""
+
+_decode_positions = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
 def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
@@ -37,6 +41,7 @@ class Reader:
         self.name = plan.name
         self._event_time: EventTime = plan.event_time
         self._merge_rows = plan.merge_rows
+        self.commits = plan.commits
         self._source: Source = plan.factory()
         self._source.open(index, parallelism)
         self._index, self._parallelism = index, parallelism
@@ -83,6 +88,31 @@ class Reader:
         kept = self._source.snapshot()
         source = {} if kept is None else {"source": kept}
         return OperatorState(values={"positions": self.positions, "finished": sorted(self._finished), **source})
+
+    @property
+    def rows_waiting(self) -> int | None:
+        """See ``Source.rows_waiting``."""
+        return self._source.rows_waiting()
+
+    # ---- commits, by another thread
+
+    remote = True
+
+    def prepared(self) -> bytes:
+        """What ``commit_all`` gets when the checkpoint is complete."""
+        return msgspec.msgpack.encode(self._positions)
+
+    def commit_all(self, committables: Sequence[bytes]) -> None:
+        """Those of former instances, too, after a change of parallelism. Raises SourceError."""
+        reached: dict[int, int] = {}
+        for committable in committables:
+            reached |= _decode_positions(committable)
+        self._source.commit(reached)
+
+    def loaded(self, parts: Sequence[OperatorState]) -> None:
+        """Positions are in what is committed."""
+
+    # ---- reading
 
     def notify(self, wake: Callable[[], None]) -> None:
         """See ``Source.notify``."""

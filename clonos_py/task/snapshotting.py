@@ -67,6 +67,8 @@ class Snapshotting:
         operators = self._chain.snapshot()
         if self._reader:
             operators[self._reader.name] = self._reader.snapshot()
+            if self._reader.commits:
+                committables[self._reader.name] = [self._reader.prepared()]
         if self._checkpointing.barriers:
             self._outputs.close_with(FrameKind.BARRIER, checkpoint)
         rest = self._writer.open_epoch(checkpoint)

@@ -12,7 +12,7 @@ import pytest
 from clonos_py import Job, count
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.port import Client, Fields, Message, TopicPartition
-from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 from tests.kafka.test_port import reading, taken, write
@@ -24,7 +24,7 @@ ROWS = 4_000
 def job(topic: str, at: dict[str, Any], delivery: Literal["causal", "transactional"]) -> Job:
     """Each word with how often it has come."""
     made = Job("kafka-words")
-    words = made.source(KafkaSource(topic, Word, stop="latest", **at))
+    words = made.source(KafkaSource(topic, Word, stop="latest", group=f"{topic}.readers", **at))
     counted = words.key_by("word").process(Counted).named("counted")
     counted.sink(KafkaSink(f"{topic}.out", key="word", delivery=delivery, **at)).named("written")
     return made
@@ -77,6 +77,11 @@ def test_every_row_is_written_once_though_tasks_die(
     assert Counter((row["word"], row["words"]) for row in found) == Counter(
         (f"w{w}", n) for w in range(10) for n in range(1, ROWS // 10 + 1)
     )
+    admin = client.admin()
+    partitions = [TopicPartition(words, number) for number in range(2)]
+    assert admin.committed(f"{words}.readers", partitions) == dict.fromkeys(partitions, ROWS // 2)
+    admin.close()
+    assert max(p.vertices[0].rows_waiting or 0 for p in events if isinstance(p, Progress)) > 0
 
 
 def test_a_table_is_kept_up_to_date(client: Client, words: str, at: dict[str, Any], tmp_path: Path) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from clonos_py import Record
-from clonos_py.connectors import KafkaSource
-from clonos_py.connectors.kafka.port import Client, Message
+from clonos_py import Job, Record
+from clonos_py.connectors import KafkaSource, PrintSink
+from clonos_py.connectors.kafka.port import Client, Message, TopicPartition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
 from tests.kafka.test_port import complete, write
 
+kafka: Any = import_module("kafka")  # its published types are of an older version
 PATIENCE_S = 20.0
 
 
@@ -92,6 +97,51 @@ def at(at: dict[str, Any]) -> dict[str, Any]:
     return {**at, "discover": "100ms"}
 
 
+def test_it_tells_how_many_messages_wait(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(client, *lines(topic, range(5)), *lines(topic, range(5, 12), partition=1))
+    reader = opened(KafkaSource(topic, Line, **at))
+    reader.limit(2)
+    taken = len(numbers(polled(reader, 3)))
+    awaited(lambda: reader.rows_waiting() == 12 - taken)
+    rest = polled(reader, 12 - taken)
+    assert reader.rows_waiting() == 0
+    write(client, *lines(topic, range(12, 15)))
+    awaited(lambda: reader.rows_waiting() == 3)
+    assert numbers(rest + polled(reader, 3))[-3:] == [12, 13, 14]
+    bounded = opened(KafkaSource(topic, Line, stop={(topic, 0): 3, (topic, 1): 1}, **at))
+    bounded.limit(1)
+    first = numbers(polled(bounded, 1))
+    assert bounded.rows_waiting() == 4 - len(first)
+
+
+def awaited(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_offsets_are_committed_to_a_group(client: Client, topic: str, at: dict[str, Any]) -> None:
+    admin = client.admin()
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    reader = opened(KafkaSource(topic, Line, group=f"{topic}.readers", **at))
+    reader.commit({0: 3, 1: 4})
+    reader.commit({})
+    assert admin.committed(f"{topic}.readers", partitions) == dict(zip(partitions, (3, 4), strict=True))
+    admin.close()
+    silent = opened(KafkaSource(topic, Line, **at))
+    silent.commit({0: 3})
+
+
+def test_a_group_with_members_is_refused(client: Client, topic: str, at: dict[str, Any], bootstrap: str) -> None:
+    member = kafka.KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=f"{topic}.readers")
+    awaited(lambda: bool(member.poll(100)) or bool(member.assignment()))
+    reader = opened(KafkaSource(topic, Line, group=f"{topic}.readers", **at))
+    with pytest.raises(SourceError, match=f"cannot be committed to group '{topic}.readers': .*; name a group without"):
+        reader.commit({0: 3})
+    member.close()
+
+
 def test_a_source_with_an_end_reads_all_before_it(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(5)), *lines(topic, range(10, 13), partition=1))
     source = KafkaSource(topic, Line, stop="latest", **at)
@@ -151,10 +201,18 @@ def test_a_replay_goes_over_into_reading_on(client: Client, topic: str, at: dict
     assert numbers([*replayed, *rest]) == list(range(1_000))
 
 
+def test_a_plan_asks_no_cluster() -> None:
+    job = Job("planned")
+    job.source(KafkaSource("t", Line, bootstrap="127.0.0.1:1", stop="latest")).sink(PrintSink())
+    assert len(plan(job, resolve({"parallelism": 2})).vertices) == 1
+    with pytest.raises(SourceError, match=r"Kafka at 127\.0\.0\.1:1: the broker does not answer: "):
+        run_job(job, resolve({"runtime": "local"}))
+
+
 def test_a_place_to_start_is_resolved_once(client: Client, topic: str, at: dict[str, Any]) -> None:
     write(client, *lines(topic, range(5)))
     source = KafkaSource(topic, Line, start="latest", **at)
-    _ = source.layout
+    source.resolve()
     write(client, *lines(topic, [5, 6]))
     assert numbers(polled(opened(source), 2)) == [5, 6]
     assert numbers(polled(opened(source), 2)) == [5, 6]
@@ -173,6 +231,29 @@ def test_a_source_starts_at_a_time_at_offsets_or_where_a_group_was(
     committed = KafkaSource(topic, Line, start="committed", group=topic, stop="latest", **at)
     assert numbers(polled(opened(committed), -1)) == [4]
     admin.close()
+
+
+def test_messages_that_cannot_be_read_are_dead_letters(client: Client, topic: str, at: dict[str, Any]) -> None:
+    """In their place among the others, the same when they are read again."""
+    junk = [Message(topic, value, b"k", partition=0) for value in (b"junk", b'{"number": "x"}', b"\xff\x00")]
+    good = lines(topic, range(100))
+    write(client, *good[:40], junk[0], *good[40:41], *junk[1:], *good[41:], Message(topic, None, b"k", partition=0))
+    source = KafkaSource(topic, Line, stop="latest", **at).catch()
+    reader = source.create((None, ("offset", "reason", "value", "key")))
+    reader.open(0, 1)
+    reader.seek({})
+    _opened.append(reader)
+    found = polled(reader, -1)
+    letters = [row for read in found if (batch := read.rows[1]) is not None for row in batch.to_pylist()]
+    good_rows = [read._replace(rows=read.rows[:1]) for read in found]
+    assert numbers(good_rows) == list(range(100))
+    assert [(letter["offset"], letter["value"], letter["key"]) for letter in letters] == [
+        (at, m.value, b"k") for at, m in zip((40, 42, 43), junk, strict=True)
+    ]
+    assert all(letter["reason"] for letter in letters)
+    reader.seek({0: 0, 1: 0})
+    again = [reader.reread(read.partition, read.start, read.stop) for read in found]
+    assert [r.rows for r in again if r.stop > r.start] == [r.rows for r in found if r.stop > r.start]
 
 
 def test_partitions_that_are_added_are_read_from_their_first_message(

@@ -95,7 +95,7 @@ class Course:
         wishes = writes(process) if process is not None else []
         if process is not None and wishes and self.random.random() < 0.8:
             self.torn += 1
-            sink = process.machine.sinks[wishes[0].name]
+            sink = process.machine.committing[wishes[0].name]
             assert isinstance(sink, CausalWitness)
             out = self.random.randrange(len(wishes[0].pieces) + 1)
             sink.append(wishes[0].epoch, wishes[0].log, wishes[0].pieces, torn_after=out)

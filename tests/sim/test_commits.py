@@ -34,8 +34,7 @@ class DeathAtCommits:
         self.of_the_end += world.job._final is not None
         if not self._before:
             for name, named in wish.committables.items():
-                for committable in named:
-                    process.machine.sinks[name].commit(committable)
+                process.machine.committing[name].commit_all(named)
         if self._alone:
             world.kill(process.number)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import xxhash
 from clonos_py.connectors.kafka.formats import Decoded, Malformed, by_row, format_of
 from clonos_py.connectors.kafka.port import Fields, Messages
 from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.record import Record
 
 _HEADERS = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
 ATTRIBUTES: Mapping[str, pa.DataType] = {
@@ -72,23 +73,95 @@ class RowLayout:
         return Fields("key" in wanted, "timestamp" in wanted, "headers" in wanted)
 
 
-class RowMaker:
-    """Makes rows of messages."""
+class KafkaDeadLetter(Record):
+    """A message whose value is not of the source's format and schema, where it lies, and why it is not."""
 
-    def __init__(self, layout: RowLayout) -> None:
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    reason: str
+
+
+class RowMaker:
+    """Makes rows of messages. ``letters``: the columns of ``KafkaDeadLetter`` to make of messages that cannot be read;
+    None: these are errors."""
+
+    def __init__(self, layout: RowLayout, letters: Sequence[str] | None = None) -> None:
         self._layout = layout
         self._values = layout.values
         self._format = format_of(layout.format, self._values) if len(self._values) else None
+        self._letters = None if letters is None else pa.schema([KafkaDeadLetter.schema().field(n) for n in letters])
+
+    @property
+    def port_count(self) -> int:
+        return 1 if self._letters is None else 2
+
+    @property
+    def fields(self) -> Fields:
+        """What a reader must give."""
+        fields = self._layout.fields
+        return fields if self._letters is None else fields._replace(keys=True)
+
+    def ports(self, messages: Messages) -> tuple[pa.RecordBatch | None, ...]:
+        """Rows, and dead letters if these are asked for. Raises SourceError naming the message."""
+        if self._letters is None:
+            return (self.rows(messages),)
+        try:
+            return self._rows(messages), None
+        except Malformed:
+            refused = dict(self._refused(messages, 0))
+        good = [number not in refused for number in range(len(messages.offsets))]
+        rows = self.rows(messages.each(lambda column: list(itertools.compress(column, good))))
+        return rows, self._made_letters(messages, refused)
+
+    def _refused(self, messages: Messages, first: int) -> Iterator[tuple[int, str]]:
+        """Those that cannot be read, by their number, with the reason; ``first`` is the number of the first."""
+        try:
+            self._decoded(_present(messages))
+        except Malformed as problem:
+            middle = len(messages.offsets) // 2
+            if middle:
+                yield from self._refused(messages.each(lambda column: column[:middle]), first)
+                yield from self._refused(messages.each(lambda column: column[middle:]), first + middle)
+            else:
+                yield first, str(problem)
+
+    def _made_letters(self, messages: Messages, refused: Mapping[int, str]) -> pa.RecordBatch:
+        assert self._letters is not None
+        topic, partition = messages.partition
+        made = [
+            {
+                "topic": topic,
+                "partition": partition,
+                "offset": messages.offsets[number],
+                "key": messages.keys[number],
+                "value": messages.values[number],
+                "reason": reason,
+            }
+            for number, reason in refused.items()
+        ]
+        return pa.RecordBatch.from_pylist(made, schema=self._letters)
 
     def rows(self, messages: Messages) -> pa.RecordBatch:
         """Those of tombstones are left out where no column tells them. Raises SourceError naming the message."""
-        if None not in messages.values:
-            return self._made(messages, self._decoded(messages))
-        kept = [value is not None for value in messages.values]
-        present = messages.each(lambda column: list(itertools.compress(column, kept)))
+        try:
+            return self._rows(messages)
+        except Malformed as problem:
+            offset = _present(messages).offsets[problem.message]
+            raise SourceError(
+                f"Kafka message {messages.partition} offset {offset} is no {self._layout.format} of this schema: "
+                f"{problem}; correct the schema or the program that writes such messages, or get them as dead letters "
+                "with KafkaSource(...).catch()"
+            ) from problem
+
+    def _rows(self, messages: Messages) -> pa.RecordBatch:
+        """Raises Malformed, about one of the messages with values; SourceError."""
+        present = _present(messages)
         decoded = self._decoded(present)
-        if self._layout.tells_tombstones:
-            return self._made(messages, _with_nulls(decoded, kept))
+        if present is not messages and self._layout.tells_tombstones:
+            return self._made(messages, _with_nulls(decoded, [value is not None for value in messages.values]))
         return self._made(present, decoded)
 
     def _made(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
@@ -102,17 +175,19 @@ class RowMaker:
         return pa.RecordBatch.from_arrays(columns, schema=self._layout.schema)
 
     def _decoded(self, messages: Messages) -> Decoded:
+        """Raises Malformed."""
         values: Sequence[Any] = messages.values
         if self._format is None or not values:
             return Decoded(pa.RecordBatch.from_pylist([], schema=self._values))
-        try:
-            return self._format.decode(values)
-        except Malformed as problem:
-            offset = messages.offsets[problem.message]
-            raise SourceError(
-                f"Kafka message {messages.partition} offset {offset} is no {self._layout.format} of this schema: "
-                f"{problem}; correct the schema, or the program that writes such messages"
-            ) from problem
+        return self._format.decode(values)
+
+
+def _present(messages: Messages) -> Messages:
+    """Without tombstones."""
+    if None not in messages.values:
+        return messages
+    kept = [value is not None for value in messages.values]
+    return messages.each(lambda column: list(itertools.compress(column, kept)))
 
 
 def checksum(pieces: Sequence[Messages]) -> int:

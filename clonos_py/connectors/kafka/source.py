@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
-from clonos_py.connectors.kafka.columns import RowLayout
+from clonos_py.connectors.kafka.columns import KafkaDeadLetter, RowLayout, RowMaker
 from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
 from clonos_py.connectors.kafka.port import KafkaFailure, Place
 from clonos_py.connectors.kafka.topic_reader import TopicReader, WatchTimes
-from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.connectors import MultiSourceDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import Record
@@ -40,6 +40,9 @@ class KafkaSource(SourceDefinition):
     datetime (the first message that is not older), or offsets by (topic, partition), the others at the earliest. With
     ``stop``, one of the same but "committed", the source ends there; without it it is endless, and partitions that are
     added are found within ``discover``. Both are resolved when the job is submitted.
+
+    With ``group`` the offsets of every completed checkpoint are committed to a consumer group of that name, for tools
+    that watch it and for ``start="committed"``. It must have no members. Checkpoints do not depend on it.
 
     A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
     kafka-python: without it whichever is installed, confluent-kafka first.
@@ -71,30 +74,56 @@ class KafkaSource(SourceDefinition):
         if stop == "committed":
             raise GraphError("KafkaSource: stop='committed' moves with the job: name another place")
         self._start, self._stop = _where(start, group), None if stop is None else _where(stop, None)
+        self._group, self.commits = group, group is not None
         self._times = WatchTimes(micros(discover) / 1e6, micros(away) / 1e6)
         self.schemas = (self._rows.schema,)
         self.records = (schema if isinstance(schema, type) else None,)
 
     @cached_property
     def layout(self) -> SourceLayout:
-        """What there is to read. Raises SourceError."""
+        """What there is to read, found once. Raises SourceError."""
         try:
             admin = self._address.connect().admin()
             found = resolve(admin, self._topics, self._start, self._stop)
         except KafkaFailure as failure:
-            raise SourceError(f"Kafka at {self._address.bootstrap}: {failure}") from None
+            raise SourceError(f"Kafka at {self._address.bootstrap}: {failure.kind.value}: {failure}") from None
         admin.close()
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Submitting pickles: from here on all processes must see the same."""
+    def resolve(self) -> None:
         _ = self.layout
-        return self.__dict__
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         (names,) = columns
+        return self.reader(names, None, read_rows)
+
+    def reader(self, names: tuple[str, ...] | None, letters: Sequence[str] | None, read_rows: int | None) -> Source:
+        """``names``: of the columns of rows, None for all; ``letters``: see ``RowMaker``."""
         rows = self._rows if names is None else self._rows.only(names)
-        return TopicReader(self._address, self.layout, rows, self._times, read_rows)
+        maker = RowMaker(rows, letters)
+        return TopicReader(self._address, self.layout, maker, self._times, self._group, read_rows)
+
+    def catch(self) -> CaughtKafkaSource:
+        """The same with a second stream, of ``KafkaDeadLetter``: messages that cannot be read. Without it such a
+        message ends the job."""
+        return CaughtKafkaSource(self)
+
+
+class CaughtKafkaSource(MultiSourceDefinition):
+    """See ``KafkaSource.catch``."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self.schemas = (*source.schemas, KafkaDeadLetter.schema())
+        self.records = (*source.records, KafkaDeadLetter)
+        self.commits = source.commits
+
+    def resolve(self) -> None:
+        self._source.resolve()
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        names, letters = columns
+        return self._source.reader(names, KafkaDeadLetter.schema().names if letters is None else letters, read_rows)
 
 
 def _schema(format: str, schema: type[Record] | pa.Schema | None) -> pa.Schema:

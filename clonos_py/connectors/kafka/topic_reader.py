@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.connectors.kafka.clients import ClusterAddress
-from clonos_py.connectors.kafka.columns import RowLayout, RowMaker, checksum
+from clonos_py.connectors.kafka.columns import RowMaker, checksum
 from clonos_py.connectors.kafka.layout import SourceLayout
 from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Messages, Place, TopicPartition
 from clonos_py.connectors.kafka.read_ahead import ReadAhead
@@ -34,10 +34,18 @@ class TopicReader(Source):
     """Reads the partitions of one task."""
 
     def __init__(
-        self, address: ClusterAddress, layout: SourceLayout, rows: RowLayout, times: WatchTimes, read_rows: int | None
+        self,
+        address: ClusterAddress,
+        layout: SourceLayout,
+        maker: RowMaker,
+        times: WatchTimes,
+        group: str | None,
+        read_rows: int | None,
     ) -> None:
+        """``group``: to which offsets are committed."""
         self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
-        self._fields, self._maker = rows.fields, RowMaker(rows)
+        self._group = group
+        self._fields, self._maker = maker.fields, maker
         self._wake: Callable[[], None] = lambda: None
         self._positions: dict[int, int] = {}
         self._turn: list[int] = []
@@ -47,6 +55,8 @@ class TopicReader(Source):
         self._most: int | None = read_rows
         self._ahead: ReadAhead | None = None
         self._watch: TopicWatch | None = None
+        self._ends_known: dict[int, int] = {}
+        self._committer: Admin | None = None
 
     def partitions(self) -> int:
         """All are discovered."""
@@ -116,12 +126,11 @@ class TopicReader(Source):
 
     def _read(self, number: int, stop: int, pieces: Sequence[Messages], last: bool = False) -> Read:
         start, self._positions[number] = self._positions[number], stop
-        rows = [self._maker.rows(messages) for messages in pieces]
+        made = [self._maker.ports(messages) for messages in pieces] or [(None,) * self._maker.port_count]
         if last:
             self._turn = [other for other in self._turn if other != number]
-        made = pa.Table.from_batches(rows).combine_chunks().to_batches() if len(rows) > 1 else rows
         events = sum(len(messages.offsets) for messages in pieces)
-        return Read(number, start, stop, (made[0] if made else None,), checksum(pieces), events, last)
+        return Read(number, start, stop, tuple(map(_together, zip(*made, strict=True))), checksum(pieces), events, last)
 
     def _reading(self) -> ReadAhead:
         if self._ahead is None:
@@ -129,8 +138,8 @@ class TopicReader(Source):
             self._ahead = ReadAhead(client, self._fields, self._wake)
             self._ahead.assign({layout.partition(n): offset for n, offset in self._positions.items()}, self._ends)
             topics = [replace(topic, partitions=0) for topic in layout.topics] if self._resumed else layout.topics
-            times = self._times
-            self._watch = TopicWatch(client, topics, times.discover_s, times.away_s, self._grown, self._ahead.fail)
+            told = self._looked, self._grown, self._ahead.fail
+            self._watch = TopicWatch(client, topics, self._times.discover_s, self._times.away_s, *told)
         return self._ahead
 
     @property
@@ -171,6 +180,36 @@ class TopicReader(Source):
         if starts:
             self._wake()
 
+    # ---- what others want to know
+
+    def _looked(self, admin: Admin) -> None:
+        if self._layout.ends is None:
+            own = {self._layout.partition(number): number for number in dict(self._positions)}
+            found = admin.offsets(list(own), Place.LATEST) if own else {}
+            self._ends_known = {own[partition]: offset for partition, offset in found.items()}
+
+    def rows_waiting(self) -> int:
+        """As many messages lie before the end that was seen last; before that of the source, if it has one."""
+        ends = self._ends_known if self._layout.ends is None else self._layout.ends
+        return sum(max(0, ends.get(number, 0) - at) for number, at in self._positions.items())
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        """Where the cluster is away, the next checkpoint commits."""
+        if self._group is None or not positions:
+            return
+        try:
+            self._committer = self._committer or self._address.connect().admin()
+            self._committer.commit(self._group, {self._layout.partition(n): at for n, at in positions.items()})
+        except KafkaFailure as failure:
+            if self._committer is not None:
+                self._committer.close()
+                self._committer = None
+            if failure.kind is not Failure.AWAY:
+                raise SourceError(
+                    f"Kafka at {self._address.bootstrap}: offsets cannot be committed to group {self._group!r}: "
+                    f"{failure}; name a group without members, or leave group= out"
+                ) from None
+
     # ---- errors
 
     @contextmanager
@@ -186,4 +225,10 @@ class TopicReader(Source):
                     f"{where}: offset {offset} is not there any more: the topic keeps messages for too short a time; "
                     "start over with --fresh"
                 ) from None
-            raise SourceError(f"{where}: {failure}") from None
+            raise SourceError(f"{where}: {failure.kind.value}: {failure}") from None
+
+
+def _together(batches: Sequence[pa.RecordBatch | None]) -> pa.RecordBatch | None:
+    some = [rows for rows in batches if rows is not None]
+    made = pa.Table.from_batches(some).combine_chunks().to_batches() if len(some) > 1 else some
+    return made[0] if made else None

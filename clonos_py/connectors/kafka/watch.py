@@ -14,8 +14,9 @@ Changed = Callable[[Admin, int, int], None]
 
 
 class TopicWatch:
-    """``grown`` is called, by the thread, with a topic's place in the list and its new number of partitions;
-    ``failed`` once, when the cluster was away for longer than ``away_s``, or a topic is another one."""
+    """The thread calls ``looked`` each time that the cluster has answered, ``grown`` with a topic's place in the list
+    and its new number of partitions, and ``failed`` once, when the cluster was away for longer than ``away_s``, or a
+    topic is another one."""
 
     def __init__(
         self,
@@ -23,12 +24,13 @@ class TopicWatch:
         topics: Sequence[TopicLayout],
         every_s: float,
         away_s: float,
+        looked: Callable[[Admin], None],
         grown: Changed,
         failed: Callable[[KafkaFailure], None],
     ) -> None:
         self._client, self._topics = client, list(topics)
         self._every_s, self._away_s = every_s, away_s
-        self._grown, self._failed = grown, failed
+        self._looked, self._grown, self._failed = looked, grown, failed
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="kafka topics", daemon=True).start()
 
@@ -72,3 +74,4 @@ class TopicWatch:
             if now.partitions > known.partitions:
                 self._grown(admin, place, now.partitions)
                 self._topics[place] = TopicLayout(known.name, known.id, now.partitions)
+        self._looked(admin)

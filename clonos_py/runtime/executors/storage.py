@@ -27,7 +27,7 @@ from clonos_py.link.instructions import (
     WriteOutput,
 )
 from clonos_py.model.messages import Restore
-from clonos_py.model.operators import CausalSink, Sink
+from clonos_py.model.operators import CausalSink, Committing
 from clonos_py.runtime.disk import Snapshots
 from clonos_py.runtime.executors.low_priority import LowPriority
 
@@ -40,14 +40,14 @@ class StorageExecutor:
     def __init__(
         self,
         store: SnapshotStore,
-        sinks: Mapping[str, Sink],
+        committing: Mapping[str, Committing],
         now_us: Callable[[], int],
         low_priority: LowPriority,
     ) -> None:
-        """``sinks`` are those of the task. ``now_us``: a clock that is never set, for durations. ``low_priority`` loads
-        what is not urgent."""
+        """``committing``: the sinks of the task, and its source if that commits. ``now_us``: a clock that is never set,
+        for durations. ``low_priority`` loads what is not urgent."""
         self.snapshots = Snapshots(store)
-        self._sinks, self._now_us, self._low_priority = sinks, now_us, low_priority
+        self._committing, self._now_us, self._low_priority = committing, now_us, low_priority
 
     def carry_out(self, work: StorageWork) -> tuple[LinkEvent]:
         """Raises SinkError. What goes wrong with a snapshot is an event."""
@@ -72,8 +72,8 @@ class StorageExecutor:
     def _load(self, restore: Restore) -> LinkEvent:
         event = self.snapshots.load(restore)
         if isinstance(event, Loaded):
-            for name, sink in self._sinks.items():
-                sink.loaded(event.operators.get(name, ()))
+            for name, committing in self._committing.items():
+                committing.loaded(event.operators.get(name, ()))
         return event
 
     def _persist(self, wish: Persist) -> LinkEvent:
@@ -84,10 +84,10 @@ class StorageExecutor:
 
     def _commit(self, committables: Mapping[str, Sequence[bytes]]) -> None:
         for name, named in committables.items():
-            if name in self._sinks:
-                self._sinks[name].commit_all(named)
+            if name in self._committing:
+                self._committing[name].commit_all(named)
 
     def _causal(self, name: str) -> CausalSink:
-        sink = self._sinks[name]
+        sink = self._committing[name]
         assert isinstance(sink, CausalSink)
         return sink

@@ -165,7 +165,7 @@ class ProcessRuntime:
         task_ports = TaskPorts(self._link.put_step, self._start_call, self._background, clock.now_us)
         self._task = TaskLoop(TaskExecutor(self._machine, task_ports), self._raised, self._close_services, clock.now_us)
         self._machine.notify(partial(self._task.put, SourceArrival()))
-        storage = StorageExecutor(deployment.open_store(), self._machine.sinks, clock.now_us, self._background)
+        storage = StorageExecutor(deployment.open_store(), self._machine.committing, clock.now_us, self._background)
         self._storage = RequestLoop(storage.carry_out, self._link.put, self._raised)
         spill = SpillExecutor(FileShelf(self._spilled))
         self._spill = RequestLoop(spill.carry_out, self._link.put, self._raised, spill.close)

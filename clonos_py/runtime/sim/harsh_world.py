@@ -135,7 +135,7 @@ class HarshWorld:
         process = self.world.processes.get(number)
         wish = next((work for work in process.unstored if isinstance(work, WriteOutput)), None) if process else None
         if process is not None and wish is not None and number % 3:
-            sink = process.machine.sinks[wish.name]
+            sink = process.machine.committing[wish.name]
             assert isinstance(sink, MemoryCausalSink)
             torn_after = self.world.actions_done % (len(wish.pieces) + 1)
             sink.append(wish.epoch, wish.log, wish.pieces, torn_after=torn_after)

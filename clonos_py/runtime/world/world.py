@@ -164,7 +164,7 @@ class World:
         world_ports = self._ports(task)
         machine = TaskMachine(self.plan, task, world_ports, settings.linger_us, settings.limits)
         process = LocalProcess(number, link, machine, world_ports, SpillExecutor(settings.shelf(number)))
-        remote = any(sink.remote for sink in machine.sinks.values())
+        remote = any(committing.remote for committing in machine.committing.values())
         outside = settings.outside if remote else None
         ports = ProcessPorts(
             process,
@@ -181,7 +181,7 @@ class World:
             machine.notify(partial(settings.post, arrival))
         connections = LocalConnections(self.network, self.actions, process)
         store = self.store if outside is None else outside.open_store()
-        storage = StorageExecutor(store, machine.sinks, self.scheduler.now_us, AtOnce())
+        storage = StorageExecutor(store, machine.committing, self.scheduler.now_us, AtOnce())
         process.storage = layers.storage(process, storage)
         process.link_executor = LinkExecutor(link, ports.of_link(layers.connections(process, connections)), ClonosError)
         process.task_executor = TaskExecutor(machine, ports.of_task())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -52,6 +53,31 @@ def sizes(size: int = 1, events: int = 1, merge_rows: int = 100, parallelism: in
         found.append(len(reads))
     assert reads == []
     return found
+
+
+class Told(Texts):
+    """Remembers what completed checkpoints had read."""
+
+    reached: dict[int, int]
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        self.reached = dict(positions)
+
+
+def test_a_source_is_told_what_completed_checkpoints_have_read() -> None:
+    """By those of former instances together, the newest last."""
+    source = Told(1, 1)
+    made = Reader(SourcePlan("texts", lambda: source, (SCHEMA,), EventTime((None,)), commits=True), 0, 1)
+    assert made.commits
+    made.restore([], None)
+    first = made.prepared()
+    reads = made.poll(0)
+    assert isinstance(reads, list)
+    for read in reads:
+        made.accept(read, 0)
+    made.commit_all([first, made.prepared(), msgspec.msgpack.encode({7: 3})])
+    assert made.positions
+    assert source.reached == {**made.positions, 7: 3}
 
 
 def test_every_partition_has_its_turn_in_one_poll() -> None:

@@ -1,0 +1,225 @@
+"""``python -m clonos_py.bench kafka``: from topic to topic, with a real broker on the same machine.
+
+Throughput is what a consumer of what is committed finds: messages by the time between the first and the last that were
+written. Latency is from the making of a message by its producer until a consumer has read the result, at a pace, in
+processes of their own. A task is killed in the middle: the gap is the longest time without a new row.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from clonos_py import Job, col
+from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
+from clonos_py.bench.kafka.topics import ARROW_ROWS, PARTITIONS, Row, fill, json_rows, made, seen
+from clonos_py.bench.kafka.witnesses import LIBRARIES, Library
+from clonos_py.bench.peers.environment import BYTEWAX, Environment
+from clonos_py.cli.tables import show
+from clonos_py.connectors import KafkaSink, KafkaSource
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.port import Fields, Message, TopicPartition
+from clonos_py.model.errors import ClonosError
+from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.runtime.launch import run_job
+from clonos_py.settings.resolution import resolve
+
+DELIVERIES = ("causal", "transactional", "idempotent")
+QUIX = "3.28.1"
+_PEERS = {"quix": ("quixstreams", QUIX), "bytewax": ("bytewax[kafka]", BYTEWAX)}
+_BATCHES_PER_S = 100
+
+
+def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: Any) -> Job:
+    """All rows, through a filter that lets them pass."""
+    form: Any = "arrow" if arrow else "json"
+    made = Job("topic-to-topic")
+    rows = made.source(KafkaSource("in", Row, bootstrap=bootstrap, client=library, format=form, **source))
+    key = "id" if delivery == "idempotent" else ()
+    sink = KafkaSink("out", bootstrap=bootstrap, client=library, format=form, delivery=delivery, key=key)
+    rows.filter(col("id") >= 0).sink(sink)
+    return made
+
+
+@contextmanager
+def broker() -> Iterator[BrokerCluster]:
+    with tempfile.TemporaryDirectory(prefix="clonos-kafka-") as folder, cluster(Path(folder)) as found:
+        made(found.bootstrap, "in", "out")
+        yield found
+
+
+def carried_out(job: Job, folder: str, **settings: Any) -> list[Event]:
+    events: list[Event] = []
+    given = {"parallelism": 1, "checkpoint_interval": "10s", "checkpoints": folder, **settings}
+    run_job(job, resolve(given), lambda at_us, event: events.append(event))
+    return events
+
+
+def throughput(library: Library, delivery: str, rows: int, arrow: bool) -> float:
+    """Rows a second."""
+    with broker() as found, tempfile.TemporaryDirectory() as folder:
+        fill(found.bootstrap, "in", rows, arrow)
+        carried_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder)
+        written = seen(found.bootstrap, "out")
+    count = written.messages * ARROW_ROWS if arrow else written.messages
+    if not arrow and count != rows:
+        raise ClonosError(f"{rows} rows were read, and {count} written")
+    return count / written.seconds
+
+
+def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
+    """Messages a second of another engine, JSON, exactly-once where it has that."""
+    package, version = _PEERS[peer]
+    environment = Environment((root / peer).absolute(), (f"{package}=={version}",))
+    environment.make(lambda text: click.echo(text, err=True))
+    program = Path(__file__).parent / f"{peer}_job.py"
+    with broker() as found:
+        fill(found.bootstrap, "in", rows, arrow=False)
+        command = [str(environment.python), str(program), found.bootstrap, str(rows)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        written = seen(found.bootstrap, "out")
+    if written.messages < rows:
+        raise ClonosError(f"{peer} has written {written.messages} of {rows} rows: {ended.stderr[-500:]}")
+    return written.messages / written.seconds
+
+
+# ---- latency
+
+
+def produce(bootstrap: str, rows: int, rate: int) -> None:
+    """In a process of its own: at a pace."""
+    writer = ClusterAddress(bootstrap).connect().writer()
+    batch, began = rate // _BATCHES_PER_S, time.monotonic()
+    for number, start in enumerate(range(0, rows, batch)):
+        time.sleep(max(0.0, began + number / _BATCHES_PER_S - time.monotonic()))
+        values = json_rows(start, min(start + batch, rows))
+        writer.write([Message("in", value, partition=n % PARTITIONS) for n, value in enumerate(values)])
+    writer.flush()
+    writer.close()
+
+
+def consume(bootstrap: str, rows: int) -> tuple[list[float], list[tuple[float, int]]]:
+    """In a process of its own: the latency of each row in ms, and how many came when (seconds)."""
+    reader = ClusterAddress(bootstrap).connect().reader(Fields())
+    reader.assign({TopicPartition("out", number): 0 for number in range(PARTITIONS)})
+    latencies_ms: list[float] = []
+    arrivals: list[tuple[float, int]] = []
+    deadline = time.monotonic() + 180
+    while len(latencies_ms) < rows and time.monotonic() < deadline:
+        for messages in reader.fetch(0.1):
+            now_us = time.time_ns() // 1_000
+            created = [json.loads(value)["created"] for value in messages.values if value]
+            latencies_ms += [(now_us - at_us) / 1_000 for at_us in created]
+            arrivals.append((now_us / 1e6, len(created)))
+    reader.close()
+    return latencies_ms, arrivals
+
+
+@dataclass
+class Latency:
+    """In milliseconds. ``gap_ms``: the longest time without a new row after a task was killed."""
+
+    median_ms: float
+    p95_ms: float
+    gap_ms: float
+    journal_bytes: int
+    rows: int
+
+
+def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency:
+    """Without a failure in the first half, whose rows are measured but for the first second; then a kill."""
+    rows = rate * seconds
+    stop = {("in", partition): rows // PARTITIONS for partition in range(PARTITIONS)}
+    spawning = multiprocessing.get_context("spawn")
+    with broker() as found, tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(2, spawning) as pool:
+        consumed = pool.submit(consume, found.bootstrap, rows)
+        pool.submit(produce, found.bootstrap, rows, rate)
+        kill = f"source-kafka[0]@{seconds // 2 + 5}s"
+        events = carried_out(job(found.bootstrap, library, delivery, False, stop=stop), folder, kills=(kill,))
+        latencies_ms, arrivals = consumed.result()
+        journal = _size(found, "journal")
+    if not [event for event in events if isinstance(event, TaskFailed)]:
+        raise ClonosError("no task was killed")
+    calm = latencies_ms[rows // 4 : rows // 2]
+    late = [at for at, _ in arrivals if at > arrivals[0][0] + seconds / 4]
+    return Latency(
+        statistics.median(calm), float(np.quantile(calm, 0.95)), 1e3 * max(np.diff(late)), journal, len(latencies_ms)
+    )
+
+
+def _size(found: BrokerCluster, of: str) -> int:
+    """Bytes on disk of the topics whose names have this in them."""
+    folders = [folder for node in found.nodes for folder in (node.folder / "logs").glob(f"*{of}*")]
+    return sum(file.stat().st_size for folder in folders for file in folder.glob("*.log"))
+
+
+# ---- the command
+
+
+def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: int, root: Path) -> None:
+    sizes: dict[tuple[Library, str, bool], int] = {
+        ("confluent-kafka", "causal", False): 1_500_000,
+        ("confluent-kafka", "transactional", False): 1_500_000,
+        ("confluent-kafka", "idempotent", False): 1_500_000,
+        ("kafka-python", "causal", False): 200_000,
+        ("confluent-kafka", "causal", True): 10_000_000,
+    }
+    rates: dict[tuple[str, ...], list[float]] = {}
+    for _ in range(repeat):
+        for (library, delivery, arrow), rows in sizes.items():
+            found = throughput(library, delivery, int(rows * scale), arrow)
+            rates.setdefault((library, delivery, "Arrow" if arrow else "JSON"), []).append(found)
+        for peer in peers:
+            rates.setdefault((peer, "", "JSON"), []).append(throughput_of_peer(peer, int(300_000 * scale), root))
+    show(
+        "From topic to topic",
+        ("client", "delivery", "format", "rows/s, median", "all"),
+        [
+            (*key, f"{statistics.median(all_):,.0f}", ", ".join(f"{r:,.0f}" for r in all_))
+            for key, all_ in rates.items()
+        ],
+    )
+    measured = {
+        (library, delivery): latency(library, delivery, rate, seconds)
+        for library in LIBRARIES[:1]
+        for delivery in DELIVERIES
+    }
+    show(
+        f"Latency at {rate:,} rows/s, checkpoints every 10 s",
+        ("client", "delivery", "median ms", "95% ms", "gap after SIGKILL ms", "journal bytes/row"),
+        [
+            (*key, *(f"{ms:,.0f}" for ms in (of.median_ms, of.p95_ms, of.gap_ms)), f"{of.journal_bytes / of.rows:,.1f}")
+            for key, of in measured.items()
+        ],
+    )
+
+
+command = click.Command(
+    "kafka",
+    callback=run,
+    params=[
+        click.Option(["--peers"], multiple=True, type=click.Choice(list(_PEERS)), help="Other engines, too."),
+        click.Option(["--scale"], type=float, default=1.0, show_default=True, help="Of the number of rows."),
+        click.Option(["--repeat"], type=click.IntRange(1), default=3, show_default=True, help="Runs of each."),
+        click.Option(["--rate"], type=click.IntRange(100), default=10_000, show_default=True, help="For latency."),
+        click.Option(["--seconds"], type=click.IntRange(10), default=40, show_default=True, help="Of a latency run."),
+        click.Option(
+            ["--root"], type=click.Path(path_type=Path), default="peers", show_default=True,
+            help="Where other engines are installed.",
+        ),
+    ],
+    help="Throughput and latency from topic to topic, and what a consumer sees of a killed task.",
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""Topics for measurements: how they are filled, and what a consumer of what is committed finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py import Record
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.port import Fields, Message, Place, TopicPartition
+
+PARTITIONS = 2
+MESSAGE_BYTES = 100
+ARROW_ROWS = 1_000
+"""Of a message that is a batch."""
+_BATCH = 10_000
+_QUIET_S = 3.0
+
+
+class Row(Record):
+    id: int
+    created: int
+    """Microseconds since the epoch."""
+    text: str
+
+
+def made(bootstrap: str, *topics: str) -> None:
+    admin = ClusterAddress(bootstrap).connect().admin()
+    for topic in topics:
+        admin.create(topic, PARTITIONS, {})
+    admin.close()
+
+
+def json_rows(start: int, stop: int) -> list[bytes]:
+    """Of so many bytes each."""
+    now_us = time.time_ns() // 1_000
+    rows = [b'{"id": %d, "created": %d, "text": "%%s"}' % (number, now_us) for number in range(start, stop)]
+    return [row % (b"x" * (MESSAGE_BYTES - len(row) + 2)) for row in rows]
+
+
+def fill(bootstrap: str, topic: str, rows: int, arrow: bool) -> None:
+    """``arrow``: in messages that are batches; else one message each, as JSON."""
+    writer = ClusterAddress(bootstrap).connect().writer()
+    for number, values in enumerate(_values(rows, arrow)):
+        writer.write([Message(topic, value, partition=(number + n) % PARTITIONS) for n, value in enumerate(values)])
+    writer.flush()
+    writer.close()
+
+
+def _values(rows: int, arrow: bool) -> Iterator[list[bytes]]:
+    for start in range(0, rows, _BATCH):
+        stop = min(start + _BATCH, rows)
+        if not arrow:
+            yield json_rows(start, stop)
+            continue
+        batches = []
+        for first in range(start, stop, ARROW_ROWS):
+            ids = np.arange(first, min(first + ARROW_ROWS, stop))
+            columns = {"id": ids, "created": np.zeros_like(ids), "text": ["x" * 60] * len(ids)}
+            batch = pa.record_batch(columns, schema=Row.schema())
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_stream(out, batch.schema) as stream:
+                stream.write_batch(batch)
+            batches.append(out.getvalue().to_pybytes())
+        yield batches
+
+
+@dataclass
+class Seen:
+    """Messages of a topic, and when their producer made the first and the last."""
+
+    messages: int
+    seconds: float
+
+
+def seen(bootstrap: str, topic: str) -> Seen:
+    """All that is committed."""
+    client = ClusterAddress(bootstrap).connect()
+    admin, reader = client.admin(), client.reader(Fields(timestamps=True))
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    ends = admin.offsets(partitions, Place.LATEST)
+    admin.close()
+    reader.assign(dict.fromkeys(partitions, 0))
+    count, first, last, quiet_since = 0, 2**63, 0, time.monotonic()
+    while any(reader.position(partition) < ends[partition] for partition in partitions):
+        for messages in reader.fetch(0.2):
+            count += len(messages.offsets)
+            first, last = min(first, *messages.timestamps_ms[:1]), max(last, *messages.timestamps_ms[-1:])
+            quiet_since = time.monotonic()
+        if time.monotonic() - quiet_since > _QUIET_S:
+            break
+    reader.close()
+    return Seen(count, (last - first) / 1_000)
