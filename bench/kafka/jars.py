@@ -5,10 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-
-from clonos_py.spark.java import java_home
 
 VERSION = "4.1.1"
 _PACKAGE = f"org.apache.kafka:kafka_2.13:{VERSION}"
@@ -17,7 +16,7 @@ _PROJECT = Path(__file__).parents[3]
 
 def java() -> str:
     """The command."""
-    return str(Path(java_home(os.environ)) / "bin" / "java")
+    return str(Path(_java_home()) / "bin" / "java")
 
 
 def classpath() -> str:
@@ -35,6 +34,11 @@ def classpath() -> str:
     return f"{folder}/jars/*:{scala}"
 
 
+def _java_home() -> str:
+    found: str = import_module("clonos_py.spark.java").java_home(os.environ)  # bench knows no Spark but for this
+    return found
+
+
 def _spark() -> Path:
     """Where PySpark is installed."""
     found = find_spec("pyspark")
@@ -48,6 +52,6 @@ def _fetch(folder: Path) -> None:
     options = ("--master", "local", "--conf", f"spark.jars.ivy={folder}", "--packages", _PACKAGE)
     command = [str(submit), *options, "--class", "kafka.tools.StorageTool", "spark-internal", "random-uuid"]
     made = subprocess.run(
-        command, env={**os.environ, "JAVA_HOME": java_home(os.environ)}, capture_output=True, text=True, check=False
+        command, env={**os.environ, "JAVA_HOME": _java_home()}, capture_output=True, text=True, check=False
     )
     assert made.returncode == 0, f"{_PACKAGE} cannot be fetched: {made.stderr[-2_000:]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import pytest
 from clonos_py import Job, count
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.port import Client, Fields, Message, TopicPartition
+from clonos_py.model.coordinator_events import CheckpointCompleted
 from clonos_py.observe.events import Event, Progress, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
@@ -50,18 +52,31 @@ def words(client: Client, topic: str) -> str:
     return topic
 
 
-def run(job: Job, folder: Path, *kills: str, **more: Any) -> list[Event]:
+def run(
+    job: Job, folder: Path, *kills: str, heard: Callable[[Event], None] = lambda event: None, **more: Any
+) -> list[Event]:
     settings = resolve(
         {"parallelism": 2, "checkpoint_interval": "200ms", "checkpoints": str(folder), "kills": kills, **more}
     )
     events: list[Event] = []
-    run_job(job, settings, lambda at_us, event: events.append(event))
+
+    def listener(at_us: int, event: Event) -> None:
+        events.append(event)
+        heard(event)
+
+    run_job(job, settings, listener)
     return events
 
 
 def results(client: Client, topic: str, rows: int) -> list[dict[str, Any]]:
     with reading(client, {TopicPartition(f"{topic}.out", n): 0 for n in range(2)}, Fields(keys=True)) as reader:
         return [json.loads(value or b"null") for m in taken(reader, rows) for value in m.values]
+
+
+def check_words(found: list[dict[str, Any]]) -> None:
+    assert Counter((row["word"], row["words"]) for row in found) == Counter(
+        (f"w{w}", n) for w in range(10) for n in range(1, ROWS // 10 + 1)
+    )
 
 
 KILLS = ("source-kafka[0]@100ms", "counted[0]@200ms", "source-kafka[1]@400ms", "counted[1]@450ms")
@@ -73,15 +88,34 @@ def test_every_row_is_written_once_though_tasks_die(
 ) -> None:
     events = run(job(words, at, delivery), tmp_path, *KILLS, runtime="local")
     assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
-    found = results(client, words, ROWS)
-    assert Counter((row["word"], row["words"]) for row in found) == Counter(
-        (f"w{w}", n) for w in range(10) for n in range(1, ROWS // 10 + 1)
-    )
+    check_words(results(client, words, ROWS))
     admin = client.admin()
     partitions = [TopicPartition(words, number) for number in range(2)]
     assert admin.committed(f"{words}.readers", partitions) == dict.fromkeys(partitions, ROWS // 2)
     admin.close()
     assert max(p.vertices[0].rows_waiting or 0 for p in events if isinstance(p, Progress)) > 0
+
+
+@pytest.mark.parametrize(("delivery", "parallelism"), [("causal", 2), ("transactional", 1), ("transactional", 3)])
+def test_every_row_is_written_once_though_the_job_is_interrupted(
+    client: Client,
+    words: str,
+    at: dict[str, Any],
+    delivery: Literal["causal", "transactional"],
+    parallelism: int,
+    tmp_path: Path,
+) -> None:
+    """And goes on, at another parallelism where that may be."""
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, CheckpointCompleted) and event.checkpoint == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job(words, at, delivery), tmp_path, heard=interrupt, runtime="local", checkpoint_interval="30ms")
+    events = run(job(words, at, delivery), tmp_path, runtime="local", parallelism=parallelism)
+    assert min(event.checkpoint for event in events if isinstance(event, CheckpointCompleted)) > 2
+    check_words(results(client, words, ROWS))
 
 
 def test_a_table_is_kept_up_to_date(client: Client, words: str, at: dict[str, Any], tmp_path: Path) -> None:

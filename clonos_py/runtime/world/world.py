@@ -126,13 +126,18 @@ class World:
 
     def run(self) -> EndJob:
         """Runs the job to its end and says how it ended."""
-        self.coordination.start_job()
-        self.actions.run()
-        assert self.ended is not None
-        for process in self.processes.values():
-            process.task_executor.close()
-            process.spill.close()
-        return self.ended
+        try:
+            self.coordination.start_job()
+            self.actions.run()
+            assert self.ended is not None
+            for process in self.processes.values():
+                process.task_executor.close()
+                process.spill.close()
+            return self.ended
+        except BaseException:
+            for process in self.processes.values():
+                process.task_executor.abandon()
+            raise
 
     def end(self, end: EndJob) -> None:
         """The job is over."""
