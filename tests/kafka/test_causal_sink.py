@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from clonos_py import Record
 from clonos_py.connectors import KafkaSink
 from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
+from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.port import (
     Client,
     Failure,
@@ -277,3 +279,54 @@ def test_a_claim_that_does_not_read_the_journal_is_caught(
     writer.append(0, log(0), [piece(0, 0)])
     assert visible(client, topic, 2) == [0, 0]
     writer.close()
+
+
+def test_a_journal_outside_the_transaction_is_caught(
+    client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are out, and their entry is lost with its commit: they are written again."""
+    writer, _ = claimed(topic, at, 1)
+    transact = JournaledTopic.transact
+
+    def apart(self: JournaledTopic, used: TransactionalWriter, messages: Sequence[Message]) -> None:
+        rows = [message for message in messages if message.topic == topic]
+        transact(self, used, rows)
+        if rows:
+            monkeypatch.setattr(JournaledTopic, "transact", transact)
+            lose_an_answer(used, committed=False)
+        transact(self, used, [message for message in messages if message.topic != topic])
+
+    monkeypatch.setattr(JournaledTopic, "transact", apart)
+    writer.append(0, log(0), [piece(0, 0)])
+    assert visible(client, topic, 2) == [0, 0]
+    writer.close()
+
+
+def test_an_unknown_commit_that_is_written_again_is_caught(
+    client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its writer after a commit without an answer, and claims nothing."""
+    writer, _ = claimed(topic, at, 1)
+    lose_an_answer(writer._writer, committed=True)
+    monkeypatch.setattr(KafkaCausalWriter, "_drop", lambda self: restore_commit(self._writer))
+    writer.append(0, log(0), [piece(0, 0)])
+    assert visible(client, topic, 2) == [0, 0]
+
+
+def restore_commit(used: TransactionalWriter) -> None:
+    """What ``lose_an_answer`` has put in its place goes."""
+    del used.commit
+
+
+def test_a_zombie_that_is_not_refused_is_caught(
+    client: Client, topic: str, at: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = claimed(topic, at, 1)
+    first.append(0, log(0), [piece(0, 1)])
+    second, _ = claimed(topic, at, 2)
+    second.append(0, log(1), [piece(1, 2)])
+    monkeypatch.setattr(KafkaCausalWriter, "_give_up", lambda self: None)
+    first.append(0, log(2), [piece(2, 99)])
+    assert visible(client, topic, 3) == [1, 2, 99]
+    first.close()
+    second.close()
