@@ -78,17 +78,19 @@ class Enrich(Operator):
 
 
 def read_whole(source: Source, schema: pa.Schema, operator: str) -> pa.RecordBatch:
-    """All rows of a source that ends, partition by partition in turn."""
+    """All rows of a source that ends, those of a partition after those of the one before, whichever came first."""
     source.open(0, 1)
     try:
-        rows = [pa.RecordBatch.from_pylist([], schema=schema)]
+        rows: dict[int, list[pa.RecordBatch]] = {}
         while not isinstance(read := source.poll(0), End):
             if isinstance(read, Wait):
-                raise SourceError(f"operator {operator!r}: a side input is read whole, and this one has no end yet")
-            if isinstance(read, Discovered):
+                if not source.wait_for_rows():
+                    raise SourceError(f"operator {operator!r}: a side input is read whole, and this one has no end yet")
+            elif isinstance(read, Discovered):
                 source.discovered(read.starts)
             else:
-                rows += [part for part in read.rows if part is not None]
-        return concat(rows)
+                rows.setdefault(read.partition, []).extend(part for part in read.rows if part is not None)
+        in_order = [batch for partition in sorted(rows) for batch in rows[partition]]
+        return concat([pa.RecordBatch.from_pylist([], schema=schema), *in_order])
     finally:
         source.close()

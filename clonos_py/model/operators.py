@@ -339,6 +339,11 @@ class Source:
     Offsets are 64-bit integers of the source's own choosing (rows, bytes, event numbers) that only grow.
     """
 
+    def wait_for_rows(self) -> bool:
+        """For who reads a source whole, and was told to wait: blocks for a moment, until there may be more. False: the
+        source need not end."""
+        return False
+
     def partitions(self) -> int:
         """How many partitions the source has from the beginning, the same for every instance. Fixed by the first
         checkpoint. A source whose partitions become more has 0, and discovers all of them (``Discovered``)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clonos_py.dsl.job import Job
 from clonos_py.observe.events import Listener, unheard
+from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import RunResult
 from clonos_py.runtime.tracing import traced
@@ -14,8 +15,9 @@ def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunRe
     """Plans and runs a job to its end. Raises GraphError or SettingError before anything starts, later the error that
     ended the job; KeyboardInterrupt after an orderly stop."""
     physical = plan(job, settings)
-    for source in job.sources.values():
-        source.resolve()
+    for node in job.graph().nodes:
+        if isinstance(node.work, ReadSource | EnrichRows):
+            node.work.definition.resolve()
     match settings.runtime:
         case Runtime.RAY:
             from clonos_py.runtime.ray.run import run

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from clonos_py import Job, count
+from clonos_py import Job, Record, count
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.port import Client, Fields, Message, TopicPartition
 from clonos_py.model.coordinator_events import CheckpointCompleted
@@ -126,3 +126,29 @@ def test_a_table_is_kept_up_to_date(client: Client, words: str, at: dict[str, An
         for m in fetched:
             latest |= dict(zip(m.keys, map(json.loads, filter(None, m.values)), strict=True))
     assert latest == {b"w%d" % w: {"word": f"w{w}", "words": ROWS // 10} for w in range(10)}
+
+
+class Named(Record):
+    word: str
+    number: int
+    name: str
+
+
+class Name(Record):
+    word: str
+    name: str
+
+
+def test_a_topic_up_to_its_end_is_a_side_input(client: Client, words: str, at: dict[str, Any], tmp_path: Path) -> None:
+    admin = client.admin()
+    admin.create(f"{words}.names", 2, {})
+    admin.close()
+    names = [b'{"word": "w%d", "name": "n%d"}' % (n, n) for n in range(10)]
+    write(client, *(Message(f"{words}.names", row, partition=n % 2) for n, row in enumerate(names)))
+    made = Job("kafka-names")
+    rows = made.source(KafkaSource(words, Word, stop="latest", **at))
+    side = KafkaSource(f"{words}.names", Name, stop="latest", **at)
+    rows.enrich(side, on="word", into=Named).sink(KafkaSink(f"{words}.out", **at))
+    run(made, tmp_path, runtime="local")
+    found = results(client, words, ROWS)
+    assert Counter(row["name"] for row in found) == {f"n{n}": ROWS // 10 for n in range(10)}

@@ -130,6 +130,11 @@ class ReadAhead:
             buffer = self._buffers[partition]
             return not buffer.waiting and buffer.ended
 
+    def wait_for_change(self) -> None:
+        """Until something was fetched, or nothing was for a moment."""
+        with self._changed:
+            self._changed.wait(_FETCH_S)
+
     def take_below(self, partition: TopicPartition, stop: int) -> Sequence[Messages]:
         """All next messages with offsets below ``stop``, once the client has gone through them. Raises KafkaFailure."""
         self._start()

@@ -58,6 +58,13 @@ class TopicReader(Source):
         self._ends_known: dict[int, int] = {}
         self._committer: Admin | None = None
 
+    def wait_for_rows(self) -> bool:
+        if self._layout.ends is None:
+            return False
+        if self._ahead is not None:
+            self._ahead.wait_for_change()
+        return True
+
     def partitions(self) -> int:
         """All are discovered."""
         return 0
