@@ -134,9 +134,10 @@ def soak(
     address: str | None = None,
     lose_node: Callable[[], None] | None = None,
     clocks: ClockSteps | None = None,
+    most: int | None = None,
 ) -> SoakFinding:
-    """One run of one job. With ``lose_node`` that is what happens in the middle, besides everything else. Without
-    ``clocks`` no clock is stepped."""
+    """One run of one job, in which ``most`` faults happen at most. With ``lose_node`` that is what happens in the
+    middle, besides everything else. Without ``clocks`` no clock is stepped."""
     random_ = random.Random(f"{seed} {name}")
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
@@ -155,7 +156,7 @@ def soak(
         faults: Iterator[tuple[InjectedFault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
         if lose_node is not None:
             faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, harmed.tasks)], faults)
-        harasser = Harasser(harm, faults, random_)
+        harasser = Harasser(harm, itertools.islice(faults, most), random_)
         settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 1, 3)), "address": address}
         try:
             run_job(harmed.job, resolve(command_line=settings), harasser)

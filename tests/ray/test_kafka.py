@@ -71,6 +71,6 @@ def test_each_row_is_seen_once_though_the_only_broker_is_away(cluster: Cluster, 
 
 
 def test_random_failures_of_tasks_and_brokers_change_nothing(cluster: Cluster) -> None:
-    finding = soak(LIBRARIES[1], seed=19, seconds=5)
+    finding = soak(LIBRARIES[1], seed=19, seconds=5, most=4)
     assert finding.wrong is None
     assert finding.done.faults
