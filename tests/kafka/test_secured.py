@@ -34,6 +34,8 @@ __all__ = ["closing_readers"]
 
 USERS = {ADMIN: "word-of-admin", "hot": "word-of-hot"}
 SOON_S = 20.0
+NOT_LET_IN = "the broker refuses: .*authentication|the broker does not let this user in"
+"""kafka-python may see that the broker closes the connection before it has read why."""
 RIGHTS: Mapping[str, tuple[str, str, str]] = {
     "read the topic": ("TOPIC", "{topic}", "READ"),
     "write the topic": ("TOPIC", "{topic}", "WRITE"),
@@ -153,14 +155,14 @@ def test_a_wrong_password_is_said_at_once(topic: str, at: dict[str, Any], tmp_pa
     began = time.monotonic()
     with pytest.raises(SourceError) as raised:
         read(topic, {**at, "security": security})
-    said_in_one_line(raised.value, "the broker refuses: .*[Aa]uthentication")
+    said_in_one_line(raised.value, NOT_LET_IN)
     with pytest.raises(SinkError) as refused:
         written(topic, {**at, "security": security})
-    said_in_one_line(refused.value, "the broker refuses: .*[Aa]uthentication")
+    said_in_one_line(refused.value, NOT_LET_IN)
     assert time.monotonic() - began < 2 * SOON_S
 
 
 def said_in_one_line(error: ClonosError, said: str) -> None:
-    assert re.search(f"Kafka at 127.0.0.1:.*{said}", str(error), re.I), str(error)
+    assert re.search(f"Kafka at 127.0.0.1:.*({said})", str(error), re.I), str(error)
     assert "\n" not in str(error)
     assert "word-" not in str(error), "no secret"

@@ -84,7 +84,8 @@ def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaF
         kind = Failure.REFUSED
     if kind is Failure.AWAY and (reason := _reasons.last) is not None:
         kind = Failure.REFUSED if isinstance(reason, _NOT_LET_IN) else kind
-        return KafkaFailure(kind, f"{one_line(error)}: {one_line(reason)}", partition)
+        hint = " (or the broker does not let this user in)" if "disconnected" in str(reason) else ""
+        return KafkaFailure(kind, f"{one_line(error)}: {one_line(reason)}{hint}", partition)
     return KafkaFailure(kind, one_line(error), partition)
 
 
