@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ from clonos_py.connectors.kafka.port import Fields, Message, TopicPartition
 from clonos_py.model.errors import ClonosError
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
+from clonos_py.runtime.ray.cluster import connected
 from clonos_py.settings.resolution import resolve
 
 DELIVERIES = ("causal", "transactional", "idempotent")
@@ -169,6 +170,20 @@ def _size(found: BrokerCluster, of: str) -> int:
 # ---- the command
 
 
+def _rates(
+    sizes: Mapping[tuple[Library, str, bool], int], peers: Sequence[str], scale: float, repeat: int, root: Path
+) -> Mapping[tuple[str, ...], list[float]]:
+    """In turn, so that a slow minute of the machine does not hit one only."""
+    rates: dict[tuple[str, ...], list[float]] = {}
+    for _ in range(repeat):
+        for (library, delivery, arrow), rows in sizes.items():
+            found = throughput(library, delivery, int(rows * scale), arrow)
+            rates.setdefault((library, delivery, "Arrow" if arrow else "JSON"), []).append(found)
+        for peer in peers:
+            rates.setdefault((peer, "", "JSON"), []).append(throughput_of_peer(peer, int(300_000 * scale), root))
+    return rates
+
+
 def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: int, root: Path) -> None:
     sizes: dict[tuple[Library, str, bool], int] = {
         ("confluent-kafka", "causal", False): 1_500_000,
@@ -177,13 +192,13 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
         ("kafka-python", "causal", False): 200_000,
         ("confluent-kafka", "causal", True): 10_000_000,
     }
-    rates: dict[tuple[str, ...], list[float]] = {}
-    for _ in range(repeat):
-        for (library, delivery, arrow), rows in sizes.items():
-            found = throughput(library, delivery, int(rows * scale), arrow)
-            rates.setdefault((library, delivery, "Arrow" if arrow else "JSON"), []).append(found)
-        for peer in peers:
-            rates.setdefault((peer, "", "JSON"), []).append(throughput_of_peer(peer, int(300_000 * scale), root))
+    with connected(None):
+        rates = _rates(sizes, peers, scale, repeat, root)
+        measured = {
+            (library, delivery): latency(library, delivery, rate, seconds)
+            for library in LIBRARIES[:1]
+            for delivery in DELIVERIES
+        }
     show(
         "From topic to topic",
         ("client", "delivery", "format", "rows/s, median", "all"),
@@ -192,11 +207,6 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
             for key, all_ in rates.items()
         ],
     )
-    measured = {
-        (library, delivery): latency(library, delivery, rate, seconds)
-        for library in LIBRARIES[:1]
-        for delivery in DELIVERIES
-    }
     show(
         f"Latency at {rate:,} rows/s, checkpoints every 10 s",
         ("client", "delivery", "median ms", "95% ms", "gap after SIGKILL ms", "journal bytes/row"),
