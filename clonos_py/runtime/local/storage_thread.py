@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 Work = Callable[[], Callable[[], None]]
 
@@ -23,7 +24,10 @@ class StorageThread:
         self._inbox.put(work)
 
     def close(self) -> None:
-        """The thread ends after the work at hand."""
+        """The thread ends after the work at hand; what else it was to do is left undone."""
+        with suppress(Empty):
+            while True:
+                self._inbox.get_nowait()
         self._inbox.put(None)
 
     def _run(self) -> None:
