@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -146,6 +148,9 @@ def test_who_claims_an_id_shuts_the_earlier_writer_out(client: Client, topic: st
     with pytest.raises(KafkaFailure) as raised:
         zombie.commit()
     assert raised.value.kind is Failure.FENCED
+    with pytest.raises(KafkaFailure) as raised:
+        zombie.write([Message(topic, b"zombie", partition=0)])
+    assert raised.value.kind is Failure.FENCED, "again"
     heir.begin()
     heir.write([Message(topic, b"heir", partition=0)])
     heir.commit()
@@ -251,7 +256,8 @@ def test_topics_are_described(client: Client, topic: str) -> None:
     assert (found[0], found[1].partitions) == (topic, 2)
     assert admin.topics([topic])[topic].id == found[1].id
     admin.create(topic, 3, {})
-    admin.add_partitions(topic, 5)
+    for number in (5, 5, 4):
+        admin.add_partitions(topic, number)
     deadline = time.monotonic() + PATIENCE_S
     while admin.topics([topic])[topic] != found[1]._replace(partitions=5):
         assert time.monotonic() < deadline
@@ -260,6 +266,25 @@ def test_topics_are_described(client: Client, topic: str) -> None:
     assert (settings["cleanup.policy"], settings["retention.ms"]) == ("compact", "-1")
     assert admin.settings(topic)["cleanup.policy"] == "delete"
     admin.close()
+
+
+def test_a_client_of_librdkafka_that_failed_is_no_garbage(bootstrap: str, topic: str) -> None:
+    """Its collection may come late, and a process can have no more than a thousand of them."""
+    admin = CLIENTS["confluent-kafka"](ClusterConnection(bootstrap)).admin()
+    try:
+        admin.offsets([TopicPartition(topic, 7)], Place.LATEST)
+    except KafkaFailure:
+        pass
+    else:
+        pytest.fail("the partition is missing")
+    library = weakref.ref(admin._client)  # type: ignore[attr-defined]
+    admin.close()
+    gc.disable()
+    try:
+        del admin
+        assert library() is None
+    finally:
+        gc.enable()
 
 
 def test_paused_partitions_give_nothing(client: Client, topic: str) -> None:

@@ -121,6 +121,20 @@ def test_two_that_commit_the_same_write_it_once(client: Client, topic: str, at: 
     other.close()
 
 
+def test_a_task_commits_for_another_though_none_has_committed_yet(
+    client: Client, topic: str, at: dict[str, Any]
+) -> None:
+    """The journal has no partition of that other task then."""
+    writer = sink(topic, at, index=2, parallelism=3)
+    named = prepared(writer, 1, 1)
+    heir = restarted(topic, at, writer.snapshot(), index=0, parallelism=1)
+    heir.commit(prepared(heir, 2, 2))
+    heir.commit(named)
+    assert visible(client, topic, 2) == [1, 2]
+    writer.close()
+    heir.close()
+
+
 def test_a_task_commits_for_those_that_are_gone(client: Client, topic: str, at: dict[str, Any]) -> None:
     """After a change of parallelism, when one of them has committed already."""
     writers = [sink(topic, at, index=index, parallelism=3) for index in range(3)]

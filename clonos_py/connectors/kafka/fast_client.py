@@ -75,7 +75,8 @@ _AWAY = {
 _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """What becomes of the other messages of a transaction that failed."""
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
+"""The last is what a writer answers that has failed before in a way from which only a new writer recovers."""
 _EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
@@ -110,7 +111,13 @@ class _Notes:
             yield
         except KafkaException as problem:
             serve(0.0)
-            raise self.explained(failure(problem.args[0])) from None
+            raise self.failure(problem) from None
+
+    def failure(self, problem: KafkaException) -> KafkaFailure:
+        """The answer that failed keeps the error, whose traceback would keep the client, until the next collection of
+        garbage: a process can have no more than a thousand clients."""
+        problem.__traceback__ = None
+        return self.explained(failure(problem.args[0]))
 
     def explained(self, found: KafkaFailure) -> KafkaFailure:
         """Who is not let in is not waited for."""
@@ -368,7 +375,7 @@ class _FastAdmin:
             except KafkaException as problem:
                 if problem.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     self._client.poll(0)
-                    raise self._notes.explained(failure(problem.args[0])).about(f"topic {name!r}") from None
+                    raise self._notes.failure(problem).about(f"topic {name!r}") from None
                 continue
             found[name] = Topic(str(described.topic_id), len(described.partitions))
         return found
@@ -382,11 +389,7 @@ class _FastAdmin:
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
         (made,) = self._client.create_topics([wanted], request_timeout=ANSWER_S).values()
-        try:
-            made.result()
-        except KafkaException as problem:
-            if problem.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise failure(problem.args[0]).about(f"topic {topic!r} cannot be made") from None
+        self._done(made, KafkaError.TOPIC_ALREADY_EXISTS, f"topic {topic!r} cannot be made")
         self._await(topic)
 
     def _await(self, topic: str) -> None:
@@ -398,11 +401,18 @@ class _FastAdmin:
             time.sleep(_LOOK_S)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        with self._failures():
-            (made,) = self._client.create_partitions(
-                [NewPartitions(topic, partitions)], request_timeout=ANSWER_S
-            ).values()
-            made.result()
+        wanted = NewPartitions(topic, partitions)
+        (made,) = self._client.create_partitions([wanted], request_timeout=ANSWER_S).values()
+        self._done(made, KafkaError.INVALID_PARTITIONS, f"topic {topic!r} cannot get more partitions")
+
+    def _done(self, answer: Any, before: int, about: str) -> None:
+        """``before``: the error that says that it has been done before."""
+        try:
+            answer.result()
+        except KafkaException as problem:
+            if problem.args[0].code() != before:
+                self._client.poll(0)
+                raise self._notes.failure(problem).about(about) from None
 
     def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
         spec: Any = OffsetSpec

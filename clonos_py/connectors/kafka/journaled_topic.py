@@ -43,7 +43,7 @@ class JournaledTopic:
         self._writers: list[TransactionalWriter] = []
 
     def open(self, ctx: OperatorContext) -> None:
-        self._operator, self._parallelism = ctx.operator, ctx.parallelism
+        self._operator, self._partitions = ctx.operator, ctx.parallelism
         self.journal = self._given_journal or f"{self.topic}.{_NO_NAME.sub('_', ctx.operator)}.journal"
 
     def partition(self, index: int) -> TopicPartition:
@@ -58,7 +58,7 @@ class JournaledTopic:
         """Takes the transactional id of a task over; the writer of an attempt before can commit nothing more. Raises
         KafkaFailure, SinkError."""
         name = f"{self.journal}.{index}"
-        writer = self._connected().transactional_writer(name)
+        writer = self._connected(index)[0].transactional_writer(name)
         self._writers.append(writer)
         try:
             writer.claim()
@@ -79,7 +79,7 @@ class JournaledTopic:
 
     def entries(self, index: int) -> AbstractContextManager[JournalReader]:
         """Reads the partition of the journal from its beginning on. Raises KafkaFailure."""
-        client = self._connected()
+        client, _ = self._connected(index)
         start = self._offset(index, Place.EARLIEST)
         return closing(JournalReader(client.reader(Fields(keys=True)), self.partition(index), self._operator, start))
 
@@ -89,11 +89,10 @@ class JournaledTopic:
 
     def delete_before(self, index: int, offset: int) -> None:
         """What the partition of the journal has before an offset. Raises KafkaFailure."""
-        self._connected()
-        assert self._admin is not None
         partition = self.partition(index)
+        _, admin = self._connected(index)
         try:
-            self._admin.delete_before({partition: offset})
+            admin.delete_before({partition: offset})
         except KafkaFailure as failure:
             raise failure.about(f"records of {partition} cannot be deleted") from None
 
@@ -105,21 +104,22 @@ class JournaledTopic:
         self._writers, self._admin = [], None
 
     def _offset(self, index: int, place: Place) -> int:
-        self._connected()
-        assert self._admin is not None
-        return self._admin.offsets([self.partition(index)], place)[self.partition(index)]
+        _, admin = self._connected(index)
+        return admin.offsets([self.partition(index)], place)[self.partition(index)]
 
-    def _connected(self) -> Client:
-        """Makes the journal where it is missing, or has too few partitions."""
-        if self._client is not None and self._admin is not None:
-            return self._client
+    def _connected(self, index: int) -> tuple[Client, Admin]:
+        """Makes the journal where it is missing, or has no partition for the task: that of one which has prepared rows
+        may be missing when fewer tasks commit them."""
+        if self._client is not None and self._admin is not None and index < self._partitions:
+            return self._client, self._admin
+        self._partitions = max(self._partitions, index + 1)
         self._client = self._client or self._address.connect()
-        self._admin = admin = self._client.admin()
+        self._admin = admin = self._admin or self._client.admin()
         if self.topic not in admin.topics([self.topic]):
             raise SinkError(f"Kafka topic {self.topic!r} does not exist: create it, or correct its name")
         journal = admin.topics([self.journal]).get(self.journal)
         if journal is None:
-            admin.create(self.journal, self._parallelism, _JOURNAL_SETTINGS)
-        elif journal.partitions < self._parallelism:
-            admin.add_partitions(self.journal, self._parallelism)
-        return self._client
+            admin.create(self.journal, self._partitions, _JOURNAL_SETTINGS)
+        elif journal.partitions < self._partitions:
+            admin.add_partitions(self.journal, self._partitions)
+        return self._client, admin

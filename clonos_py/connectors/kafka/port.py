@@ -198,7 +198,7 @@ class Admin(Protocol):
         ...
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Until there are so many."""
+        """Until there are so many; where there are, nothing is done."""
         ...
 
     def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:

@@ -345,7 +345,7 @@ class _PythonAdmin:
             raise failure(problem).about(f"topic {topic!r} cannot be made") from None
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        with _failures():
+        with _failures(), suppress(errors.InvalidPartitionsError):
             self._client.create_partitions({topic: partitions})
 
     def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
