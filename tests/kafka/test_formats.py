@@ -28,6 +28,16 @@ TEXT = pa.RecordBatch.from_pydict({"value": ["a", "", "ä\n"]})
 BYTES = pa.RecordBatch.from_pydict({"value": [b"a", b"", b"\xff"]})
 
 
+def test_arrow_messages_are_no_larger_than_brokers_take() -> None:
+    rows = pa.record_batch({"number": range(200_000)}, schema=pa.schema([pa.field("number", pa.int64(), False)]))
+    form = format_of("arrow", rows.schema)
+    values = form.encode(rows)
+    assert len(values) > 1
+    assert max(map(len, values)) < 600_000
+    assert form.decode(values).rows.equals(rows)
+    assert form.encode(rows.slice(0, 0)) == []
+
+
 @pytest.mark.parametrize(
     ("name", "rows"), [("json", ROWS), ("msgpack", ROWS), ("arrow", ROWS), ("text", TEXT), ("bytes", BYTES)]
 )

@@ -14,6 +14,8 @@ from clonos_py.connectors.row_files import json_lines
 from clonos_py.model.errors import GraphError, one_line
 from clonos_py.model.record_codec import FieldError, encode
 
+_MESSAGE_BYTES = 500_000
+"""Of rows in a message of the format arrow. Brokers take 1 MB by default."""
 FORMATS = ("json", "text", "bytes", "msgpack", "arrow")
 
 
@@ -40,7 +42,7 @@ class Format(Protocol):
         ...
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        """The value of each row; of ``arrow`` one value for all."""
+        """The value of each row; of ``arrow`` each value is of many."""
         ...
 
 
@@ -166,10 +168,15 @@ class _Arrow:
         return found.cast(self._schema)
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        """In several messages where one would be larger than brokers take."""
+        size = max(1, rows.num_rows * _MESSAGE_BYTES // max(rows.nbytes, 1))
+        return [self._stream(rows.slice(start, size)) for start in range(0, rows.num_rows, size)]
+
+    def _stream(self, rows: pa.RecordBatch) -> bytes:
         made = pa.BufferOutputStream()
         with pa.ipc.new_stream(made, rows.schema) as stream:
             stream.write_batch(rows)
-        return [made.getvalue().to_pybytes()]
+        return made.getvalue().to_pybytes()
 
 
 def by_row(counts: Sequence[int] | None, column: Sequence[Any]) -> Sequence[Any]:
