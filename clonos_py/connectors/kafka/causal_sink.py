@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import msgspec
-import pyarrow as pa
 
-from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.journal import Entry, Found, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
-from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
+from clonos_py.connectors.kafka.outgoing import MessageMaker
 from clonos_py.connectors.kafka.port import TransactionalWriter
 from clonos_py.model.errors import SinkError
 from clonos_py.model.ids import Attempt
@@ -32,12 +30,8 @@ class KafkaCausalWriter(CausalSink):
 
     remote = True
 
-    def __init__(
-        self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, journal: str | None, away_s: float
-    ) -> None:
-        """``journal``, ``away_s``: see ``JournaledTopic``."""
-        self._medium = JournaledTopic(address, layout.topic, journal, away_s)
-        self._maker = MessageMaker(layout, schema)
+    def __init__(self, medium: JournaledTopic, maker: MessageMaker) -> None:
+        self._medium, self._maker = medium, maker
         self._writer: TransactionalWriter | None = None
         self._claim: Entry | None = None
         self._epoch_starts: dict[int, int] = {}

@@ -10,7 +10,8 @@ import pyarrow as pa
 from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
 from clonos_py.connectors.kafka.idempotent_sink import KafkaIdempotentWriter
-from clonos_py.connectors.kafka.outgoing import MessageLayout
+from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
+from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
 from clonos_py.connectors.kafka.transactional_sink import KafkaTransactionalWriter
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
@@ -23,8 +24,8 @@ _DELIVERIES = (Delivery.CAUSAL, Delivery.TRANSACTIONAL, Delivery.IDEMPOTENT)
 class KafkaSink(SinkDefinition):
     """Writes rows to a topic of a Kafka cluster, exactly once for those who read what is committed.
 
-    ``format`` is json, msgpack, text, bytes (both of one column) or arrow (the rows that come together are one
-    message). ``key`` names the columns of which the key of a message is made: one column of text or bytes as it is, of
+    ``format`` is json, msgpack, text, bytes (both of one column) or arrow (many rows are one message, of about 500 KB
+    at most). ``key`` names the columns of which the key of a message is made: one column of text or bytes as it is, of
     another type as JSON; several as a JSON object. A key goes to the partition to which Java's producer sends it.
     ``timestamp`` names a column of microseconds that becomes the message's time.
 
@@ -70,8 +71,8 @@ class KafkaSink(SinkDefinition):
 
     def create(self, schema: pa.Schema) -> Sink:
         self._layout.check(schema)
-        if self.delivery is Delivery.CAUSAL:
-            return KafkaCausalWriter(self._address, self._layout, schema, self._journal, self._away_s)
-        if self.delivery is Delivery.TRANSACTIONAL:
-            return KafkaTransactionalWriter(self._address, self._layout, schema, self._journal, self._away_s)
-        return KafkaIdempotentWriter(self._address, self._layout, schema, self._away_s)
+        if self.delivery is Delivery.IDEMPOTENT:
+            return KafkaIdempotentWriter(self._address, self._layout, schema, self._away_s)
+        medium = JournaledTopic(self._address, self._layout.topic, self._journal, self._away_s)
+        writer = KafkaCausalWriter if self.delivery is Delivery.CAUSAL else KafkaTransactionalWriter
+        return writer(medium, MessageMaker(self._layout, schema))

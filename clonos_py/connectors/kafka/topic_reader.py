@@ -92,11 +92,16 @@ class TopicReader(Source):
                 )
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        self.close()
+        self._stop_reading()
         self._positions = dict(positions)
         self._turn = sorted(positions)
 
     def close(self) -> None:
+        self._stop_reading()
+        if self._committer is not None:
+            self._committer.close()
+
+    def _stop_reading(self) -> None:
         for thread in (self._ahead, self._watch):
             if thread is not None:
                 thread.close()

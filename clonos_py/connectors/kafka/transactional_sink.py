@@ -16,10 +16,9 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.journal import PartKey, WrittenPart, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
-from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
+from clonos_py.connectors.kafka.outgoing import MessageMaker
 from clonos_py.connectors.kafka.port import TransactionalWriter
 from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import OperatorContext, Output, Sink
@@ -63,12 +62,8 @@ class KafkaTransactionalWriter(Sink):
 
     remote = True
 
-    def __init__(
-        self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, journal: str | None, away_s: float
-    ) -> None:
-        """``journal``, ``away_s``: see ``JournaledTopic``."""
-        self._medium = JournaledTopic(address, layout.topic, journal, away_s)
-        self._maker = MessageMaker(layout, schema)
+    def __init__(self, medium: JournaledTopic, maker: MessageMaker) -> None:
+        self._medium, self._maker = medium, maker
         self._coming: list[pa.RecordBatch] = []
         self._kept: dict[Epoch, Sequence[Chunk]] = {}
         self._loaded: Kept = {}
