@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,  # pyright: ignore[reportPrivateImportUsage]
+    AclBindingFilter,  # pyright: ignore[reportPrivateImportUsage]
     AclOperation,  # pyright: ignore[reportPrivateImportUsage]
     AclPermissionType,  # pyright: ignore[reportPrivateImportUsage]
     AdminClient,
@@ -33,6 +34,9 @@ from tests.kafka.test_source import opened as opened_reader
 __all__ = ["closing_readers"]
 
 USERS = {ADMIN: "word-of-admin", "hot": "word-of-hot"}
+ANY_ACL = cast("Any", AclBindingFilter)(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
 SOON_S = 20.0
 NOT_LET_IN = "the broker refuses: .*authentication|the broker does not let this user in"
 """kafka-python may see that the broker closes the connection before it has read why."""
@@ -92,6 +96,11 @@ def allow(bootstrap: str, topic: str, *without: str) -> None:
     ]
     for made in admin.create_acls(bindings).values():
         made.result()
+    wanted = {str(binding) for binding in bindings}
+    until = time.monotonic() + SOON_S
+    while not wanted <= {str(known) for known in admin.describe_acls(ANY_ACL).result()}:
+        assert time.monotonic() < until, "the broker does not know the rights that it was given"
+        time.sleep(0.05)
 
 
 def written(topic: str, at: dict[str, Any]) -> None:
