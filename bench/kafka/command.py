@@ -13,10 +13,11 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ import numpy as np
 
 from clonos_py import Job, col
 from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
-from clonos_py.bench.kafka.topics import ARROW_ROWS, PARTITIONS, Row, fill, json_rows, made, seen
+from clonos_py.bench.kafka.topics import PARTITIONS, Row, create_topics, fill, json_rows, seen
 from clonos_py.bench.kafka.witnesses import LIBRARIES, Library
 from clonos_py.bench.peers.environment import BYTEWAX, Environment
 from clonos_py.cli.tables import show
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.port import Fields, Message, TopicPartition
+from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.errors import ClonosError
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
@@ -58,14 +60,20 @@ def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: 
 @contextmanager
 def broker() -> Iterator[BrokerCluster]:
     with tempfile.TemporaryDirectory(prefix="clonos-kafka-") as folder, cluster(Path(folder)) as found:
-        made(found.bootstrap, "in", "out")
+        create_topics(found.bootstrap, "in", "out")
         yield found
 
 
-def carried_out(job: Job, folder: str, **settings: Any) -> list[Event]:
+def carried_out(job: Job, folder: str, deployed: Callable[[], object] = lambda: None, **settings: Any) -> list[Event]:
+    """``deployed`` is called when the job is there."""
     events: list[Event] = []
-    given = {"parallelism": 1, "checkpoint_interval": "10s", "checkpoints": folder, **settings}
-    run_job(job, resolve(given), lambda at_us, event: events.append(event))
+
+    def listener(at_us: int, event: Event) -> None:
+        events.append(event)
+        if isinstance(event, Deployed):
+            deployed()
+
+    run_job(job, resolve({"parallelism": 1, "checkpoint_interval": "10s", "checkpoints": folder, **settings}), listener)
     return events
 
 
@@ -74,11 +82,10 @@ def throughput(library: Library, delivery: str, rows: int, arrow: bool) -> float
     with broker() as found, tempfile.TemporaryDirectory() as folder:
         fill(found.bootstrap, "in", rows, arrow)
         carried_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder)
-        written = seen(found.bootstrap, "out")
-    count = written.messages * ARROW_ROWS if arrow else written.messages
-    if not arrow and count != rows:
-        raise ClonosError(f"{rows} rows were read, and {count} written")
-    return count / written.seconds
+        written = seen(found.bootstrap, "out", arrow)
+    if written.rows != rows:
+        raise ClonosError(f"{rows:,} rows were read, and {written.rows:,} written")
+    return rows / written.seconds
 
 
 def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
@@ -91,10 +98,10 @@ def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
         fill(found.bootstrap, "in", rows, arrow=False)
         command = [str(environment.python), str(program), found.bootstrap, str(rows)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-        written = seen(found.bootstrap, "out")
-    if written.messages < rows:
-        raise ClonosError(f"{peer} has written {written.messages} of {rows} rows: {ended.stderr[-500:]}")
-    return written.messages / written.seconds
+        written = seen(found.bootstrap, "out", arrow=False)
+    if written.rows < rows:
+        raise ClonosError(f"{peer} has written {written.rows} of {rows} rows: {ended.stderr[-500:]}")
+    return written.rows / written.seconds
 
 
 # ---- latency
@@ -141,15 +148,16 @@ class Latency:
 
 
 def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency:
-    """Without a failure in the first half, whose rows are measured but for the first second; then a kill."""
+    """The second quarter of the rows, which come after the job is there; behind the half of them a task is killed."""
     rows = rate * seconds
     stop = {("in", partition): rows // PARTITIONS for partition in range(PARTITIONS)}
     spawning = multiprocessing.get_context("spawn")
     with broker() as found, tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(2, spawning) as pool:
         consumed = pool.submit(consume, found.bootstrap, rows)
-        pool.submit(produce, found.bootstrap, rows, rate)
-        kill = f"source-kafka[0]@{seconds // 2 + 5}s"
-        events = carried_out(job(found.bootstrap, library, delivery, False, stop=stop), folder, kills=(kill,))
+        begin = partial(pool.submit, partial(produce, found.bootstrap, rows, rate))
+        kill = f"source-kafka[0]@{seconds * 3 // 5}s"
+        measured = job(found.bootstrap, library, delivery, False, stop=stop)
+        events = carried_out(measured, folder, begin, kills=(kill,))
         latencies_ms, arrivals = consumed.result()
         journal = _size(found, "journal")
     if not [event for event in events if isinstance(event, TaskFailed)]:

@@ -25,7 +25,6 @@ class CuttingProxy:
         self.cut_answers = 0
         """How many answers to the next ends of transactions are cut off: the broker carries them out, and the client
         is not told."""
-        self.connections = 0
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -57,7 +56,6 @@ class CuttingProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _serve(self, client_reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        self.connections += 1
         try:
             broker_reader, broker = await asyncio.open_connection("127.0.0.1", self._broker_port)
         except OSError:

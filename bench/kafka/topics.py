@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from clonos_py import Record
 from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.formats import format_of
 from clonos_py.connectors.kafka.port import Fields, Message, Place, TopicPartition
 
 PARTITIONS = 2
@@ -28,7 +29,8 @@ class Row(Record):
     text: str
 
 
-def made(bootstrap: str, *topics: str) -> None:
+def create_topics(bootstrap: str, *topics: str) -> None:
+    """With so many partitions each."""
     admin = ClusterAddress(bootstrap).connect().admin()
     for topic in topics:
         admin.create(topic, PARTITIONS, {})
@@ -52,33 +54,30 @@ def fill(bootstrap: str, topic: str, rows: int, arrow: bool) -> None:
 
 
 def _values(rows: int, arrow: bool) -> Iterator[list[bytes]]:
+    arrow_format = format_of("arrow", Row.schema())
     for start in range(0, rows, _BATCH):
         stop = min(start + _BATCH, rows)
         if not arrow:
             yield json_rows(start, stop)
             continue
-        batches = []
+        batches: list[bytes] = []
         for first in range(start, stop, ARROW_ROWS):
             ids = np.arange(first, min(first + ARROW_ROWS, stop))
             columns = {"id": ids, "created": np.zeros_like(ids), "text": ["x" * 60] * len(ids)}
-            batch = pa.record_batch(columns, schema=Row.schema())
-            out = pa.BufferOutputStream()
-            with pa.ipc.new_stream(out, batch.schema) as stream:
-                stream.write_batch(batch)
-            batches.append(out.getvalue().to_pybytes())
+            batches += arrow_format.encode(pa.record_batch(columns, schema=Row.schema()))
         yield batches
 
 
 @dataclass
 class Seen:
-    """Messages of a topic, and when their producer made the first and the last."""
+    """Rows of a topic, and the time between the first and the last message, as their producer made them."""
 
-    messages: int
+    rows: int
     seconds: float
 
 
-def seen(bootstrap: str, topic: str) -> Seen:
-    """All that is committed."""
+def seen(bootstrap: str, topic: str, arrow: bool) -> Seen:
+    """All that is committed. ``arrow``: messages are batches."""
     client = ClusterAddress(bootstrap).connect()
     admin, reader = client.admin(), client.reader(Fields(timestamps=True))
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -88,10 +87,15 @@ def seen(bootstrap: str, topic: str) -> Seen:
     count, first, last, quiet_since = 0, 2**63, 0, time.monotonic()
     while any(reader.position(partition) < ends[partition] for partition in partitions):
         for messages in reader.fetch(0.2):
-            count += len(messages.offsets)
+            count += sum(map(_rows_in, messages.values)) if arrow else len(messages.offsets)
             first, last = min(first, *messages.timestamps_ms[:1]), max(last, *messages.timestamps_ms[-1:])
             quiet_since = time.monotonic()
         if time.monotonic() - quiet_since > _QUIET_S:
             break
     reader.close()
     return Seen(count, (last - first) / 1_000)
+
+
+def _rows_in(value: bytes | None) -> int:
+    with pa.ipc.open_stream(value or b"") as stream:
+        return stream.read_all().num_rows

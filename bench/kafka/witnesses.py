@@ -15,6 +15,7 @@ from typing import Any, Literal
 from clonos_py import Job
 from clonos_py.bench.kafka.brokers import Brokers
 from clonos_py.bench.kafka.cluster import cluster
+from clonos_py.bench.kafka.topics import create_topics
 from clonos_py.bench.witnesses import KEYS, PARTITIONS, Number, disagreement, witnesses_between
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.clients import ClusterAddress
@@ -133,10 +134,7 @@ def kafka_witnesses(
     """``wrong``, to be called after the job, waits for the watchers."""
     with ExitStack() as outer:
         made = outer.enter_context(cluster(folder, nodes, with_proxies=True))
-        admin = ClusterAddress(made.bootstrap).connect().admin()
-        for topic in TOPICS:
-            admin.create(topic, PARTITIONS, {})
-        admin.close()
+        create_topics(made.bootstrap, *TOPICS)
         left, right = (Watcher(made.bootstrap, topic) for topic in ("left", "right"))
         running = outer.enter_context(ExitStack())
         for run in (left.run, right.run, Producer(made.bootstrap, total, rate).run):
