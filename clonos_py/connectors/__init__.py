@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from clonos_py.connectors.console import PrintSink
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.files import FileSink, FileSource, read_results
+    from clonos_py.connectors.kafka.avro import Avro
     from clonos_py.connectors.kafka.clients import KafkaSecurity, Secret
     from clonos_py.connectors.kafka.columns import KafkaDeadLetter
+    from clonos_py.connectors.kafka.protobuf import Protobuf
+    from clonos_py.connectors.kafka.registry import SchemaRegistry
     from clonos_py.connectors.kafka.sink import KafkaSink
     from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
 
 __all__ = [
+    "Avro",
     "BlackholeSink",
     "DigestSink",
     "FileSink",
@@ -32,6 +36,8 @@ __all__ = [
     "MemorySink",
     "MemorySource",
     "PrintSink",
+    "Protobuf",
+    "SchemaRegistry",
     "Secret",
     "UpsertFileSink",
     "UpsertMemorySink",
@@ -39,6 +45,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Avro": "kafka.avro",
     "BlackholeSink": "blackhole",
     "DigestSink": "digests",
     "FileSink": "files",
@@ -50,6 +57,8 @@ _HOMES = {
     "MemorySink": "memory",
     "MemorySource": "memory",
     "PrintSink": "console",
+    "Protobuf": "kafka.protobuf",
+    "SchemaRegistry": "kafka.registry",
     "Secret": "kafka.clients",
     "UpsertFileSink": "upserts",
     "UpsertMemorySink": "upserts",

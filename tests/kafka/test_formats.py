@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from clonos_py import Money, Record
+from clonos_py.connectors import Avro, Protobuf
 from clonos_py.connectors.kafka.formats import Malformed, format_of
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
+from clonos_py.model.errors import GraphError
 from clonos_py.model.record_codec import encode
 
 
@@ -36,6 +40,15 @@ def test_arrow_messages_are_no_larger_than_brokers_take() -> None:
     assert max(map(len, values)) < 600_000
     assert form.decode(values).rows.equals(rows)
     assert form.encode(rows.slice(0, 0)) == []
+
+
+@pytest.mark.parametrize(("made", "extra"), [(Avro, "avro"), (partial(Protobuf, object), "protobuf")])
+def test_a_format_whose_library_is_missing_says_what_to_install(
+    made: Callable[[], Any], extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clonos_py.connectors.kafka.formats.find_spec", lambda name: None)
+    with pytest.raises(GraphError, match=f"pip install 'clonos-py.{extra}.'"):
+        format_of(made(), ROWS.schema)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from clonos_py.connectors.kafka.formats import Decoded, Malformed, by_row, format_of
+from clonos_py.connectors.kafka.formats import Decoded, FormatDefinition, Malformed, by_row, format_of
 from clonos_py.connectors.kafka.port import Fields, Messages
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.record import Record
@@ -34,7 +34,7 @@ class RowLayout:
     """How messages become rows of ``schema``. ``attributes``: by column that has no value, what it has instead."""
 
     schema: pa.Schema
-    format: str
+    format: str | FormatDefinition
     attributes: Mapping[str, str]
 
     def __post_init__(self) -> None:

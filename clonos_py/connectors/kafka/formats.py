@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
+from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -46,9 +47,20 @@ class Format(Protocol):
         ...
 
 
-def format_of(name: str, schema: pa.Schema) -> Format:
-    """``schema``: the columns that the values hold. Raises GraphError."""
-    match name:
+class FormatDefinition(Protocol):
+    """A format that needs more than a name."""
+
+    def create(self, rows: pa.Schema, topic: str | None) -> Format:
+        """See ``format_of``."""
+        ...
+
+
+def format_of(format: str | FormatDefinition, schema: pa.Schema, topic: str | None = None) -> Format:
+    """``schema``: the columns that the values hold. ``topic``: where they are to be written; None: they are to be
+    read. Raises GraphError."""
+    if not isinstance(format, str):
+        return format.create(schema, topic)
+    match format:
         case "json":
             return _Json(schema)
         case "msgpack":
@@ -56,33 +68,40 @@ def format_of(name: str, schema: pa.Schema) -> Format:
         case "arrow":
             return _Arrow(schema)
         case "text" | "bytes":
-            return _Plain(name, schema)
+            return _Plain(format, schema)
         case _:
-            raise GraphError(f"unknown format {name!r}: choose one of {', '.join(FORMATS)}")
+            raise GraphError(f"unknown format {format!r}: choose one of {', '.join(FORMATS)}, Avro(...), Protobuf(...)")
 
 
-class _ByRow:
-    """Each value is a row."""
+def needed(*modules: str, extra: str, format: str) -> None:
+    """Raises GraphError without one of the modules, which an extra of this package brings."""
+    for module in modules:
+        if find_spec(module.partition(".")[0]) is None:
+            raise GraphError(f"the format {format} needs {module}: pip install 'clonos-py[{extra}]'")
+
+
+class ByRow:
+    """Each value is a row. To be derived from."""
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         try:
-            return Decoded(self._parsed(values))
+            return Decoded(self.parsed(values))
         except ValueError:
-            message, text = first_refused(len(values), lambda start, stop: self._parsed(values[start:stop]))
+            message, text = first_refused(len(values), lambda start, stop: self.parsed(values[start:stop]))
             raise Malformed(message, one_line(text)) from None
 
-    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+    def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         """Raises ValueError if one of them cannot be read."""
         raise NotImplementedError
 
 
-class _Json(_ByRow):
+class _Json(ByRow):
     """Each value is an object. Fields that the schema does not name are left out."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._lines = JsonLines(schema)
 
-    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+    def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         """A value may hold line breaks, which are no part of its strings: there JSON has them escaped."""
         content = b"\n".join(values)
         if content.count(b"\n") >= len(values):
@@ -96,7 +115,7 @@ class _Json(_ByRow):
         return bytes(json_lines(rows)).split(b"\n")[:-1]
 
 
-class _Msgpack(_ByRow):
+class _Msgpack(ByRow):
     """Each value is a map. Decimals are text."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -105,7 +124,7 @@ class _Msgpack(_ByRow):
         self._decimals = [field.name for field in schema if pa.types.is_decimal(field.type)]
         self._decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
-    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+    def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         try:
             found = [{**self._absent, **self._decode(value)} for value in values]
             for name in self._decimals:
@@ -119,7 +138,7 @@ class _Msgpack(_ByRow):
         return list(map(msgspec.msgpack.Encoder(decimal_format="string").encode, rows.to_pylist()))
 
 
-class _Plain(_ByRow):
+class _Plain(ByRow):
     """Each value is a row with one column, text in UTF-8 or bytes."""
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
@@ -128,7 +147,7 @@ class _Plain(_ByRow):
             raise GraphError(f"the format {name} needs one column of {'text' if name == 'text' else 'bytes'}")
         self._schema = schema
 
-    def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
+    def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         column = pa.array(values, pa.binary()).cast(self._schema.field(0).type)
         return pa.RecordBatch.from_arrays([column], schema=self._schema)
 

@@ -28,7 +28,7 @@ class KafkaIdempotentWriter(Sink):
         self._drop()
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        messages = self._maker.messages(rows)
+        messages = self._patience.of(lambda: self._maker.messages(rows), self._drop)
         self._unacknowledged += messages
         self._patience.of(lambda: self._write(messages), self._drop)
         if len(self._unacknowledged) >= _UNACKNOWLEDGED:

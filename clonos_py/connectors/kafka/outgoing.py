@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clonos_py.connectors.kafka.formats import format_of
+from clonos_py.connectors.kafka.formats import FormatDefinition, format_of
 from clonos_py.connectors.kafka.port import Message
-from clonos_py.model.errors import GraphError
+from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.tables import CHANGE_COLUMN, DELETE, without
 
 _MS_US = 1_000
@@ -25,7 +25,7 @@ class MessageLayout:
     microseconds UTC that becomes the message's time, None for the time of writing."""
 
     topic: str
-    format: str
+    format: str | FormatDefinition
     key: tuple[str, ...] = ()
     timestamp: str | None = None
 
@@ -39,7 +39,7 @@ class MessageLayout:
             raise GraphError(f"KafkaSink: column {self.timestamp!r} has no times, which are microseconds")
         if self.format == "arrow" and (self.key or self.timestamp or len(shown) != len(schema)):
             raise GraphError("KafkaSink: in the format arrow many rows are one message: it has no key and no timestamp")
-        format_of(self.format, shown)
+        format_of(self.format, shown, self.topic)
 
 
 class MessageMaker:
@@ -48,12 +48,17 @@ class MessageMaker:
     def __init__(self, layout: MessageLayout, schema: pa.Schema) -> None:
         self._layout = layout
         self._shown = without(schema, CHANGE_COLUMN)
-        self._format = format_of(layout.format, self._shown)
+        self._format = format_of(layout.format, self._shown, layout.topic)
 
     def messages(self, rows: pa.RecordBatch) -> list[Message]:
         topic = self._layout.topic
         shown = rows.select(self._shown.names)
-        values: Sequence[bytes | None] = self._format.encode(shown)
+        try:
+            values: Sequence[bytes | None] = self._format.encode(shown)
+        except ValueError as problem:
+            raise SinkError(
+                f"Kafka topic {topic!r}: a row does not fit the format {self._layout.format}: {problem}"
+            ) from None
         if CHANGE_COLUMN in rows.schema.names:
             deleted = pc.equal(rows.column(CHANGE_COLUMN), pa.scalar(DELETE)).to_pylist()
             values = [None if gone else value for value, gone in zip(values, deleted, strict=True)]

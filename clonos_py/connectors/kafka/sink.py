@@ -7,11 +7,13 @@ from typing import Literal
 
 import pyarrow as pa
 
+from clonos_py.connectors.kafka.avro import Avro
 from clonos_py.connectors.kafka.causal_sink import KafkaCausalWriter
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
 from clonos_py.connectors.kafka.idempotent_sink import KafkaIdempotentWriter
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageLayout, MessageMaker
+from clonos_py.connectors.kafka.protobuf import Protobuf
 from clonos_py.connectors.kafka.transactional_sink import KafkaTransactionalWriter
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError
@@ -24,10 +26,10 @@ _DELIVERIES = (Delivery.CAUSAL, Delivery.TRANSACTIONAL, Delivery.IDEMPOTENT)
 class KafkaSink(SinkDefinition):
     """Writes rows to a topic of a Kafka cluster, exactly once for those who read what is committed.
 
-    ``format`` is json, msgpack, text, bytes (both of one column) or arrow (many rows are one message, of about 500 KB
-    at most). ``key`` names the columns of which the key of a message is made: one column of text or bytes as it is, of
-    another type as JSON; several as a JSON object. A key goes to the partition to which Java's producer sends it.
-    ``timestamp`` names a column of microseconds that becomes the message's time.
+    ``format`` is json, msgpack, text, bytes (both of one column), ``Avro(...)``, ``Protobuf(...)`` or arrow (many rows
+    are one message, of about 500 KB at most). ``key`` names the columns of which the key of a message is made: one
+    column of text or bytes as it is, of another type as JSON; several as a JSON object. A key goes to the partition to
+    which Java's producer sends it. ``timestamp`` names a column of microseconds that becomes the message's time.
 
     ``delivery``: with "causal" rows are visible within milliseconds; the determinants that they depend on go, in the
     same transaction, into the topic ``journal``, which no other sink may have; by default its name is made of those of
@@ -45,7 +47,7 @@ class KafkaSink(SinkDefinition):
         topic: str,
         *,
         bootstrap: str,
-        format: Literal["json", "msgpack", "arrow", "text", "bytes"] = "json",
+        format: Literal["json", "msgpack", "arrow", "text", "bytes"] | Avro | Protobuf = "json",
         key: str | Sequence[str] = (),
         timestamp: str | None = None,
         delivery: Literal["causal", "transactional", "idempotent"] = "causal",

@@ -9,10 +9,13 @@ from typing import Literal
 
 import pyarrow as pa
 
+from clonos_py.connectors.kafka.avro import Avro
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
 from clonos_py.connectors.kafka.columns import KafkaDeadLetter, RowLayout, RowMaker
+from clonos_py.connectors.kafka.formats import FormatDefinition
 from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
 from clonos_py.connectors.kafka.port import KafkaFailure, Place
+from clonos_py.connectors.kafka.protobuf import Protobuf
 from clonos_py.connectors.kafka.topic_reader import TopicReader, WatchTimes
 from clonos_py.model.connectors import MultiSourceDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
@@ -32,9 +35,9 @@ class KafkaSource(SourceDefinition):
     consumer group is joined, so that no rebalance takes them away.
 
     ``format`` is json, msgpack, arrow (each message a stream of Arrow IPC), text or bytes (both have the one column
-    ``value``). ``columns`` names columns that have something else of a message than its value:
-    ``columns={"at": "timestamp"}``; there are key, timestamp (microseconds), topic, partition, offset, headers and
-    tombstone. A message without value, a tombstone, is no row unless a column tells it.
+    ``value``), ``Avro(...)`` or ``Protobuf(...)``. ``columns`` names columns that have something else of a message
+    than its value: ``columns={"at": "timestamp"}``; there are key, timestamp (microseconds), topic, partition, offset,
+    headers and tombstone. A message without value, a tombstone, is no row unless a column tells it.
 
     ``start``: "earliest", "latest", "committed" (the offsets of ``group``; where it has none, the earliest), a
     datetime (the first message that is not older), or offsets by (topic, partition), the others at the earliest. With
@@ -54,7 +57,7 @@ class KafkaSource(SourceDefinition):
         schema: type[Record] | pa.Schema | None = None,
         *,
         bootstrap: str,
-        format: Literal["json", "msgpack", "arrow", "text", "bytes"] = "json",
+        format: Literal["json", "msgpack", "arrow", "text", "bytes"] | Avro | Protobuf = "json",
         columns: Mapping[str, str] | None = None,
         start: Given = "earliest",
         stop: Given | None = None,
@@ -126,7 +129,7 @@ class CaughtKafkaSource(MultiSourceDefinition):
         return self._source.reader(names, KafkaDeadLetter.schema().names if letters is None else letters, read_rows)
 
 
-def _schema(format: str, schema: type[Record] | pa.Schema | None) -> pa.Schema:
+def _schema(format: str | FormatDefinition, schema: type[Record] | pa.Schema | None) -> pa.Schema:
     if schema is None:
         if format not in ("text", "bytes"):
             raise GraphError(f"KafkaSource: {format} needs schema=, a Record class or a pyarrow schema")

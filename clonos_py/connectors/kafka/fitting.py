@@ -1,0 +1,77 @@
+"""Columns of another schema to those that a job declares, and back: times there may be timestamps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def fitted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """Timestamps become microseconds, numbers those of the wanted types. Columns that are missing are null. Raises
+    ValueError for what does not fit."""
+    return pa.RecordBatch.from_arrays([_fitted(columns, field) for field in wanted], schema=wanted)
+
+
+def _fitted(columns: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
+    found: pa.Array[Any]
+    if field.name not in columns.schema.names:
+        if not field.nullable:
+            raise ValueError(f"there is no field {field.name!r}")
+        found = pa.nulls(columns.num_rows, field.type)
+        return found
+    found = columns.column(field.name)
+    if found.null_count and not field.nullable:
+        raise ValueError(f"field {field.name!r} is null, but not declared '| None'")
+    return cast(found, field)
+
+
+def cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    """Raises ValueError, which Arrow's errors are, for values that do not fit."""
+    try:
+        if pa.types.is_timestamp(found.type) and pa.types.is_int64(field.type):
+            return found.cast(pa.timestamp("us", found.type.tz), safe=False).cast(pa.int64())
+        if pa.types.is_int64(found.type) and pa.types.is_timestamp(field.type):
+            micros = found.cast(pa.timestamp("us", field.type.tz))
+            return micros.cast(field.type, safe=field.type.unit == "ns")
+        if pa.types.is_date32(found.type) and pa.types.is_integer(field.type):
+            found = found.cast(pa.int32())
+        if not _alike(found.type, field.type):
+            raise ValueError(f"field {field.name!r} is {found.type}, not {field.type}")
+        return found.cast(field.type)
+    except pa.ArrowException as problem:
+        raise ValueError(f"field {field.name!r}: {problem}") from None
+
+
+def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Arrow makes text of numbers, too."""
+    if pa.types.is_null(found) or found.id == wanted.id:
+        return True
+    return any(
+        kind(found) and kind(wanted) for kind in (_is_number, _is_text, pa.types.is_temporal, _is_bytes, _is_list)
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def fits(found: pa.DataType, field: pa.Field[Any]) -> bool:
+    """Whether values of a type can become those of a column."""
+    try:
+        cast(pa.array([], found), field)
+    except ValueError:
+        return False
+    return True
