@@ -25,7 +25,7 @@ controller.quorum.voters={voters}
 listeners={listener}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners={listener}://{advertised}
 inter.broker.listener.name={listener}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL
 controller.listener.names=CONTROLLER
 log.dirs={folder}/logs
 auto.create.topics.enable=false
@@ -137,18 +137,21 @@ def cluster(
     nodes: int = 1,
     users: Mapping[str, str] | None = None,
     with_proxies: bool = False,
+    with_tls: bool = False,
     **settings: object,
 ) -> Iterator[BrokerCluster]:
     """Running brokers. With three each topic has three replicas, two of which must have a record.
 
     ``users``: names and passwords; nothing is allowed to them but what ACLs say, and the user ``admin``, who must be
     among them, may do all. ``with_proxies``: clients, and other brokers, connect through a proxy of each broker.
+    ``with_tls``: to clients and to each other brokers talk TLS; the settings must say where certificates are.
     ``settings``: of the brokers, with underscores for dots.
     """
     with ExitStack() as stack:
         ports = free_ports(2 * nodes)
         proxies = [stack.enter_context(proxied(port)) if with_proxies else None for port in ports[:nodes]]
-        made = _formatted(folder, ports, proxies, users, settings)
+        listener = "SSL" if with_tls else "PLAINTEXT" if users is None else "SASL_PLAINTEXT"
+        made = _formatted(folder, ports, proxies, listener, users, settings)
         for node in made:
             stack.callback(node.kill)
             node.start()
@@ -161,6 +164,7 @@ def _formatted(
     folder: Path,
     ports: Sequence[int],
     proxies: Sequence[CuttingProxy | None],
+    listener: str,
     users: Mapping[str, str] | None,
     settings: Mapping[str, object],
 ) -> list[BrokerNode]:
@@ -175,7 +179,7 @@ def _formatted(
         text = _COMMON.format(
             node=number + 1,
             voters=voters,
-            listener="PLAINTEXT" if users is None else "SASL_PLAINTEXT",
+            listener=listener,
             port=node.port,
             controller=ports[nodes + number],
             advertised=node.address,
