@@ -8,8 +8,8 @@ back. In a third of the runs standbys share processes. Once in each turn over th
 one takes its place. A turn ends with a run whose Ray is killed (``blackouts``). What a soak writes goes into a
 temporary folder of its own, where nothing may be left at the end.
 
-With ``--kafka`` the witnesses go from topic to topic, over one broker or three. Brokers die and come back, stand still,
-and their connections are cut, some while a commit is answered.
+With ``--kafka`` the witnesses and query 8 go from topic to topic, over one broker or three. Brokers die and come back,
+stand still, and their connections are cut, some while a commit is answered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,10 @@ from clonos_py.bench import witnesses
 from clonos_py.bench.blackouts import Blackout, black_out
 from clonos_py.bench.clock_shim import ClockSteps, loaded
 from clonos_py.bench.fault_injector import OF_BROKERS, Done, FaultInjector, InjectedFault, drawn
-from clonos_py.bench.kafka.witnesses import LIBRARIES, kafka_witnesses
+from clonos_py.bench.kafka.brokers import Brokers
+from clonos_py.bench.kafka.new_users import DELIVERIES, new_users
+from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics
+from clonos_py.bench.kafka.witnesses import kafka_witnesses
 from clonos_py.bench.standstills import Moment, caused
 from clonos_py.connectors import FileSink, read_results
 from clonos_py.dsl.job import Job
@@ -48,6 +51,7 @@ from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
 
 JOBS = ("witnesses", "q3", "q5", "q8")
+KAFKA_JOBS = tuple(f"{job}:{library}" for job in ("witnesses", "q8") for library in LIBRARIES)
 SECONDS = 40.0
 PAUSE_S = (0.8, 2.2)
 """Between two faults."""
@@ -117,10 +121,23 @@ def subject(name: str, folder: str, seconds: float, server: str) -> Subject:
         return Subject(job, witnesses.TASKS, lambda: witnesses.wrong(folder, total))
     source = NexmarkSource(events=int(seconds * _RATE), rate=_RATE, event_rate=150, partitions=2)
     job = build(name, source, FileSink(folder, "parquet"))
-    tasks = tuple(str(task) for task in plan(job, resolve(command_line=dict(_SETTINGS))).tasks)
     return Subject(
-        job, tasks, lambda: difference(expected(name, source), [tuple(r.values()) for r in read_results(folder)])
+        job, _tasks(job), lambda: difference(expected(name, source), [tuple(r.values()) for r in read_results(folder)])
     )
+
+
+def _tasks(job: Job) -> tuple[str, ...]:
+    return tuple(str(task) for task in plan(job, resolve(command_line=dict(_SETTINGS))).tasks)
+
+
+def _over_topics(
+    name: str, folder: Path, seconds: float, server: str, random_: random.Random
+) -> AbstractContextManager[JobOverTopics]:
+    job, _, by = name.partition(":")
+    library, nodes = LIBRARIES[LIBRARIES.index(by)], random_.choice((1, 3))
+    if job == "witnesses":
+        return kafka_witnesses(folder, server, _witnesses_in(seconds), _WITNESS_RATE, library, nodes)
+    return new_users(folder, seconds, 2 * _WITNESS_RATE, library, random_.choice(DELIVERIES), nodes)
 
 
 def _witnesses_in(seconds: float) -> int:
@@ -143,12 +160,10 @@ def soak(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clonos-soak-"))
         server = stack.enter_context(witnesses.oracle())
         harm_random, brokers = random.Random(f"{seed} {name} harm"), None
-        if name in LIBRARIES:
-            library = LIBRARIES[LIBRARIES.index(name)]
-            total, nodes = _witnesses_in(seconds), random_.choice((1, 3))
-            over = kafka_witnesses(Path(folder), server, total, _WITNESS_RATE, library, nodes, harm_random)
-            kafka = stack.enter_context(over)
-            harmed, brokers = Subject(kafka.job, witnesses.TASKS, kafka.wrong), kafka.brokers
+        if name in KAFKA_JOBS:
+            over = stack.enter_context(_over_topics(name, Path(folder), seconds, server, random_))
+            harmed = Subject(over.job, _tasks(over.job), over.wrong)
+            brokers = Brokers(over.brokers, harm_random)
         else:
             harmed = subject(name, folder, seconds, server)
         harm = FaultInjector(harmed.job.name, lose_node, clocks, brokers, harm_random)
@@ -179,7 +194,7 @@ def leftovers(folder: Path) -> list[str]:
 def run(jobs: tuple[str, ...], kafka: bool, kills: int, seconds: float, seed: int, nodes: int) -> None:
     """Runs, prints a line for each run, and a last one; exits with 1 if anything was wrong."""
     total, wrong, runs, began = Done(), 0, 0, time.monotonic()
-    names, lost = jobs or (LIBRARIES if kafka else JOBS), Counter[str]()
+    names, lost = jobs or (KAFKA_JOBS if kafka else JOBS), Counter[str]()
     with own_folder() as folder, loaded() as clocks, cluster(nodes) as raylets:
         for turn, name in enumerate(itertools.cycle(names)):
             loses = raylets is not None and turn % len(names) == turn // len(names) % len(names)
@@ -261,7 +276,7 @@ command = click.Command(
     "soak",
     callback=run,
     params=[
-        click.Argument(["jobs"], nargs=-1, type=click.Choice([*JOBS, *LIBRARIES])),
+        click.Argument(["jobs"], nargs=-1, type=click.Choice([*JOBS, *KAFKA_JOBS])),
         click.Option(["--kafka"], is_flag=True, help="The witnesses from topic to topic, with each client."),
         click.Option(["--kills"], type=click.IntRange(1), default=200, show_default=True, help="SIGKILLs in all."),
         click.Option(["--seconds"], type=float, default=SECONDS, show_default=True, help="Length of a calm run."),

@@ -27,7 +27,7 @@ import numpy as np
 from clonos_py import Job, col
 from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
 from clonos_py.bench.kafka.topics import PARTITIONS, Row, create_topics, fill, json_rows, seen
-from clonos_py.bench.kafka.witnesses import LIBRARIES, Library
+from clonos_py.bench.kafka.traffic import LIBRARIES, Library
 from clonos_py.bench.peers.environment import BYTEWAX, Environment
 from clonos_py.cli.tables import show
 from clonos_py.connectors import KafkaSink, KafkaSource

@@ -6,17 +6,20 @@ Many random failures, of tasks, coordinators, brokers and connections, are ``pyt
 
 from __future__ import annotations
 
-import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from clonos_py.bench.kafka.witnesses import LIBRARIES, KafkaWitnesses, Library, going_on, kafka_witnesses
-from clonos_py.bench.soak import soak
+from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
+from clonos_py.bench.kafka.new_users import DELIVERIES, JournaledDelivery, new_users
+from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, going_on
+from clonos_py.bench.kafka.witnesses import kafka_witnesses
+from clonos_py.bench.soak import KAFKA_JOBS, soak
 from clonos_py.bench.witnesses import PARTITIONS, TASKS, oracle
-from clonos_py.model.coordinator_events import RolledBack
+from clonos_py.model.coordinator_events import RolledBack, StandbyActivated
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
@@ -25,13 +28,21 @@ from clonos_py.settings.resolution import resolve
 pytestmark = pytest.mark.ray
 
 RATE = 100.0
+TOTAL = int(12 * RATE) * PARTITIONS
 
 
-def carried_out(made: KafkaWitnesses, folder: Path, *kills: str) -> list[Event]:
+def carried_out(
+    made: JobOverTopics, folder: Path, *kills: str, heard: Callable[[Event], None] = lambda event: None
+) -> list[Event]:
     """The job, in which nothing may be wrong; what happened."""
     events: list[Event] = []
+
+    def listener(at_us: int, event: Event) -> None:
+        events.append(event)
+        heard(event)
+
     settings = resolve({"parallelism": 2, "checkpoint_interval": "1s", "checkpoints": str(folder), "kills": kills})
-    run_job(made.job, settings, lambda at_us, event: events.append(event))
+    run_job(made.job, settings, listener)
     assert made.wrong() is None
     assert not [event for event in events if isinstance(event, RolledBack)]
     return events
@@ -40,23 +51,57 @@ def carried_out(made: KafkaWitnesses, folder: Path, *kills: str) -> list[Event]:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_each_row_is_seen_once_though_every_task_is_killed(library: Library, cluster: Cluster, tmp_path: Path) -> None:
     kills = tuple(f"{task}@{1 + number}s" for number, task in enumerate(TASKS))
-    total = int(12 * RATE) * PARTITIONS
-    with (
-        oracle() as server,
-        kafka_witnesses(tmp_path / "kafka", server, total, RATE, library, 1, random.Random(0)) as made,
-    ):
+    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library) as made:
         events = carried_out(made, tmp_path / "checkpoints", *kills)
     assert len([event for event in events if isinstance(event, TaskFailed)]) == len(kills)
 
 
+def test_each_row_is_seen_once_though_every_task_comes_back_as_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
+    """Each is stopped, and woken when its standby has replaced it."""
+    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, 2 * TOTAL, RATE, LIBRARIES[0]) as made:
+        injector = FaultInjector(made.job.name)
+
+        def stop_all(over: threading.Event) -> None:
+            over.wait(2)
+            for task in TASKS:
+                injector.do(InjectedFault.SLEEP, [task])
+                over.wait(1.5)
+
+        with going_on(stop_all):
+            events = carried_out(made, tmp_path / "checkpoints")
+    replaced = {str(event.task) for event in events if isinstance(event, StandbyActivated)}
+    assert len(replaced) >= len(TASKS) / 2, "those that were stopped have been replaced"
+
+
+@pytest.mark.parametrize(("library", "delivery"), zip(LIBRARIES, DELIVERIES, strict=True))
+def test_query_8_finds_each_new_user_once_though_tasks_are_killed(
+    library: Library, delivery: JournaledDelivery, cluster: Cluster, tmp_path: Path
+) -> None:
+    with new_users(tmp_path / "kafka", 10, 400, library, delivery) as made:
+        events = carried_out(
+            made, tmp_path / "checkpoints", "person[0]@2s", "join[1]@3s", "sellers[0]@4s", "auction[1]@5s", "join[0]@6s"
+        )
+    assert len([event for event in events if isinstance(event, TaskFailed)]) == 5
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_partitions_that_are_added_under_load_are_read_once(library: Library, cluster: Cluster, tmp_path: Path) -> None:
+    """From their first offset on, and though a task that reads them is killed."""
+    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library, grown_to=5) as made:
+
+        def end(event: Event) -> None:
+            if made.complete():
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            carried_out(made, tmp_path / "checkpoints", "numbers[0]@9s", "numbers[1]@11s", heard=end)
+        assert made.wrong() is None
+
+
 def test_each_row_is_seen_once_though_the_only_broker_is_away(cluster: Cluster, tmp_path: Path) -> None:
     """For 20 seconds."""
-    total = int(12 * RATE) * PARTITIONS
-    with (
-        oracle() as server,
-        kafka_witnesses(tmp_path / "kafka", server, total, RATE, LIBRARIES[0], 1, random.Random(0)) as made,
-    ):
-        (node,) = made.brokers.cluster.nodes
+    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0]) as made:
+        (node,) = made.brokers.nodes
 
         def away(stop: threading.Event) -> None:
             stop.wait(8)
@@ -70,7 +115,24 @@ def test_each_row_is_seen_once_though_the_only_broker_is_away(cluster: Cluster, 
     assert not [event for event in events if isinstance(event, TaskFailed)], "the broker was waited for"
 
 
+def test_each_row_is_seen_once_though_one_broker_of_three_is_away(cluster: Cluster, tmp_path: Path) -> None:
+    """The others go on meanwhile."""
+    with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[1], nodes=3) as made:
+
+        def away(stop: threading.Event) -> None:
+            for node in made.brokers.nodes:
+                if not stop.wait(2):
+                    node.kill()
+                    stop.wait(3)
+                    node.start()
+                    node.wait()
+
+        with going_on(away):
+            events = carried_out(made, tmp_path / "checkpoints")
+    assert not [event for event in events if isinstance(event, TaskFailed)], "the brokers were waited for"
+
+
 def test_random_failures_of_tasks_and_brokers_change_nothing(cluster: Cluster) -> None:
-    finding = soak(LIBRARIES[1], seed=19, seconds=5, most=4)
+    finding = soak(KAFKA_JOBS[1], seed=19, seconds=5, most=4)
     assert finding.wrong is None
     assert finding.done.faults

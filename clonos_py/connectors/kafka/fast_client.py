@@ -41,7 +41,7 @@ from clonos_py.connectors.kafka.port import (
     TopicPartition,
     TransactionalWriter,
 )
-from clonos_py.connectors.kafka.timing import ANSWER_S, RETRY_MS, TRANSACTION_S
+from clonos_py.connectors.kafka.timing import ANSWER_S, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
 
 _FETCHED = 10_000
@@ -272,7 +272,7 @@ class _FastWriter:
             **settings,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
-            "linger.ms": 0,
+            "linger.ms": LINGER_MS,
             "compression.type": "lz4",
             "message.timeout.ms": 0,
             **{name.replace("_", "."): value for name, value in more.items()},

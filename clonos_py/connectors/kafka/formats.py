@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from importlib.util import find_spec
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -162,20 +163,34 @@ class _Arrow:
         self._schema = schema
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        tables = []
-        for number, value in enumerate(values):
-            try:
-                tables.append(self._table(value))
-            except (pa.ArrowException, ValueError, OSError, KeyError) as problem:
-                raise Malformed(number, one_line(problem)) from problem
+        try:
+            return self._parsed(values)
+        except (pa.ArrowException, ValueError, OSError, KeyError):
+            message, text = first_refused(len(values), lambda start, stop: self._refused(values[start:stop]))
+            raise Malformed(message, one_line(text)) from None
+
+    def _refused(self, values: Sequence[bytes]) -> None:
+        """Raises ValueError."""
+        try:
+            self._parsed(values)
+        except (pa.ArrowException, OSError, KeyError) as problem:
+            raise ValueError(str(problem)) from problem
+
+    def _parsed(self, values: Sequence[bytes]) -> Decoded:
+        """Those with one schema together: for each by itself the checks would take longer than all else."""
+        tables = list(map(self._read, values))
         counts = [table.num_rows for table in tables]
-        whole = pa.concat_tables(tables).combine_chunks() if tables else self._schema.empty_table()
-        batches = whole.to_batches()
+        runs = [list(run) for _, run in groupby(tables, key=lambda table: table.schema)]
+        whole = pa.concat_tables([self._fitted(pa.concat_tables(run)) for run in runs]) if runs else None
+        batches = [] if whole is None else whole.combine_chunks().to_batches()
         return Decoded(batches[0] if batches else pa.RecordBatch.from_pylist([], schema=self._schema), counts)
 
-    def _table(self, value: bytes) -> pa.Table:
+    @staticmethod
+    def _read(value: bytes) -> pa.Table:
         with pa.ipc.open_stream(value) as stream:
-            table = stream.read_all()
+            return stream.read_all()
+
+    def _fitted(self, table: pa.Table) -> pa.Table:
         table.validate(full=True)
         missing = [name for name in self._schema.names if name not in table.schema.names]
         if missing:

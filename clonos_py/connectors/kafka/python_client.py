@@ -27,7 +27,7 @@ from clonos_py.connectors.kafka.port import (
     TopicPartition,
     TransactionalWriter,
 )
-from clonos_py.connectors.kafka.timing import ANSWER_S, RETRY_MS, TRANSACTION_S
+from clonos_py.connectors.kafka.timing import ANSWER_S, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
 
 kafka: Any = import_module("kafka")  # the types that are published are of an older version
@@ -35,6 +35,9 @@ admin: Any = import_module("kafka.admin")
 errors: Any = import_module("kafka.errors")
 
 _FETCHED = 10_000
+_IN_A_ROW = 1_000
+_BATCH_BYTES = 256 << 10
+"""Of messages that are sent together. With the default, 16 KiB, a message takes a third more time."""
 """Messages at once."""
 _LOOK_S = 0.1
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
@@ -216,25 +219,47 @@ class _PythonWriter:
     def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
         self._unanswered: deque[tuple[str, Any]] = deque()
         """Messages by topic, as they were sent."""
+        self._turn = 0
         with _failures():
             self._producer = kafka.KafkaProducer(
                 **settings,
                 enable_idempotence=True,
                 acks="all",
-                linger_ms=1,
+                linger_ms=LINGER_MS,
+                batch_size=_BATCH_BYTES,
                 max_block_ms=round(ANSWER_S * 1_000),
                 metrics_enabled=False,
                 **more,
             )
 
     def write(self, messages: Sequence[Message]) -> None:
+        """Of those without a key many in a row go to one partition, as with Java's producer: the library would choose
+        one for each."""
         send = self._producer.send
         with _failures():
-            self._unanswered.extend(
-                (topic, send(topic, value, key, list(headers), partition, timestamp_ms))
-                for topic, value, key, partition, timestamp_ms, headers in messages
-            )
+            for start in range(0, len(messages), _IN_A_ROW):
+                chosen = {topic: self._next_partition(topic) for topic in {m.topic for m in messages if m.key is None}}
+                self._unanswered.extend(
+                    (
+                        topic,
+                        send(
+                            topic,
+                            value,
+                            key,
+                            list(headers),
+                            chosen[topic] if key is None and partition is None else partition,
+                            timestamp_ms,
+                        ),
+                    )
+                    for topic, value, key, partition, timestamp_ms, headers in messages[start : start + _IN_A_ROW]
+                )
         self._check()
+
+    def _next_partition(self, topic: str) -> int:
+        there = sorted(self._producer.partitions_for(topic))
+        self._turn += 1
+        chosen: int = there[self._turn % len(there)]
+        return chosen
 
     def _check(self) -> None:
         """Raises what became of an earlier message."""

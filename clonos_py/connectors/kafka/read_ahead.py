@@ -27,7 +27,8 @@ _FETCH_S = 0.1
 _RETRY_S = 0.2
 _BUFFERED_MESSAGES = 50_000
 _BUFFERED_BYTES = 16 << 20
-"""A partition that has so much waiting is paused."""
+"""While every partition has so much waiting, nothing is fetched. A partition with twice as much is paused where others
+wait for messages: clients drop what they have fetched of it."""
 
 
 class _Buffer:
@@ -35,6 +36,8 @@ class _Buffer:
 
     def __init__(self, position: int, end: int | None) -> None:
         self._pieces: deque[Messages] = deque()
+        self._taken = 0
+        """Of the first piece: the rest is not copied again with each take."""
         self._messages = self._size_bytes = 0
         self.position, self._end = position, end
 
@@ -64,24 +67,25 @@ class _Buffer:
         return bool(self._pieces)
 
     @property
-    def full(self) -> bool:
-        """Whether nothing more is to be fetched for now."""
-        return self.ended or self._messages >= _BUFFERED_MESSAGES or self._size_bytes >= _BUFFERED_BYTES
+    def fill(self) -> float:
+        """How much waits, of what is to wait."""
+        return max(self._messages / _BUFFERED_MESSAGES, self._size_bytes / _BUFFERED_BYTES)
 
     def take(self, most: int | None = None, below: int | None = None) -> Messages | None:
         """The first piece that was fetched: at most so many messages of it, and those below an offset."""
         if not self._pieces:
             return None
-        piece = self._pieces[0]
-        count = len(piece.offsets) if below is None else bisect_left(piece.offsets, below)
-        count = count if most is None else min(count, most)
-        if count == 0:
+        piece, start = self._pieces[0], self._taken
+        stop = len(piece.offsets) if below is None else bisect_left(piece.offsets, below, start)
+        stop = stop if most is None else min(stop, start + most)
+        if start == stop:
             return None
-        taken = self._pieces.popleft()
-        if count < len(piece.offsets):
-            taken = piece.each(lambda column: column[:count])
-            self._pieces.appendleft(piece.each(lambda column: column[count:]))
-        self._messages -= count
+        whole = stop == len(piece.offsets)
+        taken = piece if whole and not start else piece.each(lambda column: column[start:stop])
+        if whole:
+            self._pieces.popleft()
+        self._taken = 0 if whole else stop
+        self._messages -= stop - start
         self._size_bytes -= _size(taken)
         return taken
 
@@ -96,6 +100,7 @@ class ReadAhead:
     def __init__(self, client: Client, fields: Fields, wake: Callable[[], None]) -> None:
         self._client, self._fields, self._wake = client, fields, wake
         self._changed = threading.Condition()
+        self._taken = threading.Event()
         self._buffers: dict[TopicPartition, _Buffer] = {}
         self._assignment = 0
         self._failure: KafkaFailure | None = None
@@ -122,7 +127,9 @@ class ReadAhead:
         self._start()
         with self._changed:
             self._check()
-            return self._buffers[partition].take(most)
+            taken = self._buffers[partition].take(most)
+            self._taken.set()
+            return taken
 
     def has_ended(self, partition: TopicPartition) -> bool:
         """Whether it has an end and nothing is left before it."""
@@ -145,6 +152,7 @@ class ReadAhead:
                 buffer = self._buffers[partition]
                 while (piece := buffer.take(below=stop)) is not None:
                     found.append(piece)
+                self._taken.set()
                 if buffer.waiting or buffer.position >= stop:
                     return found
                 self._changed.wait()
@@ -196,10 +204,15 @@ class ReadAhead:
     def _step(self, fetching: _Fetching) -> None:
         with self._changed:
             assignment, buffers = self._assignment, dict(self._buffers)
-            full = {partition for partition, buffer in buffers.items() if buffer.full}
+            full = bool(reading := [b for b in buffers.values() if not b.ended]) and min(b.fill for b in reading) >= 1
+            paused = {p for p, b in buffers.items() if b.ended or b.fill >= (1 if fetching.pauses(p) else 2)}
             offsets = {partition: buffer.position for partition, buffer in buffers.items()}
             ending = [partition for partition, buffer in buffers.items() if buffer.ends and not buffer.ended]
-        fetching.follow(assignment, offsets, full)
+            self._taken.clear()
+        if full and fetching.follows(assignment):
+            self._taken.wait(_FETCH_S)
+            return
+        fetching.follow(assignment, offsets, paused)
         found = fetching.reader.fetch(_FETCH_S)
         passed = {partition: fetching.reader.position(partition) for partition in ending}
         with self._changed:
@@ -223,11 +236,17 @@ class _Fetching:
         self._assignment = -1
         self._paused: set[TopicPartition] = set()
 
-    def follow(self, assignment: int, offsets: Mapping[TopicPartition, int], full: set[TopicPartition]) -> None:
+    def pauses(self, partition: TopicPartition) -> bool:
+        return partition in self._paused
+
+    def follows(self, assignment: int) -> bool:
+        return assignment == self._assignment
+
+    def follow(self, assignment: int, offsets: Mapping[TopicPartition, int], paused: set[TopicPartition]) -> None:
         if assignment != self._assignment:
             self.reader.assign(offsets)
             self._assignment, self._paused = assignment, set()
-        if full != self._paused:
-            self.reader.resume(sorted(self._paused - full))
-            self.reader.pause(sorted(full - self._paused))
-            self._paused = full
+        if paused != self._paused:
+            self.reader.resume(sorted(self._paused - paused))
+            self.reader.pause(sorted(paused - self._paused))
+            self._paused = paused

@@ -9,3 +9,5 @@ RETRY_MS = 1
 the default of 100 ms a transaction takes 30 to 110 ms, with this 4 to 10."""
 TRANSACTION_S = 60.0
 """After so long the broker aborts a transaction that was not ended: what others read waits for it."""
+LINGER_MS = 5
+"""Messages wait for others so long, and not at all once a transaction ends."""

@@ -1,0 +1,157 @@
+"""What goes on beside a job from topic to topic: a producer at a pace, consumers that watch throughout."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from clonos_py import Job
+from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
+from clonos_py.bench.kafka.topics import PARTITIONS, create_topics
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.port import Client, Fields, KafkaFailure, Message, TopicPartition
+
+Library = Literal["confluent-kafka", "kafka-python"]
+LIBRARIES: tuple[Library, ...] = ("confluent-kafka", "kafka-python")
+_BATCHES_PER_S = 10
+_QUIET_S = 2.0
+"""After so long without a row nothing more is expected."""
+_READ_S_MAX = 60.0
+_LOOK_S = 0.05
+
+
+@contextmanager
+def going_on(run: Callable[[threading.Event], None]) -> Iterator[None]:
+    """``run`` is at work while the block is, and until it ends by itself after the block has set its event."""
+    stop = threading.Event()
+    thread = threading.Thread(target=run, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@dataclass
+class Producer:
+    """Writes messages at a pace, so many a second. ``grow``: partitions of the topics before the second half."""
+
+    bootstrap: str
+    messages: Sequence[Message]
+    rate: float
+    grow: Mapping[str, int] = field(default_factory=dict)
+
+    def run(self, stop: threading.Event) -> None:
+        client = ClusterAddress(self.bootstrap).connect()
+        writer = client.writer()
+        size = max(1, int(self.rate / _BATCHES_PER_S))
+        half = len(self.messages) // 2
+        for start in range(0, len(self.messages), size):
+            if stop.is_set():
+                break
+            if start <= half < start + size:
+                self._grow(client)
+            writer.write(self.messages[start : start + size])
+            time.sleep(1 / _BATCHES_PER_S)
+        flushed = False
+        while not flushed and not stop.is_set():  # brokers may be away
+            with suppress(KafkaFailure):
+                writer.flush()
+                flushed = True
+        writer.close()
+
+    def _grow(self, client: Client) -> None:
+        admin = client.admin()
+        for topic, partitions in self.grow.items():
+            admin.add_partitions(topic, partitions)
+            while admin.topics([topic])[topic].partitions < partitions:
+                time.sleep(_LOOK_S)
+        admin.close()
+
+
+@dataclass
+class Watcher:
+    """Reads what is committed in a topic, as it comes. What it has seen cannot be taken back."""
+
+    bootstrap: str
+    topic: str
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def run(self, stop: threading.Event) -> None:
+        places = {TopicPartition(self.topic, number): 0 for number in range(PARTITIONS)}
+        reader = None
+        deadline = quiet_since = time.monotonic()
+        while not stop.is_set() or time.monotonic() < min(quiet_since + _QUIET_S, deadline):
+            if not stop.is_set():
+                deadline = time.monotonic() + _READ_S_MAX
+            try:
+                if reader is None:
+                    reader = ClusterAddress(self.bootstrap).connect().reader(Fields())
+                    reader.assign(places)
+                for messages in reader.fetch(0.2):
+                    quiet_since = time.monotonic()
+                    places[messages.partition] = messages.offsets[-1] + 1
+                    self.rows += map(json.loads, filter(None, messages.values))
+            except KafkaFailure:
+                quiet_since = time.monotonic()
+                if reader is not None:
+                    reader.close()
+                reader = None
+        if reader is not None:
+            reader.close()
+
+
+@dataclass
+class Traffic:
+    """``seen``: what the watchers have of each topic by now. ``rows`` waits for them, after the job."""
+
+    brokers: BrokerCluster
+    seen: Sequence[list[dict[str, Any]]]
+    rows: Callable[[], Sequence[list[dict[str, Any]]]]
+
+
+@dataclass
+class JobOverTopics:
+    """A job from topic to topic. ``wrong`` waits for its watchers, and says what is wrong with the results;
+    ``complete`` whether as many rows were seen as there can be."""
+
+    job: Job
+    brokers: BrokerCluster
+    wrong: Callable[[], str | None]
+    complete: Callable[[], bool]
+
+
+@contextmanager
+def traffic(
+    folder: Path,
+    nodes: int,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    messages: Sequence[Message],
+    rate: float,
+    grow: Mapping[str, int] | None = None,
+) -> Iterator[Traffic]:
+    """Over a cluster of its own, behind proxies. ``messages`` go into the inputs, and the outputs are watched.
+    ``grow``: see ``Producer``."""
+    with ExitStack() as outer:
+        brokers = outer.enter_context(cluster(folder, nodes, with_proxies=True))
+        create_topics(brokers.bootstrap, *inputs, *outputs)
+        watchers = [Watcher(brokers.bootstrap, topic) for topic in outputs]
+        running = outer.enter_context(ExitStack())
+        producer = Producer(brokers.bootstrap, messages, rate, grow or {})
+        for run in (*(watcher.run for watcher in watchers), producer.run):
+            running.enter_context(going_on(run))
+        seen = [watcher.rows for watcher in watchers]
+
+        def rows() -> Sequence[list[dict[str, Any]]]:
+            running.close()
+            return seen
+
+        yield Traffic(brokers, seen, rows)
