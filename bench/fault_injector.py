@@ -115,13 +115,13 @@ class FaultInjector:
                 case InjectedFault.TASK:
                     self._kill(first)
                 case InjectedFault.STANDBY:
-                    self._kill_pids(self._awaited(first, active=False))
+                    self._kill_pids(self.awaited(first, active=False))
                 case InjectedFault.NEIGHBOURS:
                     self._kill(*victims)
                 case InjectedFault.AGAIN:
                     gone = self.pids((first,))
                     self._kill_pids(gone)
-                    self._kill_pids(self._awaited(first, active=True, gone=gone))
+                    self._kill_pids(self.awaited(first, gone=gone))
                 case InjectedFault.DURING:
                     pid, *more = self.pids(victims)
                     self._kill_pids([pid])
@@ -193,7 +193,7 @@ class FaultInjector:
             _wake(pid)
         self.standstills.append(Standstill(stopped_s, time.monotonic()))
 
-    def _awaited(self, task: str, active: bool, gone: Sequence[int] = ()) -> list[int]:
+    def awaited(self, task: str, active: bool = True, gone: Sequence[int] = ()) -> list[int]:
         """The process that is the task, or those that stand by for it, without those in ``gone``; as soon as there is
         one. Raises LookupError."""
         deadline = time.monotonic() + _START_S_MAX

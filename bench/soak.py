@@ -63,11 +63,13 @@ _WITNESS_RATE = 100.0
 
 @dataclass(frozen=True)
 class Subject:
-    """A job to be harmed: how it is made, who can be hit, and what is wrong with its results in a folder."""
+    """A job to be harmed: how it is made, who can be hit, what is wrong with its results, and what begins once it is
+    there."""
 
     job: Job
     tasks: tuple[str, ...]
     wrong: Callable[[], str | None]
+    begin: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -84,11 +86,15 @@ class Harasser:
     """Listens to a run, and harms the job from its deployment to its end."""
 
     def __init__(
-        self, harm: FaultInjector, faults: Iterator[tuple[InjectedFault, Sequence[str]]], random_: random.Random
+        self,
+        harm: FaultInjector,
+        faults: Iterator[tuple[InjectedFault, Sequence[str]]],
+        random_: random.Random,
+        begin: Callable[[], None],
     ) -> None:
         self.events: list[Event] = []
         self.failed: list[Moment] = []
-        self._harm, self._faults, self._random = harm, faults, random_
+        self._harm, self._faults, self._random, self._begin = harm, faults, random_, begin
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="harm", daemon=True)
 
@@ -97,6 +103,7 @@ class Harasser:
         if isinstance(event, TaskFailed):
             self.failed.append(Moment(time.monotonic(), str(event.task)))
         if isinstance(event, Deployed) and not self._thread.is_alive():
+            self._begin()
             self._thread.start()
         if isinstance(event, Finished):
             self._over.set()
@@ -162,7 +169,7 @@ def soak(
         harm_random, brokers = random.Random(f"{seed} {name} harm"), None
         if name in KAFKA_JOBS:
             over = stack.enter_context(_over_topics(name, Path(folder), seconds, server, random_))
-            harmed = Subject(over.job, _tasks(over.job), over.wrong)
+            harmed = Subject(over.job, _tasks(over.job), over.wrong, over.begin)
             brokers = Brokers(over.brokers, harm_random)
         else:
             harmed = subject(name, folder, seconds, server)
@@ -171,7 +178,7 @@ def soak(
         faults: Iterator[tuple[InjectedFault, Sequence[str]]] = drawn(harmed.tasks, random_, without)
         if lose_node is not None:
             faults = itertools.chain(itertools.islice(faults, 4), [(InjectedFault.NODE, harmed.tasks)], faults)
-        harasser = Harasser(harm, itertools.islice(faults, most), random_)
+        harasser = Harasser(harm, itertools.islice(faults, most), random_, harmed.begin)
         settings = {**_SETTINGS, "standbys_per_process": random_.choice((1, 1, 3)), "address": address}
         try:
             run_job(harmed.job, resolve(command_line=settings), harasser)

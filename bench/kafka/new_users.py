@@ -80,4 +80,5 @@ def new_users(
         def complete() -> bool:
             return len(over.seen[0]) >= len(set(expected("q8", source)))
 
-        yield JobOverTopics(job(over.brokers.bootstrap, library, delivery, written), over.brokers, wrong, complete)
+        made = job(over.brokers.bootstrap, library, delivery, written)
+        yield JobOverTopics(made, over.brokers, over.begin, wrong, complete)

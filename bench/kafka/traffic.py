@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,27 +29,44 @@ _LOOK_S = 0.05
 
 @contextmanager
 def going_on(run: Callable[[threading.Event], None]) -> Iterator[None]:
-    """``run`` is at work while the block is, and until it ends by itself after the block has set its event."""
+    """``run`` is at work while the block is, and until it ends by itself after the block has set its event. What it
+    raises interrupts the main thread at once, and is raised behind the block."""
     stop = threading.Event()
-    thread = threading.Thread(target=run, args=(stop,))
+    problems: list[Exception] = []
+
+    def work() -> None:
+        try:
+            run(stop)
+        except Exception as problem:  # noqa: BLE001 - raised below
+            problems.append(problem)
+            signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=work)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
+        if problems:
+            raise problems[0]
 
 
 @dataclass
 class Producer:
-    """Writes messages at a pace, so many a second. ``grow``: partitions of the topics before the second half."""
+    """Writes messages at a pace, so many a second, once ``begin`` is set. ``grow``: partitions of the topics before the
+    second half."""
 
     bootstrap: str
     messages: Sequence[Message]
     rate: float
     grow: Mapping[str, int] = field(default_factory=dict)
+    begin: threading.Event = field(default_factory=threading.Event)
 
     def run(self, stop: threading.Event) -> None:
+        while not self.begin.wait(_LOOK_S):
+            if stop.is_set():
+                return
         client = ClusterAddress(self.bootstrap).connect()
         writer = client.writer()
         size = max(1, int(self.rate / _BATCHES_PER_S))
@@ -56,8 +74,11 @@ class Producer:
         for start in range(0, len(self.messages), size):
             if stop.is_set():
                 break
-            if start <= half < start + size:
+            if self.grow and start <= half < start + size:
+                writer.flush()
+                writer.close()
                 self._grow(client)
+                writer = client.writer()  # the one before does not know of the new partitions
             writer.write(self.messages[start : start + size])
             time.sleep(1 / _BATCHES_PER_S)
         flushed = False
@@ -68,6 +89,7 @@ class Producer:
         writer.close()
 
     def _grow(self, client: Client) -> None:
+        """Until the cluster tells of them."""
         admin = client.admin()
         for topic, partitions in self.grow.items():
             admin.add_partitions(topic, partitions)
@@ -110,20 +132,23 @@ class Watcher:
 
 @dataclass
 class Traffic:
-    """``seen``: what the watchers have of each topic by now. ``rows`` waits for them, after the job."""
+    """``begin`` starts the producer. ``seen``: what the watchers have of each topic by now. ``rows`` waits for them,
+    after the job."""
 
     brokers: BrokerCluster
+    begin: Callable[[], None]
     seen: Sequence[list[dict[str, Any]]]
     rows: Callable[[], Sequence[list[dict[str, Any]]]]
 
 
 @dataclass
 class JobOverTopics:
-    """A job from topic to topic. ``wrong`` waits for its watchers, and says what is wrong with the results;
-    ``complete`` whether as many rows were seen as there can be."""
+    """A job from topic to topic. ``begin`` starts the producer, once the job is there. ``wrong`` waits for the
+    watchers, and says what is wrong with the results; ``complete`` whether as many rows were seen as there can be."""
 
     job: Job
     brokers: BrokerCluster
+    begin: Callable[[], None]
     wrong: Callable[[], str | None]
     complete: Callable[[], bool]
 
@@ -154,4 +179,4 @@ def traffic(
             running.close()
             return seen
 
-        yield Traffic(brokers, seen, rows)
+        yield Traffic(brokers, producer.begin.set, seen, rows)

@@ -52,4 +52,4 @@ def kafka_witnesses(
             return all(len(rows) >= total for rows in over.seen)
 
         made = job(over.brokers.bootstrap, server, library, None if grown_to else total)
-        yield JobOverTopics(made, over.brokers, wrong, complete)
+        yield JobOverTopics(made, over.brokers, over.begin, wrong, complete)

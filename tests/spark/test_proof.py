@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 PROVE = ("nexmark", "prove", "--runtime", "local", "--event-rate", "150", "--seeds", "7", "--out-of-order-group", "50")
 
 
-@pytest.mark.thorough
 def test_all_queries_answer_what_spark_answers(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     events = ("--events", "6400", "--rate", "8k", "--checkpoint-interval", "200ms")
     assert invoke([*PROVE, *events, "--parallelisms", "2"]) == 0
