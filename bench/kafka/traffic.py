@@ -131,7 +131,7 @@ class Watcher:
 
 
 @dataclass
-class Traffic:
+class WatchedTopics:
     """``begin`` starts the producer. ``seen``: what the watchers have of each topic by now. ``rows`` waits for them,
     after the job."""
 
@@ -162,7 +162,7 @@ def traffic(
     messages: Sequence[Message],
     rate: float,
     grow: Mapping[str, int] | None = None,
-) -> Iterator[Traffic]:
+) -> Iterator[WatchedTopics]:
     """Over a cluster of its own, behind proxies. ``messages`` go into the inputs, and the outputs are watched.
     ``grow``: see ``Producer``."""
     with ExitStack() as outer:
@@ -179,4 +179,4 @@ def traffic(
             running.close()
             return seen
 
-        yield Traffic(brokers, producer.begin.set, seen, rows)
+        yield WatchedTopics(brokers, producer.begin.set, seen, rows)
