@@ -89,6 +89,11 @@ class Messages(NamedTuple):
         columns: list[Any] = [change(column) if len(column) else column for column in self[1:]]
         return Messages(self.partition, *columns)
 
+    def and_then(self, later: Messages) -> Messages:
+        """These and those that come after them in the same partition."""
+        columns: list[Any] = [[*column, *more] for column, more in zip(self[1:], later[1:], strict=True)]
+        return Messages(self.partition, *columns)
+
 
 class Fields(NamedTuple):
     """Which columns of ``Messages`` a reader fills, besides offsets and values; others are empty."""

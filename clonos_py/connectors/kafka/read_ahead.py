@@ -27,6 +27,8 @@ _FETCH_S = 0.1
 """How long the thread waits for messages before it looks whether something else is to do."""
 _RETRY_S = 0.2
 _BUFFERED_MESSAGES = 50_000
+_SMALL_MESSAGES = 1_000
+"""A piece of fewer, of which none is taken yet, grows: a task that lags behind reads more at once."""
 _BUFFERED_BYTES = 16 << 20
 """While every partition has so much waiting, nothing is fetched. A partition with twice as much is paused where others
 wait for messages: clients drop what they have fetched of it."""
@@ -64,10 +66,15 @@ class _Buffer:
         if self.ended:
             kept = bisect_left(messages.offsets, self._end or 0)
             messages = messages.each(lambda column: column[:kept])
-        if len(messages.offsets):
+        if not len(messages.offsets):
+            return
+        self._messages += len(messages.offsets)
+        self._size_bytes += _size(messages)
+        last = len(self._pieces) - 1
+        if last >= 0 and (last or not self._taken) and len(self._pieces[last].offsets) < _SMALL_MESSAGES:
+            self._pieces[last] = self._pieces[last].and_then(messages)
+        else:
             self._pieces.append(messages)
-            self._messages += len(messages.offsets)
-            self._size_bytes += _size(messages)
 
     @property
     def ends(self) -> bool:
