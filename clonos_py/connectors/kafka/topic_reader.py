@@ -13,9 +13,8 @@ import pyarrow as pa
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.columns import RowMaker, checksum
 from clonos_py.connectors.kafka.layout import SourceLayout
-from clonos_py.connectors.kafka.part_decoder import PartDecoder
-from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place, TopicPartition
-from clonos_py.connectors.kafka.read_ahead import ReadAhead, Taken
+from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Messages, Place, TopicPartition
+from clonos_py.connectors.kafka.read_ahead import ReadAhead
 from clonos_py.connectors.kafka.watch import TopicWatch
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, End, Read, Source, Wait
@@ -46,7 +45,7 @@ class TopicReader(Source):
         """``group``: to which offsets are committed."""
         self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
         self._group = group
-        self._decoder = PartDecoder(maker)
+        self._fields, self._maker = maker.fields, maker
         self._wake: Callable[[], None] = lambda: None
         self._positions: dict[int, int] = {}
         self._turn: list[int] = []
@@ -121,9 +120,9 @@ class TopicReader(Source):
             for _ in range(len(self._turn)):
                 number = self._turn.pop(0)
                 partition = self._layout.partition(number)
-                if (taken := ahead.take(partition, self._most)) is not None:
+                if (messages := ahead.take(partition, self._most)) is not None:
                     self._turn.append(number)
-                    return self._read(number, taken.messages.offsets[-1] + 1, (taken,))
+                    return self._read(number, messages.offsets[-1] + 1, (messages,))
                 if ahead.has_ended(partition):
                     assert self._layout.ends is not None
                     return self._read(number, max(self._layout.ends[number], self._positions[number]), (), last=True)
@@ -137,20 +136,18 @@ class TopicReader(Source):
         last = ends is not None and stop >= ends[partition] and not pieces
         return self._read(partition, stop, pieces, last)
 
-    def _read(self, number: int, stop: int, pieces: Sequence[Taken], last: bool = False) -> Read:
+    def _read(self, number: int, stop: int, pieces: Sequence[Messages], last: bool = False) -> Read:
         start, self._positions[number] = self._positions[number], stop
-        made = list(map(self._decoder.ports, pieces)) or [self._decoder.nothing]
+        made = [self._maker.ports(messages) for messages in pieces] or [(None,) * self._maker.port_count]
         if last:
             self._turn = [other for other in self._turn if other != number]
-        messages = [taken.messages for taken in pieces]
-        events = sum(len(some.offsets) for some in messages)
-        ports = tuple(map(_together, zip(*made, strict=True)))
-        return Read(number, start, stop, ports, checksum(messages), events, last)
+        events = sum(len(messages.offsets) for messages in pieces)
+        return Read(number, start, stop, tuple(map(_together, zip(*made, strict=True))), checksum(pieces), events, last)
 
     def _reading(self) -> ReadAhead:
         if self._ahead is None:
             layout, client = self._layout, self._address.connect()
-            self._ahead = ReadAhead(client, self._decoder.fields, self._wake)
+            self._ahead = ReadAhead(client, self._fields, self._wake)
             self._ahead.assign({layout.partition(n): offset for n, offset in self._positions.items()}, self._ends)
             topics = [replace(topic, partitions=0) for topic in layout.topics] if self._resumed else layout.topics
             told = self._looked, self._grown, self._ahead.fail
