@@ -28,7 +28,7 @@ from clonos_py.connectors import (
 from clonos_py.connectors.kafka.formats import Malformed, format_of
 from clonos_py.connectors.kafka.port import Client, Failure, Fields, KafkaFailure, Message, TopicPartition
 from clonos_py.connectors.kafka.registry import PREFIX
-from clonos_py.model.errors import GraphError, SinkError
+from clonos_py.model.errors import GraphError, SettingError, SinkError
 from clonos_py.model.record_codec import encode
 from tests.kafka.apicurio import registry
 from tests.kafka.protobuf_messages import Line, Order, Other, Size
@@ -171,6 +171,13 @@ def test_who_asks_says_who_he_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORD", "secret")
     settings = SchemaRegistry("https://x", "me", Secret(env="WORD"), ca_file="ca.pem").settings()
     assert (settings["basic.auth.user.info"], settings["ssl.ca.location"]) == ("me:secret", "ca.pem")
+
+
+def test_a_secret_that_is_missing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORD", raising=False)
+    registry = SchemaRegistry("http://127.0.0.1:1", "me", Secret(env="WORD"))
+    with pytest.raises(SettingError, match="the environment has no WORD"):
+        format_of(Avro(registry), Point.schema()).decode([b"\0\0\0\0\1\2"])
 
 
 def test_a_job_reads_avro_and_writes_protobuf(

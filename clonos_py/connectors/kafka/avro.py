@@ -13,7 +13,14 @@ import pyarrow as pa
 from clonos_py.connectors.kafka.avro_schemas import goes_by_columns, needs_value, plainer, schema_of, times
 from clonos_py.connectors.kafka.fitting import fitted
 from clonos_py.connectors.kafka.formats import ByRow, Format, needed
-from clonos_py.connectors.kafka.registry import PREFIX, RegistryClient, SchemaRegistry, framed, numbers_of
+from clonos_py.connectors.kafka.registry import (
+    PREFIX,
+    RegistryClient,
+    RegistrySchema,
+    SchemaRegistry,
+    framed,
+    numbers_of,
+)
 from clonos_py.model.errors import GraphError, one_line
 
 
@@ -95,7 +102,7 @@ class _AvroFormat(ByRow):
         if self._registry is None:
             return values
         if self._number is None:
-            self._number = self._registry.register(self._subject, self._text, "AVRO").number
+            self._number = self._registry.register(self._subject, RegistrySchema(self._text, "AVRO"))
         return framed(self._number, values)
 
 

@@ -61,27 +61,31 @@ class KafkaSecurity:
             raise GraphError(
                 f"KafkaSecurity: unknown protocol {self.protocol!r}: choose one of {', '.join(_PROTOCOLS)}"
             )
-        for name in ("password", "key_password"):
-            if isinstance(getattr(self, name), str):
-                raise GraphError(
-                    f"KafkaSecurity: {name} would be in the plan: give Secret(env=...) or Secret(file=...)"
-                )
+        check_hidden("KafkaSecurity", password=self.password, key_password=self.key_password)
 
     def resolved(self) -> Security:
         """With the secrets. Raises SettingError."""
         return Security(
             self.protocol,
             self.mechanism,
-            _read(self.username),
-            _read(self.password),
+            revealed(self.username),
+            revealed(self.password),
             self.ca_file,
             self.certificate_file,
             self.key_file,
-            _read(self.key_password),
+            revealed(self.key_password),
         )
 
 
-def _read(given: str | Secret | None) -> str | None:
+def check_hidden(owner: str, **given: object) -> None:
+    """Raises GraphError for what is not to be written in a job."""
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise GraphError(f"{owner}: {name} would be in the plan: give Secret(env=...) or Secret(file=...)")
+
+
+def revealed(given: str | Secret | None) -> str | None:
+    """Raises SettingError for a secret that is not there."""
     return given.read() if isinstance(given, Secret) else given
 
 

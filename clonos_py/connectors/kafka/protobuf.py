@@ -10,7 +10,14 @@ import pyarrow as pa
 
 from clonos_py.connectors.kafka.fitting import fits, fitted
 from clonos_py.connectors.kafka.formats import ByRow, Format, needed
-from clonos_py.connectors.kafka.registry import PREFIX, Registered, RegistryClient, SchemaRegistry, framed, numbers_of
+from clonos_py.connectors.kafka.registry import (
+    PREFIX,
+    RegistryClient,
+    RegistrySchema,
+    SchemaRegistry,
+    framed,
+    numbers_of,
+)
 from clonos_py.model.errors import GraphError, one_line
 
 _OWN = "google/protobuf/"
@@ -73,14 +80,17 @@ class _RegisteredFiles:
             *imported, file = self._files
             for one in imported:
                 if not one.name.startswith(_OWN):
-                    versions[one.name] = self._register(one, one.name, versions).version
-            self._number = self._register(file, self._subject, versions).number
+                    schema = _schema_of(one, versions)
+                    self._registry.register(one.name, schema)
+                    versions[one.name] = self._registry.version(one.name, schema)
+            self._number = self._registry.register(self._subject, _schema_of(file, versions))
         return self._number
 
-    def _register(self, file: Any, subject: str, versions: Mapping[str, int]) -> Registered:
-        references = [(name, versions[name]) for name in file.dependency if name in versions]
-        text = base64.b64encode(file.SerializeToString()).decode()
-        return self._registry.register(subject, text, "PROTOBUF", references)
+
+def _schema_of(file: Any, versions: Mapping[str, int]) -> RegistrySchema:
+    """``versions``: of the files that it imports."""
+    references = [(name, versions[name]) for name in file.dependency if name in versions]
+    return RegistrySchema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF", references)
 
 
 class _ProtobufFormat(ByRow):

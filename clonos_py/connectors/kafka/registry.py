@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from clonos_py.connectors.kafka.clients import Secret
+from clonos_py.connectors.kafka.clients import Secret, check_hidden, revealed
 from clonos_py.connectors.kafka.port import Failure, KafkaFailure
-from clonos_py.model.errors import GraphError, one_line
+from clonos_py.model.errors import one_line
 
 T = TypeVar("T")
 
@@ -35,8 +35,7 @@ class SchemaRegistry:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.password, str):
-            raise GraphError("SchemaRegistry: password would be in the plan: give Secret(env=...) or Secret(file=...)")
+        check_hidden("SchemaRegistry", password=self.password)
 
     @classmethod
     def of(cls, given: SchemaRegistry | str | None) -> SchemaRegistry | None:
@@ -46,18 +45,25 @@ class SchemaRegistry:
         """Of the library's client. Raises SettingError."""
         made: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_S}
         if self.username is not None:
-            user = self.username.read() if isinstance(self.username, Secret) else self.username
-            made["basic.auth.user.info"] = f"{user}:{self.password.read() if self.password else ''}"
+            made["basic.auth.user.info"] = f"{revealed(self.username)}:{revealed(self.password) or ''}"
         if self.ca_file is not None:
             made["ssl.ca.location"] = self.ca_file
         return made
 
 
-class Registered(NamedTuple):
-    """The number of a schema, and its version in its subject."""
+@dataclass(frozen=True)
+class RegistrySchema:
+    """``kind``: AVRO or PROTOBUF. ``references``: subject, which is its name, too, and version of each."""
 
-    number: int
-    version: int
+    text: str
+    kind: str
+    references: Sequence[tuple[str, int]] = ()
+
+    def given(self) -> Any:
+        """To the library."""
+        from confluent_kafka.schema_registry import Schema, SchemaReference
+
+        return Schema(self.text, self.kind, [SchemaReference(name, name, version) for name, version in self.references])
 
 
 class UnknownSchema(ValueError):
@@ -80,18 +86,19 @@ class RegistryClient:
     def schema(self, number: int) -> str:
         """Raises UnknownSchema."""
         if number not in self._known:
-            self._known[number] = str(self._asked(lambda: self._client.get_schema(number)).schema_str)
+            client = self._client
+            self._known[number] = str(self._asked(lambda: client.get_schema(number)).schema_str)
         return self._known[number]
 
-    def register(self, subject: str, text: str, kind: str, references: Sequence[tuple[str, int]] = ()) -> Registered:
-        """``kind``: AVRO or PROTOBUF. ``references``: subject, which is its name, too, and version of each. What is
-        registered already stays what it is."""
-        from confluent_kafka.schema_registry import Schema, SchemaReference
+    def register(self, subject: str, schema: RegistrySchema) -> int:
+        """The number of the schema; what is registered already keeps its own."""
+        client, given = self._client, schema.given()
+        return int(self._asked(lambda: client.register_schema(subject, given), subject))
 
-        schema = Schema(text, kind, [SchemaReference(name, name, version) for name, version in references])
-        number = self._asked(lambda: self._client.register_schema(subject, schema), subject)
-        found = self._asked(lambda: self._client.lookup_schema(subject, schema), subject)
-        return Registered(int(number), int(found.version))
+    def version(self, subject: str, schema: RegistrySchema) -> int:
+        """That of a schema which is registered, in its subject."""
+        client, given = self._client, schema.given()
+        return int(self._asked(lambda: client.lookup_schema(subject, given), subject).version)
 
     def _asked(self, ask: Callable[[], T], subject: str | None = None) -> T:
         until = time.monotonic() + AWAY_S
