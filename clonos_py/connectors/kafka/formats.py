@@ -81,15 +81,26 @@ def needed(*modules: str, extra: str, format: str) -> None:
             raise GraphError(f"the format {format} needs {module}: pip install 'clonos-py[{extra}]'")
 
 
-class ByRow:
-    """Each value is a row. To be derived from."""
+class _Together:
+    """Values are decoded together; where that fails, halving finds the first that cannot be read. A base."""
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         try:
-            return Decoded(self.parsed(values))
+            return self.decoded(values)
         except ValueError:
-            message, text = first_refused(len(values), lambda start, stop: self.parsed(values[start:stop]))
+            message, text = first_refused(len(values), lambda start, stop: self.decoded(values[start:stop]))
             raise Malformed(message, one_line(text)) from None
+
+    def decoded(self, values: Sequence[bytes]) -> Decoded:
+        """Raises ValueError if one of them cannot be read."""
+        raise NotImplementedError
+
+
+class ByRow(_Together):
+    """Each value is a row. To be derived from."""
+
+    def decoded(self, values: Sequence[bytes]) -> Decoded:
+        return Decoded(self.parsed(values))
 
     def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
         """Raises ValueError if one of them cannot be read."""
@@ -156,23 +167,15 @@ class _Plain(ByRow):
         return rows.column(0).cast(pa.binary()).to_pylist()  # type: ignore[return-value]
 
 
-class _Arrow:
+class _Arrow(_Together):
     """Each value is a stream of Arrow IPC: a schema and any number of batches. It may have more columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
 
-    def decode(self, values: Sequence[bytes]) -> Decoded:
+    def decoded(self, values: Sequence[bytes]) -> Decoded:
         try:
             return self._parsed(values)
-        except (pa.ArrowException, ValueError, OSError, KeyError):
-            message, text = first_refused(len(values), lambda start, stop: self._refused(values[start:stop]))
-            raise Malformed(message, one_line(text)) from None
-
-    def _refused(self, values: Sequence[bytes]) -> None:
-        """Raises ValueError."""
-        try:
-            self._parsed(values)
         except (pa.ArrowException, OSError, KeyError) as problem:
             raise ValueError(str(problem)) from problem
 
