@@ -36,6 +36,7 @@ errors: Any = import_module("kafka.errors")
 
 _FETCHED = 10_000
 _IN_A_ROW = 1_000
+"""Messages without a key that go to one partition."""
 _BATCH_BYTES = 256 << 10
 """Of messages that are sent together. With the default, 16 KiB, a message takes a third more time."""
 """Messages at once."""
@@ -236,9 +237,10 @@ class _PythonWriter:
         """Of those without a key many in a row go to one partition, as with Java's producer: the library would choose
         one for each."""
         send = self._producer.send
+        spread = {m.topic for m in messages if m.key is None and m.partition is None}
         with _failures():
             for start in range(0, len(messages), _IN_A_ROW):
-                chosen = {topic: self._next_partition(topic) for topic in {m.topic for m in messages if m.key is None}}
+                chosen = {topic: self._next_partition(topic) for topic in spread}
                 self._unanswered.extend(
                     (
                         topic,
