@@ -23,10 +23,10 @@ def _fitted(columns: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
     found = columns.column(field.name)
     if found.null_count and not field.nullable:
         raise ValueError(f"field {field.name!r} is null, but not declared '| None'")
-    return cast(found, field)
+    return _cast(found, field)
 
 
-def cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+def _cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     """Raises ValueError, which Arrow's errors are, for values that do not fit."""
     try:
         if pa.types.is_timestamp(found.type) and pa.types.is_int64(field.type):
@@ -71,7 +71,7 @@ def _is_list(kind: pa.DataType) -> bool:
 def fits(found: pa.DataType, field: pa.Field[Any]) -> bool:
     """Whether values of a type can become those of a column."""
     try:
-        cast(pa.array([], found), field)
+        _cast(pa.array([], found), field)
     except ValueError:
         return False
     return True

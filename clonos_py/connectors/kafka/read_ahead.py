@@ -107,7 +107,7 @@ class ReadAhead:
     def __init__(self, client: Client, fields: Fields, wake: Callable[[], None]) -> None:
         self._client, self._fields, self._wake = client, fields, wake
         self._changed = threading.Condition()
-        self._taken = threading.Event()
+        self._room = threading.Event()
         self._buffers: dict[TopicPartition, _Buffer] = {}
         self._assignment = 0
         self._failure: KafkaFailure | None = None
@@ -135,7 +135,7 @@ class ReadAhead:
         with self._changed:
             self._check()
             taken = self._buffers[partition].take(most)
-            self._taken.set()
+            self._room.set()
             return taken
 
     def has_ended(self, partition: TopicPartition) -> bool:
@@ -159,7 +159,7 @@ class ReadAhead:
                 buffer = self._buffers[partition]
                 while (piece := buffer.take(below=stop)) is not None:
                     found.append(piece)
-                self._taken.set()
+                self._room.set()
                 if buffer.waiting or buffer.position >= stop:
                     return found
                 self._changed.wait()
@@ -211,13 +211,14 @@ class ReadAhead:
     def _step(self, fetching: _Fetching) -> None:
         with self._changed:
             assignment, buffers = self._assignment, dict(self._buffers)
-            full = bool(reading := [b for b in buffers.values() if not b.ended]) and min(b.fill for b in reading) >= 1
+            fills = [buffer.fill for buffer in buffers.values() if not buffer.ended]
+            full = bool(fills) and min(fills) >= 1
             paused = {p for p, b in buffers.items() if b.ended or b.fill >= (1 if fetching.pauses(p) else 2)}
             offsets = {partition: buffer.position for partition, buffer in buffers.items()}
             ending = [partition for partition, buffer in buffers.items() if buffer.ends and not buffer.ended]
-            self._taken.clear()
+            self._room.clear()
         if full and fetching.follows(assignment):
-            self._taken.wait(_FETCH_S)
+            self._room.wait(_FETCH_S)
             return
         fetching.follow(assignment, offsets, paused)
         found = fetching.reader.fetch(_FETCH_S)
