@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,17 +20,23 @@ def java() -> str:
     return str(Path(_java_home()) / "bin" / "java")
 
 
-def classpath() -> str:
-    """Of the broker and its tools. Tests that run beside wait until the first has fetched it. Without jars the
-    tests that ask for them fail."""
-    folder = _PROJECT / ".tools" / f"kafka-{VERSION}"
+def fetched_once(name: str, fetch: Callable[[Path], None]) -> Path:
+    """A folder of this checkout in which ``fetch`` has left its files. Tests that run beside wait until the first has
+    fetched them."""
+    folder = _PROJECT / ".tools" / name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = folder / "done"
         if not done.exists():
-            _fetch(folder)
+            fetch(folder)
             done.touch()
+    return folder
+
+
+def classpath() -> str:
+    """Of the broker and its tools. Without jars the tests that ask for them fail."""
+    folder = fetched_once(f"kafka-{VERSION}", _fetch)
     (scala,) = _spark().glob("jars/scala-library-*.jar")  # Spark takes it for granted, and does not fetch it
     return f"{folder}/jars/*:{scala}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import signal
@@ -15,14 +14,13 @@ from pathlib import Path
 
 import httpx
 
-from clonos_py.bench.kafka.jars import java
+from clonos_py.bench.kafka.jars import fetched_once, java
 from clonos_py.runtime.transport.ports import free_ports
 
 _VERSION = "3.0.9"
 _NAME = f"apicurio-registry-app-{_VERSION}"
 _URL = f"https://repo1.maven.org/maven2/io/apicurio/apicurio-registry-app/{_VERSION}/{_NAME}-all.tar.gz"
 _SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
-_FOLDER = Path(__file__).parents[2] / ".tools" / _NAME
 _START_S = 120.0
 
 
@@ -43,7 +41,7 @@ def registry(folder: Path) -> Iterator[str]:
             "-XX:+UseSerialGC",
             *options,
             "-jar",
-            str(_fetched() / f"{_NAME}-runner.jar"),
+            str(fetched_once(_NAME, _fetch) / f"{_NAME}-runner.jar"),
         ]
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
@@ -66,21 +64,13 @@ def _answers(url: str) -> bool:
     return False
 
 
-def _fetched() -> Path:
-    """Where its jars are. Tests that run beside wait until the first has fetched them."""
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    with (_FOLDER / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = _FOLDER / "done"
-        if not done.exists():
-            archive = _FOLDER / "all.tar.gz"
-            with httpx.stream("GET", _URL, timeout=60, follow_redirects=True) as answer, archive.open("wb") as file:
-                answer.raise_for_status()
-                for part in answer.iter_bytes():
-                    file.write(part)
-            assert hashlib.sha256(archive.read_bytes()).hexdigest() == _SHA256, f"{_URL} is not what it was"
-            with tarfile.open(archive) as packed:
-                packed.extractall(_FOLDER, filter="data")
-            archive.unlink()
-            done.touch()
-    return _FOLDER
+def _fetch(folder: Path) -> None:
+    archive = folder / "all.tar.gz"
+    with httpx.stream("GET", _URL, timeout=60, follow_redirects=True) as answer, archive.open("wb") as file:
+        answer.raise_for_status()
+        for part in answer.iter_bytes():
+            file.write(part)
+    assert hashlib.sha256(archive.read_bytes()).hexdigest() == _SHA256, f"{_URL} is not what it was"
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    archive.unlink()
