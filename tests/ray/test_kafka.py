@@ -35,19 +35,25 @@ TOTAL = int(12 * RATE) * PARTITIONS
 
 
 def carried_out(
-    made: JobOverTopics, folder: Path, *kills: str, heard: Callable[[Event], None] = lambda event: None
+    made: JobOverTopics,
+    folder: Path,
+    *kills: str,
+    heard: Callable[[Event], None] = lambda event: None,
+    beside: Callable[[threading.Event], None] = lambda over: None,
 ) -> list[Event]:
-    """The job, in which nothing may be wrong; what happened."""
+    """The job, in which nothing may be wrong; what happened. ``beside`` is at work once the job is there."""
     events: list[Event] = []
 
     def listener(at_us: int, event: Event) -> None:
         events.append(event)
         if isinstance(event, Deployed):
             made.begin()
+            stack.enter_context(going_on(beside))
         heard(event)
 
     settings = resolve({"parallelism": 2, "checkpoint_interval": "1s", "checkpoints": str(folder), "kills": kills})
-    run_job(made.job, settings, listener)
+    with ExitStack() as stack:
+        run_job(made.job, settings, listener)
     assert made.wrong() is None
     assert not [event for event in events if isinstance(event, RolledBack)]
     return events
@@ -86,13 +92,8 @@ def test_each_row_is_seen_once_though_every_task_comes_back_as_a_zombie(cluster:
                 finally:
                     os.kill(pid, signal.SIGCONT)
 
-        def begin(event: Event) -> None:
-            if isinstance(event, Deployed):
-                stack.enter_context(going_on(stop_all))
-            heard(event)
-
-        with ExitStack() as stack, pytest.raises(KeyboardInterrupt):
-            carried_out(made, tmp_path / "checkpoints", heard=begin)
+        with pytest.raises(KeyboardInterrupt):
+            carried_out(made, tmp_path / "checkpoints", heard=heard, beside=stop_all)
         assert made.wrong() is None
 
 
@@ -124,39 +125,32 @@ def test_partitions_that_are_added_under_load_are_read_once(library: Library, cl
         assert made.wrong() is None
 
 
+def waits_for_brokers(made: JobOverTopics, folder: Path, away_s: float) -> None:
+    """Each dies in turn, and is back after some seconds."""
+
+    def take_away(over: threading.Event) -> None:
+        for node in made.brokers.nodes:
+            if not over.wait(2):
+                node.kill()
+                time.sleep(away_s)
+                node.start()
+                node.wait()
+
+    events = carried_out(made, folder, beside=take_away)
+    assert not [event for event in events if isinstance(event, TaskFailed)], "the brokers were waited for"
+
+
 def test_each_row_is_seen_once_though_the_only_broker_is_away(cluster: Cluster, tmp_path: Path) -> None:
     """For 20 seconds."""
     with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0]) as made:
-        (node,) = made.brokers.nodes
-
-        def away(stop: threading.Event) -> None:
-            stop.wait(8)
-            node.kill()
-            time.sleep(20)
-            node.start()
-            node.wait()
-
-        with going_on(away):
-            events = carried_out(made, tmp_path / "checkpoints")
-    assert not [event for event in events if isinstance(event, TaskFailed)], "the broker was waited for"
+        waits_for_brokers(made, tmp_path / "checkpoints", 20)
 
 
 @pytest.mark.thorough
 def test_each_row_is_seen_once_though_one_broker_of_three_is_away(cluster: Cluster, tmp_path: Path) -> None:
     """The others go on meanwhile."""
     with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[1], nodes=3) as made:
-
-        def away(stop: threading.Event) -> None:
-            for node in made.brokers.nodes:
-                if not stop.wait(2):
-                    node.kill()
-                    stop.wait(3)
-                    node.start()
-                    node.wait()
-
-        with going_on(away):
-            events = carried_out(made, tmp_path / "checkpoints")
-    assert not [event for event in events if isinstance(event, TaskFailed)], "the brokers were waited for"
+        waits_for_brokers(made, tmp_path / "checkpoints", 3)
 
 
 def test_random_failures_of_tasks_and_brokers_change_nothing(cluster: Cluster) -> None:
