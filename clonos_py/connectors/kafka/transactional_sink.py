@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
+from clonos_py.columns.compact import compact
 from clonos_py.connectors.kafka.journal import PartKey, WrittenPart, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageMaker
@@ -97,7 +98,7 @@ class KafkaTransactionalWriter(Sink):
                 lineage_of(self.ctx.numbering),
                 self.ctx.task.index,
                 checkpoint,
-                [xxhash.xxh3_64_intdigest(part.serialize()) for part in parts],
+                [xxhash.xxh3_64_intdigest(compact(part).serialize()) for part in parts],
             )
         )
 

@@ -15,6 +15,7 @@ import struct
 
 import pyarrow as pa
 
+from clonos_py.columns.compact import compact
 from clonos_py.model.errors import CodecError
 from clonos_py.runtime.transport.validity import check_batch
 
@@ -31,8 +32,8 @@ _MESSAGE_TYPE, _MESSAGE_HEADER, _COMPRESSION = 1, 2, 3
 
 
 def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
-    """The batch as one message."""
-    return batch.serialize()
+    """The batch as one message, with the same bytes for equal rows, be they a slice or not."""
+    return compact(batch).serialize()
 
 
 def decode_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,60 @@
+"""Equal rows have equal bytes, whatever they are cut from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py.columns import compact as compacting
+from clonos_py.columns.compact import compact
+
+_ROWS = 40
+_COLUMNS: dict[str, list[Any] | pa.Array[Any]] = {
+    "int64": pa.array(range(_ROWS)),
+    "int64 or null": pa.array([None if n % 3 == 0 else n for n in range(_ROWS)]),
+    "int16": pa.array(range(_ROWS), pa.int16()),
+    "float": pa.array([n / 3 for n in range(_ROWS)]),
+    "bool": pa.array([n % 3 == 0 for n in range(_ROWS)]),
+    "text": pa.array([f"text {n * 7919}" for n in range(_ROWS)]),
+    "text or null": pa.array([None if n % 5 == 0 else str(n) for n in range(_ROWS)]),
+    "large text": pa.array([f"{n * 7919}" for n in range(_ROWS)], pa.large_string()),
+    "three bytes": pa.array([bytes([n] * 3) for n in range(_ROWS)], pa.binary(3)),
+    "decimal": pa.array(list(range(_ROWS))).cast(pa.decimal128(20)),
+    "list": pa.array([[n] * (n % 4) for n in range(_ROWS)]),
+    "map": pa.array([[(str(n), n)] for n in range(_ROWS)], pa.map_(pa.string(), pa.int64())),
+    "struct": pa.array([{"number": n, "text": str(n)} for n in range(_ROWS)]),
+    "nulls": pa.nulls(_ROWS),
+}
+
+
+@pytest.fixture(params=[0, 32 << 10], ids=["looked at", "copied"])
+def column_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacting, "_COLUMN_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("column_bytes")
+@pytest.mark.parametrize("name", _COLUMNS)
+def test_a_slice_becomes_the_rows_by_themselves(name: str) -> None:
+    whole = pa.record_batch({"column": _COLUMNS[name]})
+    for start in range(_ROWS):
+        for stop in range(start, _ROWS + 1):
+            part = whole.slice(start, stop - start)
+            rows = pa.RecordBatch.from_pylist(part.to_pylist(), schema=whole.schema)
+            assert compact(part).equals(rows)
+            assert compact(part).serialize() == compact(rows).serialize(), (start, stop)
+
+
+def test_large_columns_with_nothing_else_in_their_buffers_are_not_copied() -> None:
+    rows = pa.record_batch({"number": range(10_000), "text": ["some text"] * 10_000})
+    assert compact(rows) is rows
+
+
+@given(st.lists(st.text(max_size=3), min_size=1), st.data())
+def test_of_texts_too(texts: list[str], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(texts) - 1))
+    part = pa.record_batch({"text": texts}).slice(start)
+    assert compact(part).serialize() == compact(pa.record_batch({"text": texts[start:]})).serialize()
