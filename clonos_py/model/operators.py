@@ -339,6 +339,10 @@ class Source:
     Offsets are 64-bit integers of the source's own choosing (rows, bytes, event numbers) that only grow.
     """
 
+    logs_rows = False
+    """Whether the source may have other rows at the same offsets later. Then they are logged with each read, and a
+    replay takes them from the log."""
+
     def wait_for_rows(self) -> bool:
         """For who reads a source whole, and was told to wait: blocks for a moment, until there may be more. False: the
         source need not end."""

@@ -275,7 +275,7 @@ class TaskMachine:
             case SourceRead() | ReadBatch():
                 logged = [expected] if isinstance(expected, SourceRead) else self._gate.take_next(expected.count)
                 assert self._reader is not None
-                self._admit(self._reader.reread(logged), now_us)
+                self._admit(self._reader.reread(logged, self._gate.ask), now_us)
             case Landmark() if self._landmarks:
                 self._landmarks.compare(expected, self._other_events, self._ended, now_us)
             case _:
@@ -339,6 +339,7 @@ class TaskMachine:
             return self._decide(SourceEnd())
         for determinant in determinants_of(reads):
             self._gate.record(determinant)
+        self._reader.log_rows(reads, self._gate.ask)
         self._admit(reads, now_us)
         self._throughput.took(sum(read.row_count for read in reads), now_us)
         return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -13,6 +15,10 @@ from clonos_py.model.operators import Discovered, End, EventTime, Read, Source, 
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MIN_TIME
+from clonos_py.task.logged_reads import content_of, read_of
+
+Ask = Callable[[str, Callable[[], Any]], Any]
+"""See ``Gate.ask``."""
 
 _READS_TOGETHER = 8
 _EVENTS_TOGETHER = 32_768
@@ -40,6 +46,7 @@ class Reader:
     def __init__(self, plan: SourcePlan, index: int, parallelism: int) -> None:
         self.name = plan.name
         self._event_time: EventTime = plan.event_time
+        self._schemas = plan.schemas
         self._merge_rows = plan.merge_rows
         self.commits = plan.commits
         self._source: Source = plan.factory()
@@ -53,6 +60,8 @@ class Reader:
         self._active_us: dict[int, int] = {}
         self.ended, self.wake_us = False, 0
         self._told_of_none = False
+        self._left_behind = False
+        """Whether reads came from the log, and the source does not know of them."""
 
     def restore(self, parts: Sequence[OperatorState], partitions: Mapping[int, tuple[int, bool, bool]] | None) -> None:
         """Continues at the positions of ``parts``; ``partitions`` restores watermarks where they are known.
@@ -71,7 +80,7 @@ class Reader:
         for kept in (part.values.get("source") for part in parts):
             if kept is not None:
                 self._source.restore(kept)
-        self._source.seek(self._positions)
+        self._seek()
         if count and (gone := [p for p in sorted(saved) if p >= count]):
             raise SourceError(
                 f"source {self.name!r}: the list of inputs has changed since the checkpoint, "
@@ -82,7 +91,11 @@ class Reader:
     def skip(self, log: Sequence[Determinant]) -> None:
         """Goes on after the last of these reads without making them again."""
         self._positions.update({read.partition: read.stop for read in log if isinstance(read, SourceRead)})
+        self._seek()
+
+    def _seek(self) -> None:
         self._source.seek(self._positions)
+        self._left_behind = False
 
     def snapshot(self) -> OperatorState:
         kept = self._source.snapshot()
@@ -134,6 +147,8 @@ class Reader:
         """The next reads, several if there are several partitions and they give little: it costs less together. At
         most ``rows_max`` rows, as far as the source can cut its reads. None if there is nothing before ``wake_us``, an
         empty list at the end."""
+        if self._left_behind:
+            self._seek()
         reads: list[Read] = []
         most = min(len(self._own), _READS_TOGETHER)
         rows, events, size = self._merge_rows, _EVENTS_TOGETHER, _BYTES_TOGETHER
@@ -158,13 +173,35 @@ class Reader:
                     break
         return reads
 
-    def reread(self, logged: Sequence[Determinant]) -> list[Read]:
-        """What was read before. Raises SourceError if it is something else now."""
-        return [self._reread(read) for read in logged]
+    def log_rows(self, reads: Sequence[Read], ask: Ask) -> None:
+        """Of reads that are logged: their rows, if the source needs that."""
+        if self._source.logs_rows:
+            for read in reads:
+                ask(self._question, partial(content_of, read))
 
-    def _reread(self, logged: Determinant) -> Read:
+    def reread(self, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
+        """What was read before. Raises SourceError if it is something else now."""
+        again = list(map(self._logged, logged))
+        if self._source.logs_rows:
+            self._left_behind = True
+            return [read_of(read, ask(self._question, partial(self._content, read)), self._schemas) for read in again]
+        return list(map(self._reread, again))
+
+    @property
+    def _question(self) -> str:
+        return f"rows of source {self.name}"
+
+    def _logged(self, logged: Determinant) -> SourceRead:
         if not isinstance(logged, SourceRead):
             raise DivergenceError(f"source {self.name!r} is to replay {logged} as a read, which it is not")
+        return logged
+
+    def _content(self, logged: SourceRead) -> Any:
+        """The log ends with this read, before its rows: nothing depends on these yet."""
+        self._seek()
+        return content_of(self._source.reread(logged.partition, logged.start, logged.stop))
+
+    def _reread(self, logged: SourceRead) -> Read:
         read = self._source.reread(logged.partition, logged.start, logged.stop)
         if read.checksum != logged.checksum:
             raise SourceError(

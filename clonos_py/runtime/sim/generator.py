@@ -21,6 +21,8 @@ CAUSAL, ROLLBACK = "causal", "rollback"
 RECOVERIES = (CAUSAL, ROLLBACK)
 TASKS_MAX = 30
 _PATHS_MAX = 6
+_LOGGED = 0.2
+"""Of sources: those whose rows are logged."""
 _STAGGERED = 0.4
 """In so many runs tasks that take snapshots alone are called after their receivers."""
 _INTERVAL_US_MIN = 8_000
@@ -144,6 +146,7 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         topology = replace(topology, rollback=protocol in ALONE or range_.recovery == ROLLBACK or drawn)
     if topology.sharing_depth < 0 and protocol not in ALONE:
         topology = _with_causal_sinks(random.Random(~seed), topology)
+    topology = _with_logged_rows(random.Random(f"rows of {seed}"), topology)
     faults = _losses(random.Random(f"losses of {seed}"), range_) if availability else ()
     faults = faults or _faults(random_, range_)
     if topology.rollback and protocol in ALONE:
@@ -179,6 +182,15 @@ def _with_causal_sinks(random_: random.Random, topology: Topology) -> Topology:
     """In a third of the runs, some or all."""
     share = random_.choice([0.0, 0.0, 0.0, 0.0, 0.5, 1.0])
     return replace(topology, nodes=tuple(replace(node, causal=random_.random() < share) for node in topology.nodes))
+
+
+def _with_logged_rows(random_: random.Random, topology: Topology) -> Topology:
+    """Of some sources the log has the rows, too."""
+    nodes = [
+        replace(node, volume=replace(node.volume, logged=random_.random() < _LOGGED)) if node.volume else node
+        for node in topology.nodes
+    ]
+    return replace(topology, nodes=tuple(nodes))
 
 
 def _depth(random_: random.Random, range_: Range) -> int:

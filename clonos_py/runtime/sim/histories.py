@@ -20,7 +20,7 @@ from clonos_py.model.operators import Sink
 from clonos_py.model.state import OperatorState
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
 
-_COLUMNS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("key", pa.int64()), ("history", pa.binary())]
+_COLUMNS: list[tuple[str, pa.DataType]] = [("id", pa.int64()), ("key", pa.int32()), ("history", pa.binary())]
 HISTORY_ROWS = pa.schema(_COLUMNS)
 IDS_PER_SOURCE = 1_000_000
 STEP = struct.Struct("<Bq")

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.runtime.sim.histories import HISTORY_ROWS, IDS_PER_SOURCE, HistoryLedger, key_of
+from clonos_py.runtime.sim.slices import among_others
 
 
 @dataclass(frozen=True)
 class Volume:
     """How much a source gives, how fast, and when a silent partition counts as idle. It pauses after ``burst`` reads.
-    With ``in_turn`` each partition gives all that it has, and then, after ``nap_us`` without any, the next one."""
+    With ``in_turn`` each partition gives all that it has, and then, after ``nap_us`` without any, the next one. Where
+    rows are ``logged``, a replay must not read them again."""
 
     rows: int
     partitions: int
@@ -24,6 +27,7 @@ class Volume:
     burst: int = 1
     in_turn: bool = False
     nap_us: int = 0
+    logged: bool = False
 
 
 class RowOrigin(Source):
@@ -32,8 +36,9 @@ class RowOrigin(Source):
     def __init__(self, number: int, volume: Volume, ledger: HistoryLedger) -> None:
         self._number, self._first_id = number, number * IDS_PER_SOURCE
         self._volume, self._ledger = volume, ledger
-        self._next_us = self._reads = 0
+        self._next_us = self._reads = self._given = 0
         self._rows_max = volume.batch
+        self.logs_rows = volume.logged
 
     def partitions(self) -> int:
         return self._volume.partitions
@@ -65,14 +70,20 @@ class RowOrigin(Source):
         start = self._positions[partition]
         stop = min(start + 1 + now % self._rows_max, self._count(partition))
         self._ledger.rows_read += stop - start
-        read = self.reread(partition, start, stop)
+        read = self._read(partition, start, stop)
         if read.last and self._volume.in_turn:
             self._next_us = now + self._volume.nap_us
         return read
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
+        if self.logs_rows:
+            raise SourceError(f"rows [{start}, {stop}) of partition {partition} are in the log")
+        return self._read(partition, start, stop)
+
+    def _read(self, partition: int, start: int, stop: int) -> Read:
         self._positions[partition] = stop
         ids = [self._first_id + partition + n * self._volume.partitions for n in range(start, stop)]
         self._ledger.given(self._number, partition, ids[-1] if ids else -1, stop == self._count(partition))
         rows = pa.record_batch([ids, [key_of(i) for i in ids], [b""] * len(ids)], schema=HISTORY_ROWS)
-        return Read(partition, start, stop, (rows,), last=stop == self._count(partition))
+        self._given += 1
+        return Read(partition, start, stop, (among_others(rows, self._given),), last=stop == self._count(partition))

@@ -23,12 +23,21 @@ from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan,
 from clonos_py.model.protocols import ALIGNED
 from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.runtime.sim.memory_output import MemoryCausalSink, MemoryOutput
+from clonos_py.runtime.sim.slices import among_others
 
 _NUMBER_NAMES = ("id", "key", "at")
 _ENRICHED_NAMES = (*_NUMBER_NAMES, "random", "time", "answer", "ticks")
-NUMBERS = pa.schema([(name, pa.int64()) for name in _NUMBER_NAMES])
-ENRICHED = pa.schema([(name, pa.int64()) for name in _ENRICHED_NAMES])
-RANKED = pa.schema([(name, pa.int64()) for name in (*_ENRICHED_NAMES, "rank")])
+_TYPES = {"key": pa.int32()}
+"""Of columns that have no int64."""
+
+
+def _schema(*names: str) -> pa.Schema:
+    return pa.schema([(name, _TYPES.get(name, pa.int64())) for name in names])
+
+
+NUMBERS = _schema(*_NUMBER_NAMES)
+ENRICHED = _schema(*_ENRICHED_NAMES)
+RANKED = _schema(*_ENRICHED_NAMES, "rank")
 
 
 class NumberSource(Source):
@@ -37,6 +46,7 @@ class NumberSource(Source):
     def __init__(self, total: int, partitions: int, batch: int, pause_us: int) -> None:
         self._total, self._partitions, self._batch, self._pause_us = total, partitions, batch, pause_us
         self._next_us = 0
+        self._reads = 0
 
     def partitions(self) -> int:
         return self._partitions
@@ -67,7 +77,8 @@ class NumberSource(Source):
         self._positions[partition] = stop
         ids = [partition + n * self._partitions for n in range(start, stop)]
         rows = pa.record_batch([ids, [i % 7 for i in ids], [i * 1_000 for i in ids]], schema=NUMBERS)
-        return Read(partition, start, stop, (rows,), last=stop == self._count(partition))
+        self._reads += 1
+        return Read(partition, start, stop, (among_others(rows, self._reads),), last=stop == self._count(partition))
 
 
 class EnrichStep(Operator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from clonos_py.causal.codec import LogCodec
 from clonos_py.causal.determinants import (
     Abort,
+    Determinant,
     FrameBatch,
     InputOrder,
     Linger,
@@ -23,9 +25,11 @@ from clonos_py.causal.gate import Gate
 from clonos_py.causal.log import CausalStore, LogWriter
 from clonos_py.link import machine as link
 from clonos_py.link.sending import OutputChannel
+from clonos_py.model.operators import Read
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.runtime.sim.harsh_ports import HarshPorts
 from clonos_py.task.context import TaskContext
+from clonos_py.task.reader import Ask, Reader
 from tests.sim.planted.bug import Bug, Bugs, Patch
 
 BUGS = Bugs()
@@ -215,3 +219,23 @@ def timers_are_coded_against_those_of_the_epoch_before(patch: pytest.MonkeyPatch
 def large_answers_are_kept_under_an_epoch_that_is_too_low(patch: pytest.MonkeyPatch) -> None:
     keep = HarshPorts.keep
     patch.setattr(HarshPorts, "keep", lambda self, epoch, content: keep(self, max(0, epoch - 3), content))
+
+
+@BUGS.planted()
+def rows_are_read_again_though_they_are_logged(patch: pytest.MonkeyPatch) -> None:
+    def again(self: Reader, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
+        return [self._reread(self._logged(read)) for read in logged]
+
+    patch.setattr(Reader, "reread", again)
+
+
+@BUGS.planted()
+def a_source_goes_on_where_it_was_before_reads_that_came_from_the_log(patch: pytest.MonkeyPatch) -> None:
+    reread = Reader.reread
+
+    def forgetful(self: Reader, logged: Sequence[Determinant], ask: Ask) -> list[Read]:
+        reads = reread(self, logged, ask)
+        self._left_behind = False
+        return reads
+
+    patch.setattr(Reader, "reread", forgetful)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clonos_py.causal.log import CausalStore
+from clonos_py.channel import frames
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
@@ -38,6 +39,12 @@ def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyP
         append(self, epoch, log if torn_after is None else [], pieces, torn_after)
 
     patch.setattr(MemoryCausalSink, "append", hasty)
+
+
+@BUGS.planted()
+def checksums_are_of_what_lies_beside_the_rows(patch: pytest.MonkeyPatch) -> None:
+    """Of what follows a slice in its buffer."""
+    patch.setattr(frames, "compact", lambda rows: rows)
 
 
 @BUGS.planted()

@@ -1,0 +1,27 @@
+"""Reads of a source that may not give the same rows again: the log has the rows, too (D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.causal.determinants import SourceRead
+from clonos_py.model.operators import Read
+
+
+def content_of(read: Read) -> Any:
+    """What is logged of a read besides its offsets: plain data."""
+    rows = [None if rows is None else rows.serialize().to_pybytes() for rows in read.rows]
+    return [read.event_count, read.last, rows]
+
+
+def read_of(logged: SourceRead, content: Any, schemas: Sequence[pa.Schema]) -> Read:
+    """The read with these offsets and this content; ``schemas`` of its ports."""
+    events, last, ports = content
+    rows = tuple(
+        None if rows is None else pa.ipc.read_record_batch(pa.py_buffer(rows), schema)
+        for rows, schema in zip(ports, schemas, strict=True)
+    )
+    return Read(logged.partition, logged.start, logged.stop, rows, logged.checksum, events, last)
