@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
-from clonos_py.connectors.line_formats import JsonLines, first_refused
+from clonos_py.connectors.json_values import JsonValues
+from clonos_py.connectors.line_formats import first_refused
 from clonos_py.connectors.row_files import json_lines
 from clonos_py.model.errors import GraphError, one_line
 from clonos_py.model.record_codec import FieldError, encode
@@ -111,17 +112,10 @@ class _Json(ByRow):
     """Each value is an object. Fields that the schema does not name are left out."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._lines = JsonLines(schema)
+        self._values = JsonValues(schema)
 
     def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        """A value may hold line breaks, which are no part of its strings: there JSON has them escaped."""
-        content = b"\n".join(values)
-        if content.count(b"\n") >= len(values):
-            content = b"\n".join([value.replace(b"\n", b" ") for value in values])
-        rows = self._lines.parse(content)
-        if rows.num_rows != len(values) or not all(map(bytes.strip, values)):
-            raise ValueError("not one JSON object")
-        return rows
+        return self._values.parse(values)
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         return bytes(json_lines(rows)).split(b"\n")[:-1]

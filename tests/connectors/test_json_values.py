@@ -1,0 +1,85 @@
+"""Objects decoded by msgspec are what Arrow's reader makes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clonos_py import Record
+from clonos_py.connectors.json_values import JsonValues
+from clonos_py.connectors.line_formats import JsonLines
+
+
+class Plain(Record):
+    number: int
+    share: float
+    word: str | None
+    good: bool
+
+
+class Other(Record):
+    number: int
+    words: list[str]
+
+
+ROWS = st.fixed_dictionaries(
+    {
+        "number": st.integers(-(2**63), 2**63 - 1),
+        "share": st.floats(allow_nan=False, allow_infinity=False),
+        "good": st.booleans(),
+    },
+    optional={"word": st.none() | st.text(), "other": st.lists(st.integers(0, 9))},
+)
+
+
+@given(st.lists(ROWS))
+def test_rows_are_those_of_arrows_reader(rows: list[dict[str, Any]]) -> None:
+    values = [json.dumps(row).encode() for row in rows]
+    made = JsonValues(Plain.schema()).parse(values)
+    assert made.equals(JsonLines(Plain.schema()).parse(b"\n".join(values)))
+    made.validate(full=True)
+
+
+ODD = [
+    *(b"NaN", b"Infinity", b"1e400", b"1e-400", b"-0.0", b"01", b"+1", b".5", b"5.", b"nul", b'"1"', b"[1]", b"true"),
+    *(b"9223372036854775807", b"9223372036854775808", b"-9223372036854775809", b"1.0", b"1e2", b"null", b'"\xff"'),
+    *(b'"\\ud83d"', b'"\\ud83d\\ude00"', b'"a\tb"', b'"a\\u0000b"', b'""', b"1}{"),
+]
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.bool_()], ids=str)
+@pytest.mark.parametrize("value", ODD)
+def test_what_one_refuses_the_other_decides(value: bytes, kind: pa.DataType, nullable: bool) -> None:
+    schema = pa.schema([pa.field("field", kind, nullable)])
+    content = b'{"field": %b}' % value
+    assert outcome(JsonValues(schema), [content]) == outcome(JsonLines(schema), content)
+
+
+def outcome(reader: JsonValues | JsonLines, content: Any) -> Any:
+    try:
+        rows = reader.parse(content)
+    except ValueError:
+        return "refused"
+    return "refused" if rows.num_rows != 1 else repr(rows.to_pylist())
+
+
+def test_columns_of_other_kinds_and_line_breaks() -> None:
+    values = [b'{"number": 1,\n "words": ["a"]}', b'\xef\xbb\xbf{"number": 2, "words": []}']
+    with pytest.raises(ValueError, match=r"invalid character|JSON"):
+        JsonValues(Other.schema()).parse(values)
+    assert JsonValues(Other.schema()).parse(values[:1]).to_pylist() == [{"number": 1, "words": ["a"]}]
+    assert JsonValues(Other.schema()).parse([]).num_rows == 0
+    assert JsonValues(Plain.schema()).parse([]).num_rows == 0
+
+
+@pytest.mark.parametrize("values", [[b""], [b'{"number": 1} {"number": 2}', b" "], [b'{"number": 1}', b""]])
+def test_each_value_is_one_object(values: list[bytes]) -> None:
+    schema = pa.schema([pa.field("number", pa.int64(), False)])
+    with pytest.raises(ValueError, match="not one JSON object"):
+        JsonValues(schema).parse(values)
