@@ -138,6 +138,28 @@ def test_a_transaction_is_visible_when_it_is_committed(client: Client, topic: st
     writer.close()
 
 
+def test_an_id_is_claimed_soon_though_a_transaction_is_open(client: Client, topic: str) -> None:
+    """Within less than the half second after which librdkafka asks again."""
+
+    def seconds(number: int) -> float:
+        before, writer = (
+            client.transactional_writer(f"{topic}.{number}"),
+            client.transactional_writer(f"{topic}.{number}"),
+        )
+        before.claim()
+        before.begin()
+        before.write([Message(topic, b"open", partition=0)])
+        before.flush()
+        started = time.monotonic()
+        writer.claim()
+        took = time.monotonic() - started
+        writer.close()
+        before.close()
+        return took
+
+    assert min(map(seconds, range(3))) < 0.45
+
+
 def test_who_claims_an_id_shuts_the_earlier_writer_out(client: Client, topic: str) -> None:
     zombie, heir = client.transactional_writer(topic), client.transactional_writer(topic)
     zombie.claim()

@@ -41,13 +41,16 @@ from clonos_py.connectors.kafka.port import (
     TopicPartition,
     TransactionalWriter,
 )
-from clonos_py.connectors.kafka.timing import ANSWER_S, LINGER_MS, RETRY_MS, TRANSACTION_S
+from clonos_py.connectors.kafka.timing import ANSWER_S, HOLD_MS, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
 
 _FETCHED = 10_000
 """Messages at once."""
 _BUFFERED_KIB = 16 << 10
 _LOOK_S = 0.02
+_CLAIMS, _CLAIM_S = 4, 0.1
+"""A transactional id can be claimed once the broker has ended the transaction that an attempt before has left open,
+which takes it some milliseconds. The library asks again after half a second, or gives up; a new client asks at once."""
 _AWAY = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
@@ -56,6 +59,7 @@ _AWAY = {
     KafkaError._NOENT,  # no leader is known yet
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._MSG_TIMED_OUT,
+    KafkaError.UNKNOWN,  # a broker that failed within; what came of the request is not known
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -145,8 +149,8 @@ class FastClient:
             **_security(connection),
         }
 
-    def reader(self, fields: Fields) -> MessageReader:
-        return _FastReader(self._settings, self._notes, fields)
+    def reader(self, fields: Fields, hold_ms: int = HOLD_MS) -> MessageReader:
+        return _FastReader(self._settings, self._notes, fields, hold_ms)
 
     def writer(self) -> MessageWriter:
         return _FastWriter(self._settings, self._notes)
@@ -177,7 +181,7 @@ def _security(connection: ClusterConnection) -> dict[str, str]:
 
 
 class _FastReader:
-    def __init__(self, settings: Mapping[str, Any], notes: _Notes, fields: Fields) -> None:
+    def __init__(self, settings: Mapping[str, Any], notes: _Notes, fields: Fields, hold_ms: int) -> None:
         self._notes, self._fields = notes, fields
         self._positions: dict[TopicPartition, int] = {}
         with self._notes.failures():
@@ -190,7 +194,7 @@ class _FastReader:
                     "enable.partition.eof": True,
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed",
-                    "fetch.wait.max.ms": 100,
+                    "fetch.wait.max.ms": hold_ms,
                     "fetch.queue.backoff.ms": 5,
                     "queued.max.messages.kbytes": _BUFFERED_KIB,
                 }
@@ -331,7 +335,21 @@ class _FastTransactionalWriter(_FastWriter):
 
     def claim(self) -> None:
         with self._notes.failures():
-            self._producer.init_transactions(ANSWER_S)
+            if not any(self._claimed_soon() for _ in range(_CLAIMS)):
+                self._producer.init_transactions(ANSWER_S)
+
+    def _claimed_soon(self) -> bool:
+        """If not, the next client claims."""
+        try:
+            self._producer.init_transactions(_CLAIM_S)
+        except KafkaException as problem:
+            if failure(problem.args[0]).kind is not Failure.AWAY:
+                raise
+            problem.__traceback__ = None  # see _Notes
+            time.sleep(_LOOK_S)
+            self._producer = Producer(self._options)
+            return False
+        return True
 
     def begin(self) -> None:
         self._failed = None

@@ -27,6 +27,9 @@ from clonos_py.model.operators import OperatorContext
 T = TypeVar("T")
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
+_HOLD_MS = 5
+"""The end of a journal is behind the mark of a transaction, which no client tells of: it is reached with an answer that
+has no messages."""
 _JOURNAL_SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
@@ -81,7 +84,9 @@ class JournaledTopic:
         """Reads the partition of the journal from its beginning on. Raises KafkaFailure."""
         client, _ = self._connected(index)
         start = self._offset(index, Place.EARLIEST)
-        return closing(JournalReader(client.reader(Fields(keys=True)), self.partition(index), self._operator, start))
+        return closing(
+            JournalReader(client.reader(Fields(keys=True), _HOLD_MS), self.partition(index), self._operator, start)
+        )
 
     def end(self, index: int) -> int:
         """The offset behind all that is committed in the partition of the journal. Raises KafkaFailure."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from clonos_py.connectors.kafka.timing import TRANSACTION_S
+from clonos_py.connectors.kafka.timing import HOLD_MS, TRANSACTION_S
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -228,7 +228,9 @@ class Admin(Protocol):
 class Client(Protocol):
     """A client library, connected to one cluster."""
 
-    def reader(self, fields: Fields) -> MessageReader: ...
+    def reader(self, fields: Fields, hold_ms: int = HOLD_MS) -> MessageReader:
+        """``hold_ms``: so long a broker holds its answer back while it has nothing."""
+        ...
 
     def writer(self) -> MessageWriter: ...
 

@@ -27,7 +27,7 @@ from clonos_py.connectors.kafka.port import (
     TopicPartition,
     TransactionalWriter,
 )
-from clonos_py.connectors.kafka.timing import ANSWER_S, LINGER_MS, RETRY_MS, TRANSACTION_S
+from clonos_py.connectors.kafka.timing import ANSWER_S, HOLD_MS, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
 
 kafka: Any = import_module("kafka")  # the types that are published are of an older version
@@ -82,7 +82,7 @@ def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaF
     elif isinstance(error, errors.OffsetOutOfRangeError | errors.NoOffsetForPartitionError):
         kind = Failure.EXPIRED
         partition = partition or _named_in(error)
-    elif isinstance(error, errors.RetriableError | errors.KafkaConnectionError):
+    elif isinstance(error, errors.RetriableError | errors.KafkaConnectionError | errors.UnknownError):
         kind = Failure.AWAY
     else:
         kind = Failure.REFUSED
@@ -127,8 +127,8 @@ class PythonClient:
             **_security(connection),
         }
 
-    def reader(self, fields: Fields) -> MessageReader:
-        return _PythonReader(self._settings, fields)
+    def reader(self, fields: Fields, hold_ms: int = HOLD_MS) -> MessageReader:
+        return _PythonReader(self._settings, fields, hold_ms)
 
     def writer(self) -> MessageWriter:
         return _PythonWriter(self._settings)
@@ -163,7 +163,7 @@ def _plain(partition: TopicPartition) -> Any:
 
 
 class _PythonReader:
-    def __init__(self, settings: Mapping[str, Any], fields: Fields) -> None:
+    def __init__(self, settings: Mapping[str, Any], fields: Fields, hold_ms: int) -> None:
         self._fields = fields
         with _failures():
             self._consumer = kafka.KafkaConsumer(
@@ -173,7 +173,7 @@ class _PythonReader:
                 auto_offset_reset="none",
                 isolation_level="read_committed",
                 max_poll_records=_FETCHED,
-                fetch_max_wait_ms=100,
+                fetch_max_wait_ms=hold_ms,
                 metrics_enabled=False,
             )
 
