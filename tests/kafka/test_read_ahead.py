@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from clonos_py.connectors.kafka.port import Messages, TopicPartition
-from clonos_py.connectors.kafka.read_ahead import _BUFFERED_MESSAGES, _SMALL_MESSAGES, _Buffer
+from clonos_py.connectors.kafka.read_ahead import _BUFFERED_MESSAGES, _SMALL_MESSAGES, Taken, _Buffer
 
 PARTITION = TopicPartition("t", 0)
 
@@ -15,10 +15,11 @@ def fetched(start: int, count: int) -> Messages:
     return Messages(PARTITION, offsets, (), [b"k"] * count, [b"%d" % offset for offset in offsets], ())
 
 
-def offsets(taken: Messages | None) -> list[int]:
+def offsets(taken: Taken | None) -> list[int]:
     assert taken is not None
-    assert list(taken.values) == [b"%d" % offset for offset in taken.offsets]
-    return list(taken.offsets)
+    assert list(taken.messages.values) == [b"%d" % offset for offset in taken.messages.offsets]
+    assert taken.piece.offsets[taken.start] == taken.messages.offsets[0]
+    return list(taken.messages.offsets)
 
 
 def test_small_pieces_that_wait_are_taken_together() -> None:
@@ -33,9 +34,14 @@ def test_small_pieces_that_wait_are_taken_together() -> None:
 def test_a_piece_of_which_some_is_taken_stays_as_it_is() -> None:
     buffer = _Buffer(0, None)
     buffer.put(fetched(0, 10))
-    assert offsets(buffer.take(4)) == [0, 1, 2, 3]
+    first = buffer.take(4)
     buffer.put(fetched(10, 10))
-    assert offsets(buffer.take()) == [4, 5, 6, 7, 8, 9]
+    second = buffer.take()
+    assert first is not None
+    assert second is not None
+    assert (offsets(first), offsets(second)) == ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9])
+    assert first.piece is second.piece
+    assert second.ends_piece
     assert offsets(buffer.take(below=12)) == [10, 11]
     assert buffer.take(below=12) is None
 

@@ -118,6 +118,16 @@ class RowMaker:
         rows = self.rows(messages.each(lambda column: list(itertools.compress(column, good))))
         return rows, self._made_letters(messages, refused)
 
+    def row_for_each(self, messages: Messages) -> pa.RecordBatch | None:
+        """None where not every message is one row."""
+        if None in messages.values:
+            return None
+        try:
+            decoded = self._decoded(messages)
+            return self._made(messages, decoded) if decoded.counts is None else None
+        except (Malformed, SourceError):
+            return None
+
     def _refused(self, messages: Messages, first: int) -> Iterator[tuple[int, str]]:
         """Those that cannot be read, by their number, with the reason; ``first`` is the number of the first."""
         try:

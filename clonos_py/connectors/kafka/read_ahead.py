@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from clonos_py.connectors.kafka.port import (
     Client,
@@ -31,6 +32,22 @@ _SMALL_MESSAGES = 1_000
 _BUFFERED_BYTES = 16 << 20
 """While every partition has so much waiting, nothing is fetched. A partition with twice as much is paused where others
 wait for messages: clients drop what they have fetched of it."""
+
+
+class Taken(NamedTuple):
+    """Messages, and where they begin in the piece of the partition that was fetched together."""
+
+    messages: Messages
+    piece: Messages
+    start: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.messages is self.piece
+
+    @property
+    def ends_piece(self) -> bool:
+        return self.start + len(self.messages.offsets) == len(self.piece.offsets)
 
 
 class _Buffer:
@@ -78,7 +95,7 @@ class _Buffer:
         """How much waits, of what is to wait."""
         return max(self._messages / _BUFFERED_MESSAGES, self._size_bytes / _BUFFERED_BYTES)
 
-    def take(self, most: int | None = None, below: int | None = None) -> Messages | None:
+    def take(self, most: int | None = None, below: int | None = None) -> Taken | None:
         """The first piece that was fetched: at most so many messages of it, and those below an offset."""
         if not self._pieces:
             return None
@@ -88,12 +105,12 @@ class _Buffer:
         if start == stop:
             return None
         whole = stop == len(piece.offsets)
-        taken = piece if whole and not start else piece.each(lambda column: column[start:stop])
+        taken = Taken(piece if whole and not start else piece.each(lambda column: column[start:stop]), piece, start)
         if whole:
             self._pieces.popleft()
         self._taken = 0 if whole else stop
         self._messages -= stop - start
-        self._size_bytes -= _size(taken)
+        self._size_bytes -= _size(taken.messages)
         return taken
 
 
@@ -129,7 +146,7 @@ class ReadAhead:
             self._buffers |= {partition: _Buffer(offset, ends.get(partition)) for partition, offset in offsets.items()}
             self._assignment += 1
 
-    def take(self, partition: TopicPartition, most: int | None) -> Messages | None:
+    def take(self, partition: TopicPartition, most: int | None) -> Taken | None:
         """The next messages, if there are any. Raises KafkaFailure."""
         self._start()
         with self._changed:
@@ -137,6 +154,12 @@ class ReadAhead:
             taken = self._buffers[partition].take(most)
             self._room.set()
             return taken
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to take."""
+        with self._changed:
+            return any(buffer.waiting for buffer in self._buffers.values())
 
     def has_ended(self, partition: TopicPartition) -> bool:
         """Whether it has an end and nothing is left before it."""
@@ -149,10 +172,10 @@ class ReadAhead:
         with self._changed:
             self._changed.wait(_FETCH_S)
 
-    def take_below(self, partition: TopicPartition, stop: int) -> Sequence[Messages]:
+    def take_below(self, partition: TopicPartition, stop: int) -> Sequence[Taken]:
         """All next messages with offsets below ``stop``, once the client has gone through them. Raises KafkaFailure."""
         self._start()
-        found: list[Messages] = []
+        found: list[Taken] = []
         with self._changed:
             while True:
                 self._check()

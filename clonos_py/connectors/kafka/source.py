@@ -16,7 +16,7 @@ from clonos_py.connectors.kafka.formats import FormatDefinition
 from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
 from clonos_py.connectors.kafka.port import KafkaFailure, Place
 from clonos_py.connectors.kafka.protobuf import Protobuf
-from clonos_py.connectors.kafka.topic_reader import TopicReader, WatchTimes
+from clonos_py.connectors.kafka.topic_reader import ReaderTimes, TopicReader
 from clonos_py.model.connectors import MultiSourceDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
@@ -47,6 +47,9 @@ class KafkaSource(SourceDefinition):
     With ``group`` the offsets of every completed checkpoint are committed to a consumer group of that name, for tools
     that watch it and for ``start="committed"``. It must have no members. Checkpoints do not depend on it.
 
+    A task that has read all there is reads on after ``linger``, or later with the next message: fewer and larger reads
+    are cheaper, and repeated sooner after a failure.
+
     A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
     kafka-python: without it whichever is installed, confluent-kafka first.
     """
@@ -64,6 +67,7 @@ class KafkaSource(SourceDefinition):
         group: str | None = None,
         security: KafkaSecurity | None = None,
         client: Literal["confluent-kafka", "kafka-python"] | None = None,
+        linger: str | int = "20ms",
         discover: str | int = "5s",
         away: str | int = "5m",
     ) -> None:
@@ -78,7 +82,7 @@ class KafkaSource(SourceDefinition):
             raise GraphError("KafkaSource: stop='committed' moves with the job: name another place")
         self._start, self._stop = _where(start, group), None if stop is None else _where(stop, None)
         self._group, self.commits = group, group is not None
-        self._times = WatchTimes(micros(discover) / 1e6, micros(away) / 1e6)
+        self._times = ReaderTimes(micros(linger), micros(discover) / 1e6, micros(away) / 1e6)
         self.schemas = (self._rows.schema,)
         self.records = (schema if isinstance(schema, type) else None,)
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.columns import RowMaker, checksum
 from clonos_py.connectors.kafka.layout import SourceLayout
-from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Messages, Place, TopicPartition
-from clonos_py.connectors.kafka.read_ahead import ReadAhead
+from clonos_py.connectors.kafka.part_decoder import PartDecoder
+from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place, TopicPartition
+from clonos_py.connectors.kafka.read_ahead import ReadAhead, Taken
 from clonos_py.connectors.kafka.watch import TopicWatch
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, End, Read, Source, Wait
@@ -23,9 +24,11 @@ _SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True)
-class WatchTimes:
-    """``discover_s``: how often the topics are looked at; ``away_s``: how long the cluster may not answer."""
+class ReaderTimes:
+    """``linger_us``: how long messages may come before they are read together; ``discover_s``: how often the topics are
+    looked at; ``away_s``: how long the cluster may not answer."""
 
+    linger_us: int
     discover_s: float
     away_s: float
 
@@ -38,18 +41,20 @@ class TopicReader(Source):
         address: ClusterAddress,
         layout: SourceLayout,
         maker: RowMaker,
-        times: WatchTimes,
+        times: ReaderTimes,
         group: str | None,
         read_rows: int | None,
     ) -> None:
         """``group``: to which offsets are committed."""
         self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
         self._group = group
-        self._fields, self._maker = maker.fields, maker
+        self._decoder = PartDecoder(maker)
         self._wake: Callable[[], None] = lambda: None
         self._positions: dict[int, int] = {}
         self._turn: list[int] = []
         self._resumed = False
+        self._all_read_us = 0
+        """When a read left nothing to read."""
         self._found: dict[int, int] = {}
         self._found_lock = threading.Lock()
         self._most: int | None = read_rows
@@ -115,14 +120,17 @@ class TopicReader(Source):
     def poll(self, now: int) -> Read | Wait | End | Discovered:
         if (starts := self._new()) is not None:
             return Discovered(starts)
+        if self._all_read_us < now < self._all_read_us + self._times.linger_us:
+            return Wait(self._all_read_us + self._times.linger_us)
         with self._named(None):
             ahead = self._reading()
             for _ in range(len(self._turn)):
                 number = self._turn.pop(0)
                 partition = self._layout.partition(number)
-                if (messages := ahead.take(partition, self._most)) is not None:
+                if (taken := ahead.take(partition, self._most)) is not None:
                     self._turn.append(number)
-                    return self._read(number, messages.offsets[-1] + 1, (messages,))
+                    self._all_read_us = 0 if ahead.waiting else now
+                    return self._read(number, taken.messages.offsets[-1] + 1, (taken,))
                 if ahead.has_ended(partition):
                     assert self._layout.ends is not None
                     return self._read(number, max(self._layout.ends[number], self._positions[number]), (), last=True)
@@ -136,18 +144,20 @@ class TopicReader(Source):
         last = ends is not None and stop >= ends[partition] and not pieces
         return self._read(partition, stop, pieces, last)
 
-    def _read(self, number: int, stop: int, pieces: Sequence[Messages], last: bool = False) -> Read:
+    def _read(self, number: int, stop: int, pieces: Sequence[Taken], last: bool = False) -> Read:
         start, self._positions[number] = self._positions[number], stop
-        made = [self._maker.ports(messages) for messages in pieces] or [(None,) * self._maker.port_count]
+        made = list(map(self._decoder.ports, pieces)) or [self._decoder.nothing]
         if last:
             self._turn = [other for other in self._turn if other != number]
-        events = sum(len(messages.offsets) for messages in pieces)
-        return Read(number, start, stop, tuple(map(_together, zip(*made, strict=True))), checksum(pieces), events, last)
+        messages = [taken.messages for taken in pieces]
+        events = sum(len(some.offsets) for some in messages)
+        ports = tuple(map(_together, zip(*made, strict=True)))
+        return Read(number, start, stop, ports, checksum(messages), events, last)
 
     def _reading(self) -> ReadAhead:
         if self._ahead is None:
             layout, client = self._layout, self._address.connect()
-            self._ahead = ReadAhead(client, self._fields, self._wake)
+            self._ahead = ReadAhead(client, self._decoder.fields, self._wake)
             self._ahead.assign({layout.partition(n): offset for n, offset in self._positions.items()}, self._ends)
             topics = [replace(topic, partitions=0) for topic in layout.topics] if self._resumed else layout.topics
             told = self._looked, self._grown, self._ahead.fail

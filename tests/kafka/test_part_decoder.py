@@ -1,0 +1,93 @@
+"""What is taken in parts is what each part gives by itself."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clonos_py import Record
+from clonos_py.connectors.kafka.columns import KafkaDeadLetter, RowLayout, RowMaker
+from clonos_py.connectors.kafka.part_decoder import PartDecoder
+from clonos_py.connectors.kafka.port import Messages, TopicPartition
+from clonos_py.connectors.kafka.read_ahead import Taken
+from clonos_py.model.errors import SourceError
+
+
+class Word(Record):
+    word: str | None
+    offset: int
+
+
+ATTRIBUTES = {"offset": "offset"}
+COUNT = 60
+LETTERS = KafkaDeadLetter.schema().names
+
+
+def json(number: int) -> bytes:
+    return b'{"word": "w%d"}' % number
+
+
+def arrow(*numbers: int) -> bytes:
+    rows = pa.record_batch({"word": pa.array([f"w{number}" for number in numbers], pa.string())})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_batch(rows)
+    return out.getvalue().to_pybytes()
+
+
+EMPTY = arrow()
+GOOD = [json(number) for number in range(COUNT)]
+CASES: dict[str, tuple[str, list[bytes | None]]] = {
+    "good": ("json", [*GOOD]),
+    "a tombstone": ("json", [*GOOD[:30], None, *GOOD[31:]]),
+    "a malformed one": ("json", [*GOOD[:30], b"{", *GOOD[31:]]),
+    "one row each": ("arrow", [arrow(number) for number in range(COUNT)]),
+    "no row and two": ("arrow", [EMPTY if n == 3 else arrow(n, n) if n == 4 else arrow(n) for n in range(COUNT)]),
+}
+
+
+def parts(piece: Messages, sizes: random.Random) -> Sequence[Taken]:
+    cuts = [0, *sorted(sizes.sample(range(1, COUNT), 8)), COUNT]
+    return [Taken(piece.each(itemgetter(slice(*cut))), piece, cut[0]) for cut in itertools.pairwise(cuts)]
+
+
+def outcome(made: Any, *arguments: Any) -> Any:
+    try:
+        return [None if rows is None else rows.to_pylist() for rows in made(*arguments)]
+    except SourceError as problem:
+        return str(problem)
+
+
+@pytest.mark.parametrize("letters", [None, LETTERS], ids=["plain", "caught"])
+@pytest.mark.parametrize("case", list(CASES))
+def test_parts_give_what_each_gives_by_itself(case: str, letters: Sequence[str] | None) -> None:
+    format, values = CASES[case]
+    layout = RowLayout(Word.schema(), format, ATTRIBUTES)
+    piece = Messages(TopicPartition("t", 0), range(100, 100 + COUNT), (), [b"k"] * COUNT, values, ())
+    decoder, maker = PartDecoder(RowMaker(layout, letters)), RowMaker(layout, letters)
+    for taken in (*parts(piece, random.Random(1)), Taken(piece, piece, 0)):
+        assert outcome(decoder.ports, taken) == outcome(maker.ports, taken.messages)
+
+
+def test_a_piece_is_decoded_once_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = RowLayout(Word.schema(), "json", ATTRIBUTES)
+    piece = Messages(TopicPartition("t", 0), range(COUNT), (), (), GOOD, ())
+    maker = RowMaker(layout)
+    decoder = PartDecoder(maker)
+    decoded, calls = maker.row_for_each, list[Messages]()
+
+    def noted(messages: Messages) -> pa.RecordBatch | None:
+        calls.append(messages)
+        return decoded(messages)
+
+    monkeypatch.setattr(maker, "row_for_each", noted)
+    for taken in parts(piece, random.Random(2)):
+        decoder.ports(taken)
+    assert calls == [piece]
+    assert decoder._decoded == {}
