@@ -29,13 +29,14 @@ from clonos_py.bench.kafka.cluster import BrokerCluster, cluster
 from clonos_py.bench.kafka.topics import PARTITIONS, Row, create_topics, fill, json_rows, seen
 from clonos_py.bench.kafka.traffic import LIBRARIES, Library
 from clonos_py.bench.peers.environment import BYTEWAX, Environment
+from clonos_py.bench.resident import resident_bytes
 from clonos_py.cli.tables import show
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.clients import ClusterAddress
 from clonos_py.connectors.kafka.port import Fields, Message, TopicPartition
 from clonos_py.model.coordinator_events import Deployed
 from clonos_py.model.errors import ClonosError
-from clonos_py.observe.events import Event, TaskFailed
+from clonos_py.observe.events import Event, Measured, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import connected
 from clonos_py.settings.resolution import resolve
@@ -44,6 +45,8 @@ DELIVERIES = ("causal", "transactional", "idempotent")
 QUIX = "3.28.1"
 _PEERS = {"quix": ("quixstreams", QUIX), "bytewax": ("bytewax[kafka]", BYTEWAX)}
 _BATCHES_PER_S = 100
+_CONSUMED_S = 60.0
+"""For what is left to consume when the job has ended."""
 
 
 def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: Any) -> Job:
@@ -64,24 +67,17 @@ def broker() -> Iterator[BrokerCluster]:
         yield found
 
 
-def carried_out(job: Job, folder: str, deployed: Callable[[], object] = lambda: None, **settings: Any) -> list[Event]:
-    """``deployed`` is called when the job is there."""
-    events: list[Event] = []
-
-    def listener(at_us: int, event: Event) -> None:
-        events.append(event)
-        if isinstance(event, Deployed):
-            deployed()
-
-    run_job(job, resolve({"parallelism": 1, "checkpoint_interval": "10s", "checkpoints": folder, **settings}), listener)
-    return events
+def carry_out(job: Job, folder: str, heard: Callable[[Event], None] = lambda event: None, **settings: Any) -> None:
+    """``heard`` is called with what happens."""
+    given = {"parallelism": 1, "checkpoint_interval": "10s", "checkpoints": folder, **settings}
+    run_job(job, resolve(given), lambda at_us, event: heard(event))
 
 
 def throughput(library: Library, delivery: str, rows: int, arrow: bool) -> float:
     """Rows a second."""
     with broker() as found, tempfile.TemporaryDirectory() as folder:
         fill(found.bootstrap, "in", rows, arrow)
-        carried_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder)
+        carry_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder)
         written = seen(found.bootstrap, "out", arrow)
     if written.rows != rows:
         raise ClonosError(f"{rows:,} rows were read, and {written.rows:,} written")
@@ -107,6 +103,14 @@ def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
 # ---- latency
 
 
+_stops: list[Any] = []
+"""In a process that consumes: an event that is set when there is nothing more to wait for."""
+
+
+def _listen_to(stop: Any) -> None:
+    _stops.append(stop)
+
+
 def produce(bootstrap: str, rows: int, rate: int) -> None:
     """In a process of its own: at a pace."""
     writer = ClusterAddress(bootstrap).connect().writer()
@@ -125,8 +129,7 @@ def consume(bootstrap: str, rows: int) -> tuple[list[float], list[tuple[float, i
     reader.assign({TopicPartition("out", number): 0 for number in range(PARTITIONS)})
     latencies_ms: list[float] = []
     arrivals: list[tuple[float, int]] = []
-    deadline = time.monotonic() + 180
-    while len(latencies_ms) < rows and time.monotonic() < deadline:
+    while len(latencies_ms) < rows and not _stops[0].is_set():
         for messages in reader.fetch(0.1):
             now_us = time.time_ns() // 1_000
             created = [json.loads(value)["created"] for value in messages.values if value]
@@ -138,35 +141,69 @@ def consume(bootstrap: str, rows: int) -> tuple[list[float], list[tuple[float, i
 
 @dataclass
 class Latency:
-    """In milliseconds. ``gap_ms``: the longest time without a new row after a task was killed."""
+    """``gap_ms``: the longest time without a new row after a task was killed. ``memory_bytes``: the most that a process
+    of the task had for itself."""
 
     median_ms: float
     p95_ms: float
     gap_ms: float
     journal_bytes: int
+    memory_bytes: int
     rows: int
+
+
+@dataclass
+class _Listener:
+    """Calls ``begin`` when the job is there. ``killed``: whether a task was."""
+
+    begin: Callable[[], object]
+    memory_bytes: int = 0
+    killed: bool = False
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Deployed():
+                self.begin()
+            case TaskFailed():
+                self.killed = True
+            case Measured():
+                self.memory_bytes = max(self.memory_bytes, *(size for _, size in resident_bytes()), 0)
+            case _:
+                pass
 
 
 def latency(library: Library, delivery: str, rate: int, seconds: int) -> Latency:
     """The second quarter of the rows, which come after the job is there; behind the half of them a task is killed."""
     rows = rate * seconds
     stop = {("in", partition): rows // PARTITIONS for partition in range(PARTITIONS)}
-    spawning = multiprocessing.get_context("spawn")
-    with broker() as found, tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(2, spawning) as pool:
+    kill = f"source-kafka[0]@{seconds * 3 // 5}s"
+    with broker() as found, tempfile.TemporaryDirectory() as folder, _beside() as pool:
         consumed = pool.submit(consume, found.bootstrap, rows)
-        begin = partial(pool.submit, partial(produce, found.bootstrap, rows, rate))
-        kill = f"source-kafka[0]@{seconds * 3 // 5}s"
-        measured = job(found.bootstrap, library, delivery, False, stop=stop)
-        events = carried_out(measured, folder, begin, kills=(kill,))
-        latencies_ms, arrivals = consumed.result()
-        journal = _size(found, "journal")
-    if not [event for event in events if isinstance(event, TaskFailed)]:
+        listener = _Listener(partial(pool.submit, partial(produce, found.bootstrap, rows, rate)))
+        carry_out(job(found.bootstrap, library, delivery, False, stop=stop), folder, listener, kills=(kill,))
+        latencies_ms, arrivals = consumed.result(_CONSUMED_S)
+        journal, written = _size(found, "journal"), seen(found.bootstrap, "out", arrow=False)
+    if written.rows != rows and delivery != "idempotent":
+        raise ClonosError(f"{rows:,} rows were made, and {written.rows:,} are in the topic")
+    if not listener.killed:
         raise ClonosError("no task was killed")
     calm = latencies_ms[rows // 4 : rows // 2]
     late = [at for at, _ in arrivals if at > arrivals[0][0] + seconds / 4]
-    return Latency(
-        statistics.median(calm), float(np.quantile(calm, 0.95)), 1e3 * max(np.diff(late)), journal, len(latencies_ms)
-    )
+    gap_ms = 1e3 * max(np.diff(late))
+    p95_ms = float(np.quantile(calm, 0.95))
+    return Latency(statistics.median(calm), p95_ms, gap_ms, journal, listener.memory_bytes, len(latencies_ms))
+
+
+@contextmanager
+def _beside() -> Iterator[ProcessPoolExecutor]:
+    """Processes for a producer and a consumer. A consumer does not outlast the block."""
+    spawning = multiprocessing.get_context("spawn")
+    stop = spawning.Event()
+    with ProcessPoolExecutor(2, spawning, _listen_to, (stop,)) as pool:
+        try:
+            yield pool
+        finally:
+            stop.set()
 
 
 def _size(found: BrokerCluster, of: str) -> int:
@@ -217,9 +254,14 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
     )
     show(
         f"Latency at {rate:,} rows/s, checkpoints every 10 s",
-        ("client", "delivery", "median ms", "95% ms", "gap after SIGKILL ms", "journal bytes/row"),
+        ("client", "delivery", "median ms", "95% ms", "gap after SIGKILL ms", "journal bytes/row", "memory MB"),
         [
-            (*key, *(f"{ms:,.0f}" for ms in (of.median_ms, of.p95_ms, of.gap_ms)), f"{of.journal_bytes / of.rows:,.1f}")
+            (
+                *key,
+                *(f"{ms:,.0f}" for ms in (of.median_ms, of.p95_ms, of.gap_ms)),
+                f"{of.journal_bytes / of.rows:,.1f}",
+                f"{of.memory_bytes / 1e6:,.0f}",
+            )
             for key, of in measured.items()
         ],
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from clonos_py import Job
 from clonos_py.bench.kafka.traffic import JobOverTopics, Library, traffic
@@ -12,11 +13,16 @@ from clonos_py.bench.witnesses import KEYS, PARTITIONS, Number, disagreement, wi
 from clonos_py.connectors import KafkaSink, KafkaSource
 from clonos_py.connectors.kafka.port import Message
 
+Replay = Literal["read", "logged"]
 
-def job(bootstrap: str, server: str, library: Library, total: int | None) -> Job:
-    """One sink is causal, the other transactional. ``total``: of numbers, with which it ends; None: it is endless."""
+
+def job(bootstrap: str, server: str, library: Library, total: int | None, replay: Replay = "read") -> Job:
+    """One sink is causal, the other transactional. ``total``: of numbers, with which it ends; None: it is endless.
+    ``replay``: see ``KafkaSource``."""
     stop = None if total is None else {("numbers", n): total // PARTITIONS for n in range(PARTITIONS)}
-    source = KafkaSource("numbers", Number, bootstrap=bootstrap, client=library, stop=stop, discover="1s")
+    source = KafkaSource(
+        "numbers", Number, bootstrap=bootstrap, client=library, stop=stop, discover="1s", replay=replay
+    )
     left = KafkaSink("left", bootstrap=bootstrap, client=library)
     right = KafkaSink("right", bootstrap=bootstrap, client=library, key="key", delivery="transactional")
     return witnesses_between(source, left, right, server)
@@ -31,6 +37,7 @@ def kafka_witnesses(
     library: Library,
     nodes: int = 1,
     grown_to: int | None = None,
+    replay: Replay = "read",
 ) -> Iterator[JobOverTopics]:
     """``rate``: numbers a second in each partition. ``grown_to``: partitions of the second half of the numbers; the job
     is endless then."""
@@ -51,5 +58,5 @@ def kafka_witnesses(
         def complete() -> bool:
             return all(len(rows) >= total for rows in over.seen)
 
-        made = job(over.brokers.bootstrap, server, library, None if grown_to else total)
+        made = job(over.brokers.bootstrap, server, library, None if grown_to else total, replay)
         yield JobOverTopics(made, over.brokers, over.begin, wrong, complete)

@@ -12,13 +12,16 @@ import pyarrow as pa
 import pytest
 
 from clonos_py import Job, Record
+from clonos_py.causal.determinants import SourceRead
 from clonos_py.connectors import KafkaSource, PrintSink
 from clonos_py.connectors.kafka.port import Client, Message, TopicPartition
 from clonos_py.model.errors import GraphError, SourceError
-from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+from clonos_py.model.operators import Discovered, End, EventTime, Read, Source, Wait
+from clonos_py.model.plan import SourcePlan
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
+from clonos_py.task.reader import Reader, determinants_of
 from tests.kafka.test_port import complete, write
 
 kafka: Any = import_module("kafka")  # its published types are of an older version
@@ -330,7 +333,65 @@ def test_a_topic_that_is_compacted_soon_is_refused(client: Client, topic: str, a
     admin.close()
     with pytest.raises(SourceError, match=f"Kafka topic '{topic}-soon' is compacted after 0 ms.* to at least 3600000"):
         _ = KafkaSource(f"{topic}-soon", Line, **at).layout
+    assert len(KafkaSource(f"{topic}-soon", Line, replay="logged", **at).layout.starts) == 1
     assert len(KafkaSource(f"{topic}-late", Line, **at).layout.starts) == 1
+
+
+def test_rows_in_the_log_are_not_read_again(client: Client, topic: str, at: dict[str, Any]) -> None:
+    write(client, *lines(topic, range(5)))
+    source = KafkaSource(topic, Line, replay="logged", **at)
+    before, again = logging_reader(source), logging_reader(source)
+    log: list[Any] = []
+
+    def noted(kind: str, live: Callable[[], Any]) -> Any:
+        log.append(live())
+        return log[-1]
+
+    def logged(kind: str, live: Callable[[], Any]) -> Any:
+        return log.pop(0)
+
+    reads = read_on(before, 5)
+    before.log_rows(reads, noted)
+    admin = client.admin()
+    admin.delete_before({source.layout.partition(0): 5})
+    admin.close()
+    replayed = again.reread([d for d in determinants_of(reads) if isinstance(d, SourceRead)], logged)
+    assert numbers(replayed) == [*range(5)]
+    assert [read.event_count for read in replayed] == [read.event_count for read in reads]
+    for read in replayed:
+        again.accept(read, 0)
+    write(client, *lines(topic, [5, 6]))
+    assert numbers(read_on(again, 2)) == [5, 6]
+
+
+def logging_reader(source: KafkaSource) -> Reader:
+    """Knows of the partitions. Closed after the test."""
+    made: list[Source] = []
+
+    def create() -> Source:
+        made.append(source.create((None,)))
+        return made[-1]
+
+    reader = Reader(SourcePlan("lines", create, source.schemas, EventTime((None,))), 0, 1)
+    reader.restore([], None)
+    _opened.extend(made)
+    found = reader.poll(0)
+    assert isinstance(found, Discovered)
+    reader.discover(found.starts)
+    return reader
+
+
+def read_on(reader: Reader, rows: int) -> list[Read]:
+    found: list[Read] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(numbers(found)) < rows:
+        assert time.monotonic() < deadline, found
+        for read in reader.poll(0) or []:
+            assert isinstance(read, Read)
+            reader.accept(read, 0)
+            found.append(read)
+        time.sleep(0.01)
+    return found
 
 
 def test_what_is_not_there_is_named(topic: str, at: dict[str, Any]) -> None:

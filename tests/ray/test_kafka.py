@@ -17,11 +17,14 @@ from pathlib import Path
 import pytest
 
 from clonos_py.bench.fault_injector import FaultInjector
+from clonos_py.bench.kafka.command import latency
 from clonos_py.bench.kafka.new_users import DELIVERIES, JournaledDelivery, new_users
-from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, going_on
+from clonos_py.bench.kafka.traffic import LIBRARIES, JobOverTopics, Library, Watcher, going_on
 from clonos_py.bench.kafka.witnesses import kafka_witnesses
 from clonos_py.bench.soak import KAFKA_JOBS, soak
 from clonos_py.bench.witnesses import PARTITIONS, TASKS, oracle
+from clonos_py.connectors.kafka.clients import ClusterAddress
+from clonos_py.connectors.kafka.port import TopicPartition
 from clonos_py.model.coordinator_events import Deployed, RolledBack, StandbyActivated
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
@@ -32,6 +35,7 @@ pytestmark = pytest.mark.ray
 
 RATE = 100.0
 TOTAL = int(12 * RATE) * PARTITIONS
+KILLS = tuple(f"{task}@{1 + number}s" for number, task in enumerate(TASKS))
 
 
 def carried_out(
@@ -61,10 +65,9 @@ def carried_out(
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_each_row_is_seen_once_though_every_task_is_killed(library: Library, cluster: Cluster, tmp_path: Path) -> None:
-    kills = tuple(f"{task}@{1 + number}s" for number, task in enumerate(TASKS))
     with oracle() as server, kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, library) as made:
-        events = carried_out(made, tmp_path / "checkpoints", *kills)
-    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(kills)
+        events = carried_out(made, tmp_path / "checkpoints", *KILLS)
+    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
 
 
 def test_each_row_is_seen_once_though_every_task_comes_back_as_a_zombie(cluster: Cluster, tmp_path: Path) -> None:
@@ -123,6 +126,36 @@ def test_partitions_that_are_added_under_load_are_read_once(library: Library, cl
         with pytest.raises(KeyboardInterrupt):
             carried_out(made, tmp_path / "checkpoints", "numbers[0]@9s", "numbers[1]@11s", heard=end)
         assert made.wrong() is None
+
+
+def test_rows_in_the_log_are_not_read_again(cluster: Cluster, tmp_path: Path) -> None:
+    """What was read is deleted as soon as its results are seen, as it may be where a topic is compacted."""
+    with (
+        oracle() as server,
+        kafka_witnesses(tmp_path / "kafka", server, TOTAL, RATE, LIBRARIES[0], replay="logged") as made,
+    ):
+
+        def delete(over: threading.Event) -> None:
+            watcher = Watcher(made.brokers.bootstrap, "left")
+            admin = ClusterAddress(made.brokers.bootstrap).connect().admin()
+            with going_on(watcher.run):
+                while not over.wait(0.2):
+                    numbers = [row["id"] for row in list(watcher.rows)]
+                    for partition in range(PARTITIONS):
+                        read = [number // PARTITIONS for number in numbers if number % PARTITIONS == partition]
+                        if read:
+                            admin.delete_before({TopicPartition("numbers", partition): max(read) + 1})
+            admin.close()
+
+        events = carried_out(made, tmp_path / "checkpoints", *KILLS, beside=delete)
+    assert len([event for event in events if isinstance(event, TaskFailed)]) == len(KILLS)
+
+
+def test_a_source_right_before_a_causal_sink_is_rebuilt(cluster: Cluster) -> None:
+    """Reads are small there, and a replacement cuts them out of larger pieces."""
+    measured = latency(LIBRARIES[0], "causal", rate=2_000, seconds=12)
+    assert measured.rows == 24_000
+    assert measured.gap_ms < 10_000
 
 
 def waits_for_brokers(made: JobOverTopics, folder: Path, away_s: float) -> None:

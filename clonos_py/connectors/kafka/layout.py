@@ -46,9 +46,12 @@ class SourceLayout:
         return TopicPartition(self.topics[topic].name, index)
 
 
-def resolve(admin: Admin, names: Sequence[str], start: Where, stop: Where | None) -> SourceLayout:
-    """Raises SourceError for a topic or partition that there is not, KafkaFailure."""
-    topics = described(admin, names)
+def resolve(admin: Admin, names: Sequence[str], start: Where, stop: Where | None, kept: bool = True) -> SourceLayout:
+    """``kept``: whether topics must keep messages until they are read again. Raises SourceError for a topic or
+    partition that there is not, and for a topic that is compacted too soon; KafkaFailure."""
+    topics = _described(admin, names)
+    for name in names if kept else ():
+        _check_kept(admin, name)
     partitions = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
     starts = _offsets(admin, partitions, start, Place.EARLIEST)
     layout = SourceLayout(topics, {}, None)
@@ -60,14 +63,12 @@ def resolve(admin: Admin, names: Sequence[str], start: Where, stop: Where | None
     )
 
 
-def described(admin: Admin, names: Sequence[str]) -> tuple[TopicLayout, ...]:
-    """In the order of the names. Raises SourceError for a topic that there is not, or that is compacted too soon."""
+def _described(admin: Admin, names: Sequence[str]) -> tuple[TopicLayout, ...]:
+    """In the order of the names. Raises SourceError for a topic that there is not."""
     found = admin.topics(names)
     missing = [name for name in names if name not in found]
     if missing:
         raise SourceError(f"Kafka topic {missing[0]!r} does not exist: create it, or correct its name")
-    for name in names:
-        _check_kept(admin, name)
     return tuple(TopicLayout(name, *found[name]) for name in names)
 
 
@@ -84,7 +85,8 @@ def _check_kept(admin: Admin, name: str) -> None:
     if "compact" in settings.get("cleanup.policy", "") and lag_ms < KEPT_MS:
         raise SourceError(
             f"Kafka topic {name!r} is compacted after {lag_ms} ms, so that a recovery might not find what it has to "
-            f"read again: set the topic's min.compaction.lag.ms to at least {KEPT_MS}"
+            f"read again: set the topic's min.compaction.lag.ms to at least {KEPT_MS}, or keep what is read in the "
+            "causal log with KafkaSource(replay='logged')"
         )
 
 

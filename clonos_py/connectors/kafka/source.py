@@ -47,6 +47,10 @@ class KafkaSource(SourceDefinition):
     With ``group`` the offsets of every completed checkpoint are committed to a consumer group of that name, for tools
     that watch it and for ``start="committed"``. It must have no members. Checkpoints do not depend on it.
 
+    After a failure a replacement reads again what its predecessor had read. A topic that is compacted may not have it
+    any more, and is refused unless its ``min.compaction.lag.ms`` leaves an hour. With ``replay="logged"`` the causal
+    log keeps the rows instead, at the price of copying them to the tasks behind.
+
     A task that has read all there is reads on after ``linger``, or later with the next message: fewer and larger reads
     are cheaper, and repeated sooner after a failure.
 
@@ -65,6 +69,7 @@ class KafkaSource(SourceDefinition):
         start: Given = "earliest",
         stop: Given | None = None,
         group: str | None = None,
+        replay: Literal["read", "logged"] = "read",
         security: KafkaSecurity | None = None,
         client: Literal["confluent-kafka", "kafka-python"] | None = None,
         linger: str | int = "20ms",
@@ -81,6 +86,9 @@ class KafkaSource(SourceDefinition):
         if stop == "committed":
             raise GraphError("KafkaSource: stop='committed' moves with the job: name another place")
         self._start, self._stop = _where(start, group), None if stop is None else _where(stop, None)
+        if replay not in ("read", "logged"):
+            raise GraphError(f"KafkaSource: unknown replay={replay!r}: give 'read' or 'logged'")
+        self._logged = replay == "logged"
         self._group, self.commits = group, group is not None
         self._times = ReaderTimes(micros(linger), micros(discover) / 1e6, micros(away) / 1e6)
         self.schemas = (self._rows.schema,)
@@ -91,7 +99,7 @@ class KafkaSource(SourceDefinition):
         """What there is to read, found once. Raises SourceError."""
         try:
             admin = self._address.connect().admin()
-            found = resolve(admin, self._topics, self._start, self._stop)
+            found = resolve(admin, self._topics, self._start, self._stop, kept=not self._logged)
         except KafkaFailure as failure:
             raise SourceError(f"Kafka at {self._address.bootstrap}: {failure.kind.value}: {failure}") from None
         admin.close()
@@ -108,7 +116,7 @@ class KafkaSource(SourceDefinition):
         """``names``: of the columns of rows, None for all; ``letters``: see ``RowMaker``."""
         rows = self._rows if names is None else self._rows.only(names)
         maker = RowMaker(rows, letters)
-        return TopicReader(self._address, self.layout, maker, self._times, self._group, read_rows)
+        return TopicReader(self._address, self.layout, maker, self._times, self._group, read_rows, self._logged)
 
     def catch(self) -> CaughtKafkaSource:
         """The same with a second stream, of ``KafkaDeadLetter``: messages that cannot be read. Without it such a

@@ -44,8 +44,10 @@ class TopicReader(Source):
         times: ReaderTimes,
         group: str | None,
         read_rows: int | None,
+        logs_rows: bool = False,
     ) -> None:
-        """``group``: to which offsets are committed."""
+        """``group``: to which offsets are committed. ``logs_rows``: see ``Source``."""
+        self.logs_rows = logs_rows
         self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
         self._group = group
         self._decoder = PartDecoder(maker)
