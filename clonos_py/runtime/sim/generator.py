@@ -60,7 +60,8 @@ _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE,
 class Range:
     """What may be generated. ``sharing_depth`` None: any, drawn by the seed, full in every other run. ``protocol``
     MIXED: one of all, drawn by the seed. ``cycles``: each job has a loop. ``recovery`` CAUSAL: each job replays its
-    determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed."""
+    determinants; ROLLBACK: each rolls back; None: either, or neither (at-least-once), drawn by the seed.
+    ``time_granularity_us``: see ``Gate``; None: drawn by the seed."""
 
     faults: tuple[str, ...] = tuple(FAULTS)
     sharing_depth: int | None = None
@@ -69,6 +70,7 @@ class Range:
     protocol: str = ALIGNED
     cycles: bool = False
     recovery: str | None = None
+    time_granularity_us: int | None = None
 
     def __post_init__(self) -> None:
         """Raises SettingError for a fault, a protocol or a recovery that does not exist, or not at this depth."""
@@ -133,6 +135,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
         staggered=random.Random(f"calls of {seed}").random() < _STAGGERED,
     )
     granularity_us = random_.choice([0, 0, 300, 3_000])
+    if range_.time_granularity_us is not None:
+        granularity_us = range_.time_granularity_us
     regenerates = conditions.spill is Spill.REGENERATE
     topology = replace(
         topology,

@@ -23,20 +23,33 @@ class Bug:
     depth: int | None = -1
     protocol: str = ALIGNED
     cycles: bool = False
+    time_granularity_us: int | None = None
 
     @property
     def range(self) -> Range:
-        return Range(self.faults, self.depth, tasks_max=10, protocol=self.protocol, cycles=self.cycles)
+        return Range(
+            self.faults,
+            self.depth,
+            tasks_max=10,
+            protocol=self.protocol,
+            cycles=self.cycles,
+            time_granularity_us=self.time_granularity_us,
+        )
 
 
 class Bugs(dict[str, Bug]):
     """By name. A function that plants one is registered by decorating it."""
 
     def planted(
-        self, *faults: str, depth: int = -1, protocol: str = ALIGNED, cycles: bool = False
+        self,
+        *faults: str,
+        depth: int = -1,
+        protocol: str = ALIGNED,
+        cycles: bool = False,
+        time_granularity_us: int | None = None,
     ) -> Callable[[Patch], Patch]:
         def register(plant: Patch) -> Patch:
-            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol, cycles)
+            self[plant.__name__] = Bug(plant, faults or KILLS, depth, protocol, cycles, time_granularity_us)
             return plant
 
         return register

@@ -198,7 +198,7 @@ def an_epoch_starts_one_determinant_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogWriter, "open_epoch", late)
 
 
-@BUGS.planted()
+@BUGS.planted(time_granularity_us=10_000)
 def the_time_is_kept_over_the_barrier(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaskContext, "open_epoch", lambda self: setattr(self, "_random", None))
 
