@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 import threading
 import time
@@ -35,14 +36,18 @@ admin: Any = import_module("kafka.admin")
 errors: Any = import_module("kafka.errors")
 
 _FETCHED = 10_000
+"""Messages at once."""
 _IN_A_ROW = 1_000
 """Messages without a key that go to one partition."""
 _BATCH_BYTES = 256 << 10
 """Of messages that are sent together. With the default, 16 KiB, a message takes a third more time."""
-"""Messages at once."""
 _LOOK_S = 0.1
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
-
+_AWAY = (errors.RetriableError, errors.KafkaConnectionError, errors.UnknownError)
+_FENCED_NAMES = {kind.__name__ for kind in _FENCED}
+_AWAY_NAMES = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, _AWAY)}
+_NAMES = re.compile(r"\w+Error")
+"""Where a transaction fails, the library raises an error without a kind, which tells of another in its text."""
 _NOT_LET_IN = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, ssl.SSLError)
 
 
@@ -77,12 +82,13 @@ _logger.propagate = False  # what goes wrong is raised
 
 def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaFailure:
     """What an error of the library is to the port."""
-    if isinstance(error, _FENCED) or any(fenced.__name__ in str(error) for fenced in _FENCED):
+    named = set(_NAMES.findall(str(error)))
+    if isinstance(error, _FENCED) or named & _FENCED_NAMES:
         kind = Failure.FENCED
     elif isinstance(error, errors.OffsetOutOfRangeError | errors.NoOffsetForPartitionError):
         kind = Failure.EXPIRED
         partition = partition or _named_in(error)
-    elif isinstance(error, errors.RetriableError | errors.KafkaConnectionError | errors.UnknownError):
+    elif isinstance(error, _AWAY) or (type(error) is errors.KafkaError and named & _AWAY_NAMES):
         kind = Failure.AWAY
     else:
         kind = Failure.REFUSED
