@@ -44,6 +44,8 @@ from clonos_py.settings.resolution import resolve
 DELIVERIES = ("causal", "transactional", "idempotent")
 QUIX = "3.28.1"
 _PEERS = {"quix": ("quixstreams", QUIX), "bytewax": ("bytewax[kafka]", BYTEWAX)}
+_BY_ARRIVAL = {"message.timestamp.type": "LogAppendTime"}
+"""Messages have the time at which the broker got them. Quix Streams gives them that of its input otherwise."""
 _BATCHES_PER_S = 100
 _CONSUMED_S = 60.0
 """For what is left to consume when the job has ended."""
@@ -63,7 +65,8 @@ def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: 
 @contextmanager
 def broker() -> Iterator[BrokerCluster]:
     with tempfile.TemporaryDirectory(prefix="clonos-kafka-") as folder, cluster(Path(folder)) as found:
-        create_topics(found.bootstrap, "in", "out")
+        create_topics(found.bootstrap, "in")
+        create_topics(found.bootstrap, "out", settings=_BY_ARRIVAL)
         yield found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,11 +29,11 @@ class Row(Record):
     text: str
 
 
-def create_topics(bootstrap: str, *topics: str) -> None:
+def create_topics(bootstrap: str, *topics: str, settings: Mapping[str, str] = {}) -> None:
     """With so many partitions each."""
     admin = ClusterAddress(bootstrap).connect().admin()
     for topic in topics:
-        admin.create(topic, PARTITIONS, {})
+        admin.create(topic, PARTITIONS, settings)
     admin.close()
 
 
@@ -70,7 +70,7 @@ def _values(rows: int, arrow: bool) -> Iterator[list[bytes]]:
 
 @dataclass
 class Seen:
-    """Rows of a topic, and the time between the first and the last message, as their producer made them."""
+    """Rows of a topic, and the time between the first and the last message."""
 
     rows: int
     seconds: float
