@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
-import xxhash
 
-from clonos_py.columns.compact import compact
+from clonos_py.columns import compact
 from clonos_py.model.segments import LogSegment, StableMark
 from clonos_py.model.times import MIN_TIME
 
@@ -116,4 +115,4 @@ class PassThrough:
         return int(body.nbytes)
 
     def checksum(self, body: pa.RecordBatch, sampled: bool) -> int:
-        return xxhash.xxh3_64_intdigest(compact(body).serialize())
+        return compact.checksum(body)

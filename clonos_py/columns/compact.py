@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 
 import pyarrow as pa
+import xxhash
 
 from clonos_py.columns.views import Column
 
@@ -38,6 +39,11 @@ def compact(rows: pa.RecordBatch) -> pa.RecordBatch:
     if all(new is old for new, old in zip(copied, columns, strict=True)):
         return rows
     return pa.RecordBatch.from_arrays(copied, schema=rows.schema)
+
+
+def checksum(rows: pa.RecordBatch) -> int:
+    """Of 64 bits: the same for equal rows in the same order."""
+    return xxhash.xxh3_64_intdigest(compact(rows).serialize())
 
 
 def _is_compact(column: Column) -> bool:

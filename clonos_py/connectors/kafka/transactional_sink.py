@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
-import xxhash
 
-from clonos_py.columns.compact import compact
+from clonos_py.columns import compact
 from clonos_py.connectors.kafka.journal import PartKey, WrittenPart, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageMaker
@@ -98,7 +97,7 @@ class KafkaTransactionalWriter(Sink):
                 lineage_of(self.ctx.numbering),
                 self.ctx.task.index,
                 checkpoint,
-                [xxhash.xxh3_64_intdigest(compact(part).serialize()) for part in parts],
+                list(map(compact.checksum, parts)),
             )
         )
 

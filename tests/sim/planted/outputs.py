@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clonos_py.causal.log import CausalStore
-from clonos_py.channel import frames
+from clonos_py.columns import compact
 from clonos_py.job.protocols.aligned import CoordinatedCheckpoints
 from clonos_py.job.rounds import Rounds
 from clonos_py.link import instructions as io
@@ -44,7 +44,7 @@ def rows_are_visible_before_their_determinants_are_durable(patch: pytest.MonkeyP
 @BUGS.planted()
 def checksums_are_of_what_lies_beside_the_rows(patch: pytest.MonkeyPatch) -> None:
     """Of what follows a slice in its buffer."""
-    patch.setattr(frames, "compact", lambda rows: rows)
+    patch.setattr(compact, "compact", lambda rows: rows)
 
 
 @BUGS.planted()
