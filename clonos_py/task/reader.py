@@ -183,8 +183,9 @@ class Reader:
         """What was read before. Raises SourceError if it is something else now."""
         again = list(map(self._logged, logged))
         if self._source.logs_rows:
+            reads = [read_of(read, ask(self._question, partial(self._content, read)), self._schemas) for read in again]
             self._left_behind = True
-            return [read_of(read, ask(self._question, partial(self._content, read)), self._schemas) for read in again]
+            return reads
         return list(map(self._reread, again))
 
     @property
