@@ -142,10 +142,7 @@ def test_an_id_is_claimed_soon_though_a_transaction_is_open(client: Client, topi
     """Within less than the half second after which librdkafka asks again."""
 
     def seconds(number: int) -> float:
-        before, writer = (
-            client.transactional_writer(f"{topic}.{number}"),
-            client.transactional_writer(f"{topic}.{number}"),
-        )
+        before, writer = [client.transactional_writer(f"{topic}.{number}") for _ in range(2)]
         before.claim()
         before.begin()
         before.write([Message(topic, b"open", partition=0)])

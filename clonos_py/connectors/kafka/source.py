@@ -51,8 +51,8 @@ class KafkaSource(SourceDefinition):
     any more, and is refused unless its ``min.compaction.lag.ms`` leaves an hour. With ``replay="logged"`` the causal
     log keeps the rows instead, at the price of copying them to the tasks behind.
 
-    A task that has read all there is reads on after ``linger``, or later with the next message: fewer and larger reads
-    are cheaper, and repeated sooner after a failure.
+    A task that has read all messages waits ``fetch_wait`` for more before it reads again: fewer and larger reads cost
+    less, and are replayed sooner after a failure.
 
     A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
     kafka-python: without it whichever is installed, confluent-kafka first.
@@ -72,7 +72,7 @@ class KafkaSource(SourceDefinition):
         replay: Literal["read", "logged"] = "read",
         security: KafkaSecurity | None = None,
         client: Literal["confluent-kafka", "kafka-python"] | None = None,
-        linger: str | int = "20ms",
+        fetch_wait: str | int = "20ms",
         discover: str | int = "5s",
         away: str | int = "5m",
     ) -> None:
@@ -90,7 +90,7 @@ class KafkaSource(SourceDefinition):
             raise GraphError(f"KafkaSource: unknown replay={replay!r}: give 'read' or 'logged'")
         self._logged = replay == "logged"
         self._group, self.commits = group, group is not None
-        self._times = ReaderTimes(micros(linger), micros(discover) / 1e6, micros(away) / 1e6)
+        self._times = ReaderTimes(micros(fetch_wait), micros(discover) / 1e6, micros(away) / 1e6)
         self.schemas = (self._rows.schema,)
         self.records = (schema if isinstance(schema, type) else None,)
 

@@ -25,10 +25,10 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True)
 class ReaderTimes:
-    """``linger_us``: how long messages may come before they are read together; ``discover_s``: how often the topics are
-    looked at; ``away_s``: how long the cluster may not answer."""
+    """``fetch_wait_us``: how long a task that has read all messages waits for more; ``discover_s``: how often topics
+    are looked at; ``away_s``: how long the cluster may not answer."""
 
-    linger_us: int
+    fetch_wait_us: int
     discover_s: float
     away_s: float
 
@@ -122,8 +122,8 @@ class TopicReader(Source):
     def poll(self, now: int) -> Read | Wait | End | Discovered:
         if (starts := self._new()) is not None:
             return Discovered(starts)
-        if self._all_read_us < now < self._all_read_us + self._times.linger_us:
-            return Wait(self._all_read_us + self._times.linger_us)
+        if self._all_read_us < now < self._all_read_us + self._times.fetch_wait_us:
+            return Wait(self._all_read_us + self._times.fetch_wait_us)
         with self._named(None):
             ahead = self._reading()
             for _ in range(len(self._turn)):
