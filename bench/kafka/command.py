@@ -170,7 +170,7 @@ class _Listener:
             case TaskFailed():
                 self.killed = True
             case Measured():
-                self.memory_bytes = max(self.memory_bytes, *(size for _, size in resident_bytes()), 0)
+                self.memory_bytes = max([self.memory_bytes, *(size for _, size in resident_bytes())])
             case _:
                 pass
 
