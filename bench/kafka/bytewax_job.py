@@ -1,6 +1,6 @@
 """Runs in Bytewax's own environment: all rows from one topic to another.
 
-``python bytewax_job.py BOOTSTRAP ROWS``
+``python bytewax_job.py BOOTSTRAP INDEX ADDRESS...``: one of several processes, each of which has an address.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bytewax.connectors.kafka import (  # pyright: ignore[reportMissingImports]
     KafkaSourceMessage,
 )
 from bytewax.dataflow import Dataflow  # pyright: ignore[reportMissingImports]
-from bytewax.testing import run_main  # pyright: ignore[reportMissingImports]
+from bytewax.testing import cluster_main  # pyright: ignore[reportMissingImports]
 
-bootstrap = sys.argv[1].split(",")
+bootstrap, index, addresses = sys.argv[1].split(","), int(sys.argv[2]), sys.argv[3:]
 
 
 def decoded(message: KafkaSourceMessage[Any, Any]) -> Any:
@@ -34,4 +34,4 @@ flow = Dataflow("topic-to-topic")
 rows = op.map("decode", op.input("in", flow, KafkaSource(bootstrap, ["in"], tail=False, batch_size=10_000)), decoded)
 passed = op.filter("filter", rows, lambda row: row["id"] >= 0)
 op.output("out", op.map("encode", passed, encoded), KafkaSink(bootstrap, "out"))
-run_main(flow)
+cluster_main(flow, addresses, index)

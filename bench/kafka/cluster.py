@@ -32,7 +32,6 @@ auto.create.topics.enable=false
 num.network.threads=2
 num.io.threads=2
 log.cleaner.dedupe.buffer.size=2097152
-group.initial.rebalance.delay.ms=0
 offsets.topic.num.partitions=3
 transaction.state.log.num.partitions=3
 offsets.topic.replication.factor={replicas}
@@ -190,7 +189,8 @@ def _formatted(
         if users is not None:
             known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
             text += _SASL.format(admin=ADMIN, password=users[ADMIN], users=known)
-        text += "".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items())
+        given = {"group_initial_rebalance_delay_ms": 0, **settings}
+        text += "".join(f"{name.replace('_', '.')}={value}\n" for name, value in given.items())
         node.settings.write_text(text)
         node.format()
         made.append(node)

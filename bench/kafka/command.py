@@ -1,8 +1,9 @@
 """``python -m clonos_py.bench kafka``: from topic to topic, with a real broker on the same machine.
 
 Throughput is what a consumer of what is committed finds: messages by the time between the first and the last that were
-written. Latency is from the making of a message by its producer until a consumer has read the result, at a pace, in
-processes of their own. A task is killed in the middle: the gap is the longest time without a new row.
+written. Each engine has two tasks or processes, one for each core of a small machine. Latency is from the making of a
+message by its producer until a consumer has read the result, at a pace, in processes of their own. A task is killed in
+the middle: the gap is the longest time without a new row.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,7 @@ from clonos_py.model.errors import ClonosError
 from clonos_py.observe.events import Event, Measured, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import connected
+from clonos_py.runtime.transport.ports import free_ports
 from clonos_py.settings.resolution import resolve
 
 DELIVERIES = ("causal", "transactional", "idempotent")
@@ -46,6 +48,10 @@ QUIX = "3.28.1"
 _PEERS = {"quix": ("quixstreams", QUIX), "bytewax": ("bytewax[kafka]", BYTEWAX)}
 _BY_ARRIVAL = {"message.timestamp.type": "LogAppendTime"}
 """Messages have the time at which the broker got them. Quix Streams gives them that of its input otherwise."""
+_PARALLELISM = 2
+"""Of what is measured for throughput, also of other engines."""
+_TOGETHER_MS = 3_000
+"""Processes that start within this time share the partitions from the first message on."""
 _BATCHES_PER_S = 100
 _CONSUMED_S = 60.0
 """For what is left to consume when the job has ended."""
@@ -63,8 +69,12 @@ def job(bootstrap: str, library: Library, delivery: Any, arrow: bool, **source: 
 
 
 @contextmanager
-def broker() -> Iterator[BrokerCluster]:
-    with tempfile.TemporaryDirectory(prefix="clonos-kafka-") as folder, cluster(Path(folder)) as found:
+def broker(together_ms: int = 0) -> Iterator[BrokerCluster]:
+    """``together_ms``: how long the first consumer of a group waits for others."""
+    with (
+        tempfile.TemporaryDirectory(prefix="clonos-kafka-") as folder,
+        cluster(Path(folder), group_initial_rebalance_delay_ms=together_ms) as found,
+    ):
         create_topics(found.bootstrap, "in")
         create_topics(found.bootstrap, "out", settings=_BY_ARRIVAL)
         yield found
@@ -80,7 +90,7 @@ def throughput(library: Library, delivery: str, rows: int, arrow: bool) -> float
     """Rows a second."""
     with broker() as found, tempfile.TemporaryDirectory() as folder:
         fill(found.bootstrap, "in", rows, arrow)
-        carry_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder)
+        carry_out(job(found.bootstrap, library, delivery, arrow, stop="latest"), folder, parallelism=_PARALLELISM)
         written = seen(found.bootstrap, "out", arrow)
     if written.rows != rows:
         raise ClonosError(f"{rows:,} rows were read, and {written.rows:,} written")
@@ -93,14 +103,24 @@ def throughput_of_peer(peer: str, rows: int, root: Path) -> float:
     environment = Environment((root / peer).absolute(), (f"{package}=={version}",))
     environment.make(lambda text: click.echo(text, err=True))
     program = Path(__file__).parent / f"{peer}_job.py"
-    with broker() as found:
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(_PARALLELISM)]
+    with broker(_TOGETHER_MS) as found:
         fill(found.bootstrap, "in", rows, arrow=False)
-        command = [str(environment.python), str(program), found.bootstrap, str(rows)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        commands = [
+            [str(environment.python), str(program), found.bootstrap, str(index), *addresses]
+            for index in range(_PARALLELISM)
+        ]
+        with ThreadPoolExecutor() as pool:
+            ended = list(pool.map(_ended, commands))
         written = seen(found.bootstrap, "out", arrow=False)
     if written.rows < rows:
-        raise ClonosError(f"{peer} has written {written.rows} of {rows} rows: {ended.stderr[-500:]}")
+        said = "; ".join(process.stderr[-500:] for process in ended)
+        raise ClonosError(f"{peer} has written {written.rows} of {rows} rows: {said}")
     return written.rows / written.seconds
+
+
+def _ended(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 # ---- latency
@@ -242,11 +262,11 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
     }
     with connected(None):
         rates = _rates(sizes, peers, scale, repeat, root)
-        measured = {
-            (library, delivery): latency(library, delivery, rate, seconds)
-            for library in LIBRARIES[:1]
-            for delivery in DELIVERIES
-        }
+        measured: dict[tuple[Library, str], list[Latency]] = {}
+        for _ in range(repeat):
+            for delivery in DELIVERIES:
+                library = LIBRARIES[0]
+                measured.setdefault((library, delivery), []).append(latency(library, delivery, rate, seconds))
     show(
         "From topic to topic",
         ("client", "delivery", "format", "rows/s, median", "all"),
@@ -261,13 +281,21 @@ def run(peers: tuple[str, ...], scale: float, repeat: int, rate: int, seconds: i
         [
             (
                 *key,
-                *(f"{ms:,.0f}" for ms in (of.median_ms, of.p95_ms, of.gap_ms)),
-                f"{of.journal_bytes / of.rows:,.1f}",
-                f"{of.memory_bytes / 1e6:,.0f}",
+                *(_spread(values) for values in zip(*(_shown(of) for of in all_), strict=True)),
             )
-            for key, of in measured.items()
+            for key, all_ in measured.items()
         ],
     )
+
+
+def _shown(of: Latency) -> tuple[float, ...]:
+    return of.median_ms, of.p95_ms, of.gap_ms, of.journal_bytes / of.rows, of.memory_bytes / 1e6
+
+
+def _spread(values: Sequence[float]) -> str:
+    """The median, then the least and the most."""
+    digits = 0 if min(values) > 10 else 1
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
 
 
 command = click.Command(
@@ -276,9 +304,9 @@ command = click.Command(
     params=[
         click.Option(["--peers"], multiple=True, type=click.Choice(list(_PEERS)), help="Other engines, too."),
         click.Option(["--scale"], type=float, default=1.0, show_default=True, help="Of the number of rows."),
-        click.Option(["--repeat"], type=click.IntRange(1), default=3, show_default=True, help="Runs of each."),
+        click.Option(["--repeat"], type=click.IntRange(1), default=3, show_default=True, help="Runs of each, in turn."),
         click.Option(["--rate"], type=click.IntRange(100), default=10_000, show_default=True, help="For latency."),
-        click.Option(["--seconds"], type=click.IntRange(10), default=40, show_default=True, help="Of a latency run."),
+        click.Option(["--seconds"], type=click.IntRange(30), default=40, show_default=True, help="Of a latency run."),
         click.Option(
             ["--root"], type=click.Path(path_type=Path), default="peers", show_default=True,
             help="Where other engines are installed.",
