@@ -24,7 +24,7 @@ from clonos_py.model.coordinator_events import (
     WentBack,
 )
 from clonos_py.model.operators import Sink
-from clonos_py.model.protocols import ALONE
+from clonos_py.model.protocols import ALONE, INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
@@ -42,7 +42,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("protocol", ["unaligned", "uncoordinated", "communication-induced"])
+@pytest.mark.parametrize("protocol", [UNALIGNED, pytest.param(UNCOORDINATED, marks=pytest.mark.thorough), INDUCED])
 def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
     """Only the killed are replaced, also after all were killed at once, and no snapshot is given up."""
     total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"

@@ -15,7 +15,7 @@ import pytest
 from clonos_py.bench import witnesses
 from clonos_py.bench.fault_injector import InjectedFault
 from clonos_py.model.coordinator_events import Deployed, RolledBack, WentBack
-from clonos_py.model.protocols import ALIGNED, ALONE, UNALIGNED
+from clonos_py.model.protocols import ALIGNED, INDUCED, UNALIGNED, UNCOORDINATED
 from clonos_py.observe.events import TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.ray.cluster import Cluster
@@ -54,7 +54,7 @@ def run_with_kills(folder: Path, protocol: str, killer: Killer) -> None:
     assert witnesses.wrong(str(folder), TOTAL) is None
 
 
-@pytest.mark.parametrize("protocol", [ALIGNED, UNALIGNED])
+@pytest.mark.parametrize("protocol", [ALIGNED, pytest.param(UNALIGNED, marks=pytest.mark.thorough)])
 def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -70,7 +70,7 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
     assert len(set(map(tuple, pids[: SURVIVED + 1]))) == 1, "survivors are in other processes than before"
 
 
-@pytest.mark.parametrize("protocol", ALONE)
+@pytest.mark.parametrize("protocol", [UNCOORDINATED, pytest.param(INDUCED, marks=pytest.mark.thorough)])
 def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -48,7 +48,7 @@ def test_no_schedule_of_failures_breaks_a_rule_whatever_the_protocol_and_the_rec
 
 
 KINDS = [(recovery, cycles) for recovery in RECOVERIES for cycles in (False, True)]
-EACH = 500 // len(KINDS)
+EACH = 300 // len(KINDS)
 """Seeds of a protocol, shared among the kinds of its jobs."""
 
 
