@@ -137,9 +137,9 @@ def test_offsets_are_committed_to_a_group(client: Client, topic: str, at: dict[s
 
 
 def test_a_group_with_members_is_refused(client: Client, topic: str, at: dict[str, Any], bootstrap: str) -> None:
-    member = kafka.KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, group_id=f"{topic}.readers", metadata_max_age_ms=200
-    )
+    member = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=f"{topic}.readers", metadata_max_age_ms=200)
+    awaited(lambda: bool(member.partitions_for_topic(topic)))  # a member that does not know them gets none
+    member.subscribe([topic])
     awaited(lambda: bool(member.poll(100)) or bool(member.assignment()))
     reader = opened(KafkaSource(topic, Line, group=f"{topic}.readers", **at))
     with pytest.raises(SourceError, match=f"cannot be committed to group '{topic}.readers': .*; name a group without"):
