@@ -25,7 +25,7 @@ class Remedy(Enum):
     RETRY = "retry"
     RECOVER_TASK = "recover the task"
     ROLL_BACK = "roll back to the last checkpoint"
-    STOP_JOB = "stop the job, its last checkpoint intact"
+    STOP_JOB = "stop the job"
     FIX_INPUT = "refuse the input"
 
 
@@ -39,8 +39,8 @@ class ClonosError(Exception):
 
 def error_line(error: ClonosError) -> str:
     """What the command line prints of an error."""
-    remedy = "" if error.remedy is Remedy.FIX_INPUT else f" (remedy: {error.remedy.value})"
-    return f"error: {one_line(error)}{remedy}"
+    kept = "" if error.remedy is Remedy.FIX_INPUT else " (the last checkpoint is intact)"
+    return f"error: {one_line(error)}{kept}"
 
 
 class SettingError(ClonosError):

@@ -34,7 +34,7 @@ def test_an_error_shows_the_record_and_the_last_line_of_the_users_code(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: operator '")
     assert record in line
-    assert line.endswith(f"; at {place(file, marked, function)} (remedy: stop the job, its last checkpoint intact)")
+    assert line.endswith(f"; at {place(file, marked, function)} (the last checkpoint is intact)")
     assert not INTERNAL.search(line)
 
 

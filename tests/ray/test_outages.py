@@ -34,7 +34,8 @@ ENDS_WITHIN_S = 25.0
 """Ray's core needs a minute. The machine of the test may be slow."""
 LINE = re.compile(
     r"error: (Ray's head \(GCS\)|the raylet) at \S+:\d+( and the raylet at \S+)? is gone, and the job with it: "
-    r"checkpoint \d+ is complete; to go on from it, run the job with --checkpoints (\S+) \(remedy: [^\n]*\)\n"
+    r"checkpoint \d+ is complete; to go on from it, run the job with --checkpoints (\S+) "
+    r"\(the last checkpoint is intact\)\n"
 )
 
 

@@ -56,17 +56,15 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("clonos, version 0.")
 
 
-def test_an_engine_error_is_one_line_with_its_remedy(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_error_is_one_line_that_says_what_is_kept(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
     plant(raising(CheckpointError("cannot write checkpoint 3:\n  no space left")))
     assert main.invoke(["run"]) == 1
     captured = capsys.readouterr()
-    assert captured.err == (
-        "error: cannot write checkpoint 3: no space left (remedy: stop the job, its last checkpoint intact)\n"
-    )
+    assert captured.err == ("error: cannot write checkpoint 3: no space left (the last checkpoint is intact)\n")
     assert captured.out == ""
 
 
-def test_wrong_input_needs_no_remedy_beside_its_message(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_input_has_harmed_no_checkpoint(plant: Plant, capsys: pytest.CaptureFixture[str]) -> None:
     plant(raising(SettingError("no such setting")))
     assert main.invoke(["run"]) == 1
     assert capsys.readouterr().err == "error: no such setting\n"
