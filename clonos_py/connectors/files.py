@@ -8,6 +8,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
 from clonos_py.connectors.file_writer import FileWriter
+from clonos_py.connectors.followed_files import FollowedFiles
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.parquet_reader import ParquetPartition
@@ -45,11 +47,26 @@ class FileSource(SourceDefinition):
     text need ``schema``. Each file is a partition. The list of files, sorted, and their sizes are fixed when the job is
     submitted; the files must stay as they are until it has ended. A file that is added later is found by the next run
     if its name sorts behind the others; any other change of the list is an error on resuming.
+
+    With ``follow`` the source never ends: files may grow and be added while the job runs, and a line is read once it
+    has its line end. Files must not shrink, and must stay until a checkpoint has covered their rows. One that is
+    removed after that is at its end. Files whose names begin with ``.`` or ``_`` are not read: write a file under such
+    a name, then rename it. Where event time matters, give ``job.source(..., idle="5s")``: a file that does not grow
+    holds it back otherwise. Parquet files do not grow, and are not followed.
     """
 
-    def __init__(self, path: str, format: str = "text", schema: type[Record] | pa.Schema | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        format: str = "text",
+        schema: type[Record] | pa.Schema | None = None,
+        *,
+        follow: bool = False,
+    ) -> None:
         self._path = os.path.abspath(os.path.expanduser(path))
-        self._format = format
+        self._format, self._follow = format, follow
+        if follow and format == "parquet":
+            raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
         self.schemas = (_input_schema(format, schema),)
         self.records = (schema if isinstance(schema, type) else None,)
 
@@ -66,19 +83,41 @@ class FileSource(SourceDefinition):
 
     def __getstate__(self) -> dict[str, Any]:
         """Submitting pickles: from here on all processes must see the same list."""
-        _ = self.files
+        if not self._follow:
+            _ = self.files
         return self.__dict__
+
+    def resolve(self) -> None:
+        """Files to follow may come later, but their folder is there."""
+        folder = self._path if os.path.isdir(self._path) else os.path.dirname(self._path)
+        if self._follow and not glob.has_magic(folder) and not os.path.isdir(folder):
+            raise SourceError(f"{folder}: no such folder; FileSource follows files in a folder that exists")
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         (names,) = columns
         (schema,) = self.schemas
         taken = schema if names is None else pa.schema([schema.field(name) for name in names])
+        if self._follow:
+            return FollowedFiles(self._sizes, lambda path, size: self._lines(path, size, taken, read_rows))
         return PartitionReader(len(self.files), lambda number: self._partition(self.files[number], taken, read_rows))
 
     def _partition(self, file: InputFile, schema: pa.Schema, read_rows: int | None) -> Partition:
         if self._format == "parquet":
             return ParquetPartition(file.path, schema, read_rows)
-        return LinePartition(file.path, file.size_bytes, self._line_format(schema), read_rows)
+        return self._lines(file.path, file.size_bytes, schema, read_rows)
+
+    def _lines(self, path: str, size_bytes: int, schema: pa.Schema, read_rows: int | None) -> LinePartition:
+        return LinePartition(path, size_bytes, self._line_format(schema), read_rows, self._follow)
+
+    def _sizes(self) -> dict[str, int]:
+        """The files to follow, as they are now."""
+        found = {}
+        for path in _matches(self._path):
+            hidden = path != self._path and os.path.basename(path).startswith((".", "_"))
+            with suppress(FileNotFoundError):
+                if not hidden and os.path.isfile(path):
+                    found[path] = os.path.getsize(path)
+        return found
 
     def _line_format(self, schema: pa.Schema) -> LineFormat:
         match self._format:

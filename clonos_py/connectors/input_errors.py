@@ -10,6 +10,7 @@ import pyarrow as pa
 from clonos_py.model.errors import SourceError, one_line
 
 UNCHANGED = "input files must stay as they are until the job has ended"
+ONLY_GROW = "a followed file may only grow; write what is new to a file with another name"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from clonos_py.connectors.input_errors import UNCHANGED, named_errors
+from clonos_py.connectors.input_errors import ONLY_GROW, UNCHANGED, named_errors
 from clonos_py.connectors.line_formats import LineFormat, Positions, first_malformed, line_ends
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.model.errors import SourceError, one_line
@@ -27,23 +27,31 @@ class _Window(NamedTuple):
 
 
 class LinePartition:
-    """Keeps no file open between reads. Bytes behind ``size_bytes`` are not read; a last line without end counts."""
+    """Keeps no file open between reads. Bytes behind ``size_bytes`` are not read. A last line without end counts, but
+    not in a file that ``grows``."""
 
-    def __init__(self, path: str, size_bytes: int, line_format: LineFormat, read_rows: int | None) -> None:
-        self.name = path
+    def __init__(
+        self, path: str, size_bytes: int, line_format: LineFormat, read_rows: int | None, grows: bool = False
+    ) -> None:
+        self.name, self._grows = path, grows
         self._size_bytes = size_bytes
         self._format = line_format
         self._read_rows = read_rows
         self._first_record: int | None = None
         self._window = _Window(0, b"", np.zeros(0, np.int64))
 
+    def grow(self, size_bytes: int) -> None:
+        """The file has this size now."""
+        self._size_bytes = size_bytes
+
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         if start > self._size_bytes:
             raise self._shrunk(self._size_bytes, start)
-        if start == self._size_bytes:
+        if start == self._size_bytes or not self._begin():
             return None
-        self._begin()
         window = self._window_at(start)
+        if not len(window.ends):
+            return None
         first = int(np.searchsorted(window.ends, start, side="right"))
         limits = [rows for rows in (self._read_rows, rows_max) if rows is not None]
         last = min([len(window.ends), *(first + rows for rows in limits)])
@@ -60,12 +68,19 @@ class LinePartition:
             rows = self._format.parse(records)
         except ValueError as error:
             raise self._malformed(stop - len(records), records) from error
-        return PartitionRead(stop, rows, xxhash.xxh3_64_intdigest(content) >> 1, stop >= self._size_bytes)
+        return PartitionRead(stop, rows, xxhash.xxh3_64_intdigest(content) >> 1, self._is_end(stop))
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Whether the file has all that comes before its first record."""
         if self._first_record is None:
             head = self._pread(0, min(HEAD_BYTES, self._size_bytes))
+            if self._grows and not len(line_ends(head)):
+                return False
             self._first_record = self._format.begin(head, self.name)
+        return True
+
+    def _is_end(self, position: int) -> bool:
+        return position >= self._size_bytes and not self._grows
 
     def _window_at(self, start: int) -> _Window:
         window = self._window
@@ -81,13 +96,14 @@ class LinePartition:
             ends = self._complete(start, content)
             if len(ends):
                 return _Window(start, content[: ends[-1]], ends + start)
+            if self._grows and start + len(content) == self._size_bytes:
+                return _Window(start, b"", ends)
             wanted *= 4
         raise SourceError(f"{self.name}: the record at byte {start} does not end within {RECORD_BYTES_MAX >> 20} MiB")
 
     def _complete(self, start: int, content: bytes) -> Positions:
         ends = self._format.ends(content)
-        at_end = start + len(content) == self._size_bytes
-        if at_end and (not len(ends) or ends[-1] < len(content)):
+        if self._is_end(start + len(content)) and (not len(ends) or ends[-1] < len(content)):
             ends = np.append(ends, len(content))
         return ends
 
@@ -106,4 +122,5 @@ class LinePartition:
         return content
 
     def _shrunk(self, end: int, expected: int) -> SourceError:
-        return SourceError(f"{self.name} has shrunk: it ends at byte {end}, {expected} was expected; {UNCHANGED}")
+        kept = ONLY_GROW if self._grows else UNCHANGED
+        return SourceError(f"{self.name} has shrunk: it ends at byte {end}, {expected} was expected; {kept}")

@@ -1,0 +1,121 @@
+"""Files that grow and files that are added, read without end.
+
+Each file is a partition, whose number is made of its path: every task finds the same one, and needs to know no list of
+files. A file that is no longer there is at its end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import xxhash
+
+from clonos_py.connectors.line_reader import LinePartition
+from clonos_py.connectors.partitions import ACTIVE, PartitionRead
+from clonos_py.model.errors import SourceError
+from clonos_py.model.operators import Discovered, Read, Source, Wait
+
+LOOK_US = 100_000
+"""So often it is looked whether files have grown or been added."""
+_NUMBER_BITS = 48
+
+
+def number_of(path: str) -> int:
+    """Of the partition that stands for a file."""
+    return xxhash.xxh3_64_intdigest(path.encode()) >> 64 - _NUMBER_BITS
+
+
+class FollowedFiles(Source):
+    """The source of one task. ``find`` lists the files that there are, with their sizes in bytes; ``make`` gives the
+    partition of one of them, up to a size."""
+
+    def __init__(self, find: Callable[[], Mapping[str, int]], make: Callable[[str, int], LinePartition]) -> None:
+        self._find, self._make = find, make
+        self._found: dict[int, tuple[str, int]] = {}
+        """By number: path and size of a file of this task, when it was last looked."""
+        self._positions: dict[int, int] = {}
+        self._open: dict[int, LinePartition] = {}
+        self._turn: deque[int] = deque()
+        """Files that may have more than was read of them."""
+        self._gone: list[int] = []
+        self._ended: set[int] = set()
+        self._look_us = 0
+        self._rows_max: int | None = None
+
+    def partitions(self) -> int:
+        """All are discovered."""
+        return 0
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._index, self._parallelism = index, parallelism
+
+    def limit(self, rows: int) -> None:
+        self._rows_max = rows
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._positions = dict(positions)
+        self._open, self._ended, self._look_us = {}, set(), 0
+        self._turn.clear()
+        self._gone.clear()
+
+    def discovered(self, starts: Mapping[int, int]) -> None:
+        self._positions |= starts
+        self._look_us = 0
+
+    def poll(self, now: int) -> Read | Wait | Discovered:
+        if now >= self._look_us:
+            self._look_us = now + LOOK_US
+            self._look()
+            if new := [number for number in self._found if number not in self._positions]:
+                return Discovered(dict.fromkeys(new, 0))
+        if self._gone:
+            return self._end(self._gone.pop())
+        while self._turn:
+            number = self._turn.popleft()
+            start = self._positions[number]
+            if (piece := self._file(number).next(start, self._rows_max)) is not None:
+                self._turn.insert(ACTIVE - 1, number)
+                return self._read(number, start, piece)
+            del self._open[number]
+        return Wait(self._look_us)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        if start == stop:
+            return self._end(partition)
+        if partition not in self._found:
+            self._look()
+        if partition not in self._found:
+            raise SourceError(
+                "a followed file is missing whose rows have to be read again: files must stay where they are until a "
+                "checkpoint has covered their rows"
+            )
+        return self._read(partition, start, self._file(partition).between(start, stop))
+
+    def _read(self, number: int, start: int, piece: PartitionRead) -> Read:
+        self._positions[number] = piece.stop
+        rows = piece.rows if piece.rows.num_rows else None
+        return Read(number, start, piece.stop, (rows,), piece.checksum, piece.rows.num_rows)
+
+    def _end(self, number: int) -> Read:
+        self._ended.add(number)
+        at = self._positions[number]
+        return Read(number, at, at, (None,), 0, 0, last=True)
+
+    def _look(self) -> None:
+        """Takes note of the files that there are, and of how far they have grown."""
+        numbered = {number_of(path): (path, size) for path, size in sorted(self._find().items())}
+        self._found = {n: found for n, found in numbered.items() if n % self._parallelism == self._index}
+        self._gone = [n for n in self._positions if n not in self._found and n not in self._ended]
+        self._turn = deque(
+            n
+            for n, at in self._positions.items()
+            if n in self._found and n not in self._ended and self._found[n][1] != at
+        )
+
+    def _file(self, number: int) -> LinePartition:
+        path, size = self._found[number]
+        if number not in self._open:
+            self._open[number] = self._make(path, size)
+        self._open[number].grow(size)
+        return self._open[number]

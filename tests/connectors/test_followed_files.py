@@ -1,0 +1,213 @@
+"""Files that grow and files that are added: each line is read once, whatever fails, and bad input is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from clonos_py import Job, Record, col
+from clonos_py.connectors import FileSink, FileSource, read_results
+from clonos_py.connectors.followed_files import LOOK_US, number_of
+from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.operators import Discovered, Read, Source, Wait
+
+
+class Line(Record):
+    id: int
+
+
+def followed(path: Path, index: int = 0, parallelism: int = 1, format: str = "jsonl") -> Source:
+    definition = FileSource(str(path), format, None if format == "text" else Line, follow=True)
+    definition.resolve()
+    source = definition.create((None,))
+    source.open(index, parallelism)
+    source.seek({})
+    return source
+
+
+class Reading:
+    """Polls a source as a task does; each call of ``new`` comes after the next look at the files."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.now_us = source, 0
+        self.positions: dict[int, int] = {}
+        self.reads: list[Read] = []
+
+    def new(self) -> list[int]:
+        """The numbers that have come."""
+        self.now_us += LOOK_US
+        found: list[Read] = []
+        while not isinstance(got := self.source.poll(self.now_us), Wait):
+            if isinstance(got, Discovered):
+                self.source.discovered(got.starts)
+                self.positions |= got.starts
+            elif isinstance(got, Read):
+                assert self.positions[got.partition] == got.start
+                self.positions[got.partition] = got.stop
+                found.append(got)
+        assert self.now_us < got.until <= self.now_us + LOOK_US
+        self.reads += found
+        return numbers(found)
+
+
+def numbers(reads: list[Read]) -> list[int]:
+    return [row["id"] for read in reads for rows in read.rows if rows is not None for row in rows.to_pylist()]
+
+
+def lines(*ids: int) -> str:
+    return "".join(f'{{"id": {number}}}\n' for number in ids)
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_a_line_is_read_once_it_has_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    reading = Reading(followed(file))
+    assert reading.new() == [], "the file may come later"
+    append(file, lines(1, 2) + '{"id": ')
+    assert reading.new() == [1, 2]
+    assert reading.new() == []
+    append(file, "3")
+    assert reading.new() == []
+    append(file, "}\n" + lines(4))
+    assert reading.new() == [3, 4]
+    assert not any(read.last for read in reading.reads)
+
+
+def test_a_csv_file_may_begin_with_half_a_header(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    reading = Reading(followed(file, format="csv"))
+    append(file, "i")
+    assert reading.new() == []
+    append(file, "d\n1")
+    assert reading.new() == []
+    append(file, "0\n20\n")
+    assert reading.new() == [10, 20]
+
+
+def test_files_that_are_added_are_read_unless_they_are_hidden(tmp_path: Path) -> None:
+    reading = Reading(followed(tmp_path))
+    for number, name in enumerate(("b", "_half", ".hidden", "a")):
+        append(tmp_path / name, lines(number))
+    assert sorted(reading.new()) == [0, 3]
+    (tmp_path / "_half").rename(tmp_path / "whole")
+    assert reading.new() == [1]
+    append(tmp_path / "a", lines(4))
+    append(tmp_path / "b", lines(5))
+    assert sorted(reading.new()) == [4, 5]
+
+
+def test_tasks_share_files_without_knowing_of_each_other(tmp_path: Path) -> None:
+    for number in range(20):
+        append(tmp_path / f"{number}.jsonl", lines(number))
+    shares = [Reading(followed(tmp_path, index, 3)).new() for index in range(3)]
+    assert sorted(number for share in shares for number in share) == list(range(20))
+    assert all(shares)
+
+
+def test_what_was_read_is_read_again_after_files_have_grown_and_been_added(tmp_path: Path) -> None:
+    reading = Reading(followed(tmp_path))
+    append(tmp_path / "a", lines(1, 2))
+    reading.new()
+    append(tmp_path / "a", lines(3))
+    append(tmp_path / "b", lines(4))
+    reading.new()
+    append(tmp_path / "a", lines(5))
+    append(tmp_path / "c", lines(6))
+
+    replacement = followed(tmp_path)
+    replacement.seek({number_of(str(tmp_path / "a")): 0})
+    for read in reading.reads:
+        again = replacement.reread(read.partition, read.start, read.stop)
+        assert (again.rows, again.checksum) == (read.rows, read.checksum)
+    going_on = Reading(replacement)
+    going_on.positions = dict(reading.positions)
+    assert sorted(going_on.new()) == [5, 6]
+
+
+def test_a_file_that_was_removed_is_at_its_end(tmp_path: Path) -> None:
+    reading = Reading(followed(tmp_path))
+    append(tmp_path / "a", lines(1))
+    append(tmp_path / "b", lines(2))
+    reading.new()
+    (tmp_path / "a").unlink()
+    assert reading.new() == []
+    (*_, last) = reading.reads
+    assert (last.partition, last.last, last.row_count) == (number_of(str(tmp_path / "a")), True, 0)
+    assert reading.source.reread(last.partition, last.start, last.stop) == last
+    append(tmp_path / "b", lines(3))
+    assert reading.new() == [3]
+    with pytest.raises(SourceError, match="files must stay where they are until a checkpoint has covered their rows"):
+        followed(tmp_path).reread(last.partition, 0, 1)
+
+
+def test_a_file_that_shrinks_and_a_malformed_line_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    append(file, lines(1, 2))
+    reading = Reading(followed(file))
+    reading.new()
+    file.write_text(lines(7))
+    with pytest.raises(SourceError, match=r"log\.jsonl has shrunk: .* a followed file may only grow"):
+        reading.new()
+    append(file, lines(1, 2, 3) + "no json\n")
+    with pytest.raises(SourceError, match=r"log\.jsonl, line 5 \(byte 40\): malformed record"):
+        Reading(followed(file)).new()
+
+
+def test_what_cannot_be_followed_is_said(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="with follow=True choose text, jsonl or csv"):
+        FileSource(str(tmp_path), "parquet", Line, follow=True)
+    with pytest.raises(SourceError, match="nowhere: no such folder"):
+        FileSource(str(tmp_path / "nowhere" / "*.jsonl"), "jsonl", Line, follow=True).resolve()
+
+
+@contextmanager
+def writing(folder: Path, count: int) -> Iterator[None]:
+    """A line of each of two files every few milliseconds, a third file in the middle."""
+
+    def write() -> None:
+        for number in range(count):
+            append(folder / f"{number % 2}.jsonl", lines(number))
+            if number == count // 2:
+                (folder / "_new").write_text(lines(*range(count, count + 50)))
+                os.rename(folder / "_new", folder / "new.jsonl")
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_a_job_follows_files_though_its_task_is_killed(tmp_path: Path) -> None:
+    count, out = 1_000, tmp_path / "out"
+    (tmp_path / "in").mkdir()
+    job = Job("followed", checkpoint_interval="200ms")
+    rows = job.source(FileSource(str(tmp_path / "in"), "jsonl", Line, follow=True)).named("rows")
+    rows.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
+    kills = ["rows[0]@700ms", "rows[1]@1s", "rows[0]@1300ms"]
+    with writing(tmp_path / "in", count):
+        run = job.start(runtime="local", parallelism=2, kills=kills, checkpoints=str(tmp_path / "checkpoints"))
+        until = time.monotonic() + 30
+        while (found := len(read_results(str(out)) if out.exists() else [])) < count + 50:
+            assert time.monotonic() < until, found
+            assert not run.wait(0.05)
+    run.stop()
+    append(tmp_path / "in" / "0.jsonl", lines(count + 50))
+    again = job.start(runtime="local", parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
+    while len(read_results(str(out))) < count + 51:
+        assert time.monotonic() < until
+        assert not again.wait(0.05)
+    again.stop()
+    assert sorted(row["id"] for row in read_results(str(out))) == list(range(count + 51))
+    assert json.dumps(again.counters)
