@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from functools import partial
 
 from rich.console import Console, Group, RenderableType
@@ -32,6 +33,8 @@ from clonos_py.observe.status import (
 
 REFRESHES_PER_S = 4
 _RECOVERIES_SHOWN = 3
+_PAST_US = 86_400_000_000
+"""Rows that are older by a day are data from the past."""
 _UNITS = ("kB", "MB", "GB", "TB")
 
 
@@ -112,7 +115,10 @@ def _vertex_row(vertex: VertexProgress, status: RunStatus) -> tuple[str, ...]:
 
 
 def _lag(vertex: VertexProgress) -> Iterator[str]:
-    if vertex.lag_us is not None:
+    """Data from the past are not late: how far they have been read says more than how old they are."""
+    if vertex.lag_us is not None and vertex.event_time_us is not None and vertex.lag_us >= _PAST_US:
+        yield f"at {datetime.fromtimestamp(vertex.event_time_us / 1e6, UTC):%Y-%m-%d %H:%M}"
+    elif vertex.lag_us is not None:
         yield duration_text(vertex.lag_us)
     if vertex.rows_waiting is not None:
         yield f"{vertex.rows_waiting:,} rows"

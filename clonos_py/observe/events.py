@@ -29,6 +29,8 @@ class VertexProgress:
     lag_us: int | None = None
     """How far the watermark is behind the time at which rows were read, in the task where it is farthest; None before
     any is known. Of data from the past, as old as they are."""
+    event_time_us: int | None = None
+    """The watermark in that task; None before any is known."""
     rows_waiting: int | None = None
     """Of a source that knows: about how many rows are there that it has not read."""
 

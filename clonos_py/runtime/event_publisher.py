@@ -18,7 +18,7 @@ from clonos_py.model.coordinator_events import (
 )
 from clonos_py.model.counters import ProcessCounters
 from clonos_py.model.ids import TaskId
-from clonos_py.model.plan import PhysicalPlan
+from clonos_py.model.plan import PhysicalPlan, Vertex
 from clonos_py.observe.events import (
     CheckpointsLeft,
     CoordinatorAwaited,
@@ -150,19 +150,8 @@ class EventPublisher:
         return {task: counters.frames_at_stake for _, task, counters in sorted(active, key=itemgetter(0))}
 
     def _progress(self, at_us: int) -> Progress:
-        vertices = tuple(
-            VertexProgress(
-                vertex=vertex.name,
-                parallelism=vertex.parallelism,
-                rows_in=sum(counters.rows_in for counters in self._of(vertex.name)),
-                rows_out=sum(counters.rows_out for counters in self._of(vertex.name)),
-                lag_us=max(self._lags(vertex.name, at_us), default=None),
-                rows_waiting=self._rows_waiting(vertex.name, at_us),
-            )
-            for vertex in self._plan.vertices
-        )
         return Progress(
-            vertices=vertices,
+            vertices=tuple(self._progress_of(vertex, at_us) for vertex in self._plan.vertices),
             in_flight_bytes=sum(
                 counters.in_flight_bytes
                 for number, (_, counters) in self._counters.items()
@@ -174,6 +163,18 @@ class EventPublisher:
             cpu_us=sum(counters.cpu_us for _, counters in self._counters.values()),
             counts=self._counts(),
             frames_at_stake=self._frames_at_stake(),
+        )
+
+    def _progress_of(self, vertex: Vertex, at_us: int) -> VertexProgress:
+        lag_us = max(self._lags(vertex.name, at_us), default=None)
+        return VertexProgress(
+            vertex=vertex.name,
+            parallelism=vertex.parallelism,
+            rows_in=sum(counters.rows_in for counters in self._of(vertex.name)),
+            rows_out=sum(counters.rows_out for counters in self._of(vertex.name)),
+            lag_us=lag_us,
+            event_time_us=None if lag_us is None else self.began_us + at_us - lag_us,
+            rows_waiting=self._rows_waiting(vertex.name, at_us),
         )
 
     def _lately_heard(self, number: int, at_us: int) -> bool:

@@ -90,6 +90,16 @@ def test_the_live_view_shows_rates_lag_checkpoints_and_recoveries() -> None:
     assert "join[0] failed (SIGKILL): detected after 12 ms, standby activated after 50 ms" in text
 
 
+def test_the_live_view_says_how_far_data_from_the_past_have_been_read_not_how_late_they_are() -> None:
+    for lag_us, said in ((86_400_000_000 * 400, "at 2025-06-15 15:06"), (3_600_000_000, "60 min")):
+        vertex = VertexProgress(
+            vertex="join", parallelism=1, rows_in=1, rows_out=1, lag_us=lag_us, event_time_us=1_750_000_000_000_000
+        )
+        assert said in drawn(
+            told((0, Deployed(tasks=1, standbys=1)), (1, Progress(vertices=(vertex,), in_flight_bytes=0)))
+        )
+
+
 def test_the_live_view_can_be_drawn_before_anything_happened() -> None:
     assert "deploying" in drawn(RunStatus())
 

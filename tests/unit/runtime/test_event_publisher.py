@@ -137,7 +137,9 @@ def test_a_vertex_lags_as_far_as_the_task_whose_watermark_is_farthest_behind() -
     near = counters(Observed(events=1, watermark=BEGAN_US - 20), Observed(events=1, watermark=BEGAN_US - 10))
     far = counters(Observed(events=1, watermark=BEGAN_US - 3_000_000))
     found = {1: (UP, counters(Observed(events=1))), 2: (MIDDLE, near), 3: (TaskId("middle", 1), far)}
-    assert [vertex.lag_us for vertex in last_progress(found).vertices] == [None, 3_000_000, None]
+    vertices = last_progress(found).vertices
+    assert [vertex.lag_us for vertex in vertices] == [None, 3_000_000, None]
+    assert [vertex.event_time_us for vertex in vertices] == [None, BEGAN_US - 3_000_000, None]
 
 
 def test_what_a_failure_puts_at_stake_is_told_by_the_task_and_not_by_its_standby() -> None:
