@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import click
 
 from clonos_py.settings.definitions import DEFINITIONS, Definition, Settings
-from clonos_py.settings.resolution import FILE_NAME, read_file, resolve
+from clonos_py.settings.resolution import resolve_here
 
 
 def setting_options(*keys: str) -> list[click.Option]:
@@ -32,7 +31,7 @@ def _option(definition: Definition) -> click.Option:
 def resolved(job: Mapping[str, object], parameters: Mapping[str, Any]) -> Settings:
     """The settings of a run: what the options say over environment, ``clonos.toml`` here, the job and defaults."""
     given = {key: parameters[key] for key in DEFINITIONS if parameters.get(key) not in (None, ())}
-    return resolve(job, command_line=given, environment=os.environ, file=read_file(Path(FILE_NAME)))
+    return resolve_here(job, given)
 
 
 def file_in_a_folder(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
@@ -21,6 +21,10 @@ from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
 from clonos_py.model.times import micros
 from clonos_py.plan.logical import EventTimeColumn, LogicalGraph, Node, Port, ReadSource, WriteSink
+
+if TYPE_CHECKING:
+    from clonos_py.runtime.from_python import JobHandle
+    from clonos_py.runtime.orders import RunResult
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _TIMES = (str, type(None))
@@ -80,6 +84,50 @@ class Job:
             several = ports > 1 or isinstance(definition, MultiSourceDefinition)
             return streams if several else streams[0]
 
+    # ---- running it from Python
+
+    def run(self, **settings: Any) -> RunResult:
+        """Runs the job until its sources end, with the view of ``clonos run`` on standard error.
+
+        ``settings`` are those of the command line, such as ``runtime="local"``, ``parallelism=4`` and
+        ``checkpoints="checkpoints"``: they win over the environment, ``clonos.toml`` and ``Job(...)``. On Ray,
+        functions of the job are sent to other processes; write them in a module or a notebook's cell.
+
+        Raises GraphError or SettingError before anything starts, later the error that ended the job, and
+        KeyboardInterrupt when it was interrupted: its last checkpoint is intact.
+        """
+        from clonos_py.runtime.from_python import run
+
+        return run(self, settings)
+
+    def start(self, **settings: Any) -> JobHandle:
+        """Runs the job in a thread of this process and returns at once; ``settings`` as for ``run``.
+
+        The handle has ``counters``, ``wait()`` and ``stop()``. The run ends with this process.
+        """
+        from clonos_py.runtime.from_python import start
+
+        return start(self, settings)
+
+    def preview(self, stream: Stream[Any] | str, rows: int = 20, timeout: str | int = "10s") -> pa.Table:
+        """The first ``rows`` rows of a stream, or those that came within ``timeout``, as an Arrow table. A name stands
+        for the rows of that operator, or for those that go to that sink.
+
+        The sources are read from their beginning, in this process, with one task of each operator. No sink of the job
+        is written, no checkpoint is kept, and no offsets are committed. Functions before the stream are called, those
+        that ask a service, too. A table is shown by its ``.changes()`` or ``.at_end()``.
+
+        Raises GraphError for what is no stream of this job, and the error that ended the run.
+        """
+        from clonos_py.runtime.from_python import preview
+
+        with located("preview") as site:
+            output = self._output(stream)
+            if rows < 1:
+                raise GraphError(f"rows={rows!r} is no number of rows: it is at least 1")
+            timeout_us = micros(timeout)
+        return preview(output, rows, timeout_us, site)
+
     def graph(self) -> LogicalGraph:
         """The finished graph. Raises GraphError where the job as a whole cannot be."""
         return self._draft.graph()
@@ -118,6 +166,20 @@ class Job:
                 nodes[node.id] = replace(nodes[node.id], parallelism=source_parallelism)
         other._draft = Draft(self.name, nodes.values())
         return other
+
+    def _output(self, stream: Stream[Any] | str) -> OutputPort:
+        """Raises GraphError for what is no stream of this job."""
+        if isinstance(stream, str):
+            found = {node.name: node for node in self.graph().nodes}
+            if stream not in found:
+                raise GraphError(f"job {self.name!r} has no operator {stream!r}; it has {listed(found)}")
+            node = found[stream]
+            return OutputPort(self._draft, Port(node.id) if node.schemas else node.inputs[0])
+        if not isinstance(stream, Stream):
+            raise GraphError(f"{stream!r} is no stream; of a table, give .changes() or .at_end()")
+        if stream._output.draft is not self._draft:
+            raise GraphError(f"the stream belongs to job {stream._output.draft.job!r}, not to {self.name!r}")
+        return stream._output
 
     def _connector(self, name: str) -> Node:
         found = [n for n in self.graph().nodes if isinstance(n.work, ReadSource | WriteSink)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -53,6 +54,12 @@ def resolve(
         values[key], origins[key] = _parsed(key, value, origin), origin
     settings = Settings(**{DEFINITIONS[key].attribute: value for key, value in values.items()}, origins=origins)
     return _consistent(settings)
+
+
+def resolve_here(job: Mapping[str, object], given: Mapping[str, object]) -> Settings:
+    """The settings of a run that starts in this process: ``given``, as on a command line, over the environment,
+    ``clonos.toml`` in the working folder, the job and defaults. Raises SettingError."""
+    return resolve(job, command_line=given, environment=os.environ, file=read_file(Path(FILE_NAME)))
 
 
 def _named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import threading
@@ -17,7 +18,7 @@ import pytest
 from clonos_py import at, testing
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
-from examples import fraud, hot_auctions
+from examples import fraud, from_python, hot_auctions
 from examples.rates_server import BASE_RATES, Rates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,18 @@ def test_word_count_counts_every_word(tmp_path: Path, parallelism: str) -> None:
     texts = "\n".join(path.read_text() for path in DATA.glob("*.txt"))
     expected = Counter(re.findall(r"[a-z]+", texts.lower()))
     assert {row["word"]: int(row["times"]) for row in read_results(str(tmp_path))} == expected
+
+
+def test_a_script_previews_and_runs_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    from_python.main()
+    first, *lines = capsys.readouterr().out.splitlines()
+    orders = rows("orders-*.jsonl")
+    assert len(ast.literal_eval(first)) == 5
+    expected = {
+        (symbol, sum(o["quantity"] for o in orders if o["symbol"] == symbol))
+        for symbol in {o["symbol"] for o in orders}
+    }
+    assert all(any(f"{symbol!r}" in line and f"{volume}" in line for line in lines) for symbol, volume in expected)
 
 
 def test_order_matching_trades_what_orders_allow_and_leaves_no_match_undone(tmp_path: Path) -> None:

@@ -1,0 +1,235 @@
+"""Scripts and notebooks run, watch, stop and preview jobs without a command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clonos_py import Context, GraphError, Job, Process, Record, SettingError, UserCodeError, col, count
+from clonos_py.bench.witnesses import Number, PacedNumbers
+from clonos_py.connectors import FileSink, MemorySink, MemorySource
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.operators import Source
+from clonos_py.model.record_codec import encode
+from clonos_py.plan.logical import ReadSource
+from clonos_py.runtime.from_python import JobHandle, _PreviewJob
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
+
+SOON_S = 20.0
+
+
+class Word(Record):
+    word: str
+    length: int
+
+
+class Even(Record):
+    number: int
+
+
+class Odd(Record):
+    number: int
+
+
+WORDS = [Word(word, len(word)) for word in ("a", "stream", "of", "words")]
+
+
+def words(sink: Any, *, failing: bool = False) -> Job:
+    def checked(row: Word) -> Word:
+        if failing and row.word == "of":
+            raise ValueError("no such word")
+        return row
+
+    job = Job("words")
+    job.source(MemorySource(WORDS)).map(checked).filter(col("length") > 1).sink(sink).named("out")
+    return job
+
+
+def endless(folder: Path) -> Job:
+    """A thousand numbers a second."""
+    job = Job("endless", checkpoint_interval="100ms")
+    job.source(PacedNumbers(10**9, 500)).named("numbers").sink(FileSink(str(folder), format="jsonl")).named("out")
+    return job
+
+
+def awaited(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + SOON_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+# ---- run
+
+
+def test_a_job_runs_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = MemorySink()
+    words(sink).run(runtime="local")
+    assert sink.rows(Word) == WORDS[1:]
+    assert "words" in capsys.readouterr().err, "the summary of clonos run"
+
+
+def test_settings_win_over_the_environment_and_a_wrong_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLONOS_RUNTIME", "nowhere")
+    with pytest.raises(SettingError, match="CLONOS_RUNTIME"):
+        words(MemorySink()).run()
+    monkeypatch.setenv("CLONOS_RUNTIME", "sim")
+    result = words(MemorySink()).run(runtime="local", parallelism=2)
+    assert max(vertex.parallelism for vertex in result.plan.vertices) == 2
+    with pytest.raises(SettingError, match="did you mean parallelism"):
+        words(MemorySink()).run(paralelism=2)
+
+
+def test_a_failing_function_is_raised_with_the_record() -> None:
+    with pytest.raises(UserCodeError, match="no such word"):
+        words(MemorySink(), failing=True).run(runtime="local")
+
+
+# ---- start
+
+
+def test_a_run_is_watched_stopped_and_resumed(tmp_path: Path) -> None:
+    out, settings = tmp_path / "out", {"runtime": "local", "checkpoints": str(tmp_path / "checkpoints")}
+    handle = endless(out).start(**settings)
+    awaited(lambda: handle.counters.get("numbers.rows_in", 0) > 50)
+    assert handle.running
+    assert repr(handle) == "<JobHandle 'endless': running>"
+    assert not handle.wait(0.01)
+    awaited(lambda: any(out.rglob("*.jsonl")))
+    handle.stop()
+    assert not handle.running
+    assert handle.result is None
+    assert repr(handle) == "<JobHandle 'endless': ended>"
+    seen = numbers(out)
+    again = endless(out).start(**settings)
+    awaited(lambda: len(numbers(out)) > len(seen) + 20)
+    again.stop()
+    found = numbers(out)
+    assert len(found) == len(set(found)), "each number once, over both runs"
+    assert set(seen) < set(found)
+
+
+def numbers(folder: Path) -> list[str]:
+    return [line for file in folder.rglob("*.jsonl") for line in file.read_text().splitlines()]
+
+
+def test_a_run_that_has_ended_has_a_result_and_may_be_stopped() -> None:
+    sink = MemorySink()
+    handle = words(sink).start(runtime="local")
+    assert handle.wait(SOON_S)
+    assert handle.result is not None
+    assert sum(count for name, count in handle.counters.items() if name.endswith(".rows_in")) >= len(WORDS)
+    handle.stop()
+    assert sink.rows(Word) == WORDS[1:]
+
+
+def test_what_ended_a_run_is_raised_where_it_is_waited_for() -> None:
+    handle = words(MemorySink(), failing=True).start(runtime="local")
+    awaited(lambda: not handle.running)
+    assert repr(handle) == "<JobHandle 'words': failed>"
+    for ask in (handle.wait, handle.stop):
+        with pytest.raises(UserCodeError, match="no such word"):
+            ask()
+    with pytest.raises(SettingError, match="did you mean parallelism"):
+        words(MemorySink()).start(paralelism=2)
+
+
+def test_an_exit_of_a_function_is_no_end_of_the_run() -> None:
+    def carry_out(listener: Any) -> Any:
+        raise SystemExit(3)
+
+    handle = JobHandle("exits", carry_out)
+    with pytest.raises(SystemExit):
+        handle.wait(SOON_S)
+
+
+# ---- preview
+
+
+def test_the_first_rows_of_an_endless_source_are_shown(tmp_path: Path) -> None:
+    job = endless(tmp_path / "out")
+    stream = job.source(PacedNumbers(10**9, 500)).named("more").filter(col("id") >= 0)
+    shown = job.preview(stream, rows=5)
+    assert shown.num_rows == 5
+    assert shown.schema == Number.schema()
+    assert not (tmp_path / "out").exists(), "no sink is written"
+    assert [path.name for path in Path.cwd().iterdir()] == [], "and no checkpoint kept"
+
+
+def test_a_stream_with_few_rows_is_shown_whole_before_anything_has_a_sink() -> None:
+    job = Job("exploring")
+    rows = job.source(MemorySource(WORDS))
+    lengths = rows.key_by("length").aggregate(words=count())
+    assert job.preview(rows).to_pylist() == [{"word": row.word, "length": row.length} for row in WORDS]
+    assert job.preview(lengths.at_end()).num_rows == len({row.length for row in WORDS})
+
+
+def test_operators_and_sinks_are_shown_by_name() -> None:
+    sink = MemorySink()
+    job = words(sink)
+    assert job.preview("source-memory", rows=2).num_rows == 2
+    assert job.preview("out")["word"].to_pylist() == [row.word for row in WORDS[1:]]
+    assert sink.rows(Word) == []
+    with pytest.raises(GraphError, match="job 'words' has no operator 'in'"):
+        job.preview("in")
+
+
+def test_a_preview_ends_in_time() -> None:
+    job = Job("slow")
+    stream = job.source(PacedNumbers(10**9, 1))
+    began = time.monotonic()
+    shown = job.preview(stream, rows=1_000, timeout="500ms")
+    assert shown.num_rows < 1_000
+    assert time.monotonic() - began < SOON_S
+
+
+class Parity(Process[Word, Even | Odd]):
+    def on_row(self, row: Word, ctx: Context) -> Iterator[Even | Odd]:
+        yield Even(row.length) if row.length % 2 == 0 else Odd(row.length)
+
+
+def test_one_of_several_results_of_a_process_is_shown() -> None:
+    job = Job("parities")
+    even, odd = job.source(MemorySource(WORDS)).key_by("word").process(Parity).split(Even, Odd)
+    odd.sink(MemorySink("odd-words")).named("odd")
+    assert {row["number"] for row in job.preview(even).to_pylist()} == {2, 6}
+    assert MemorySink("odd-words").rows(Odd) == []
+
+
+class Reporting(SourceDefinition):
+    """Reports to others how far it has come."""
+
+    commits = True
+
+    def __init__(self) -> None:
+        self.schemas = (Word.schema(),)
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        return MemorySource(encode(WORDS, Word.schema())).create(columns, read_rows)
+
+
+def test_a_preview_reports_no_offsets() -> None:
+    job, definition = Job("reporting"), Reporting()
+    stream = job.source(definition)
+    sink = MemorySink()
+    graph = _PreviewJob(stream._output, sink, None).graph()  # type: ignore[arg-type]
+    (source,) = [node.work.definition for node in graph.nodes if isinstance(node.work, ReadSource)]
+    assert not source.commits
+    assert definition.commits
+    assert job.preview(stream).num_rows == len(WORDS)
+
+
+def test_what_cannot_be_previewed_is_said() -> None:
+    job = words(MemorySink())
+    table = job.source(MemorySource(WORDS)).named("more").key_by("length").aggregate(words=count())
+    with pytest.raises(GraphError, match=r"give \.changes\(\) or \.at_end\(\)"):
+        job.preview(table)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="belongs to job 'words', not to 'other'"):
+        Job("other").preview(table.changes())
+    with pytest.raises(GraphError, match="at least 1"):
+        job.preview(table.changes(), rows=0)
