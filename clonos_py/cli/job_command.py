@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from clonos_py.dsl.job import Job
@@ -12,6 +14,10 @@ from clonos_py.settings.definitions import DEFINITIONS
 FILE_HELP = "FILE is a Python file with one job, or FILE:NAME where it has several."
 _RESERVED = frozenset({*DEFINITIONS, "file", "format", "help", "kill", "live", "rename", "rows"})
 
+_ARGUMENTS = f"{__name__}.arguments"
+_ONCE, _ONCE_WITH_VALUE = ("--fresh",), ("--kill",)
+"""Options that another run of the same command does not want."""
+
 
 class JobCommand(click.Command):
     """A command whose first argument is a job file.
@@ -20,6 +26,7 @@ class JobCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = tuple(args)
         name = self._file_among(ctx, args)
         if name is not None:
             ctx.obj = load_job_file(name)
@@ -61,3 +68,16 @@ def job_of(ctx: click.Context) -> Job:
     """The job of the file, built with the values of its parameters."""
     jobs: JobFile = ctx.obj
     return jobs.job({name: ctx.params[name] for name in jobs.parameters})
+
+
+def again(ctx: click.Context) -> str:
+    """The command line with which the job goes on from its last checkpoint."""
+    words = list(ctx.meta[_ARGUMENTS])
+    kept = []
+    while words:
+        word = words.pop(0)
+        if word in _ONCE_WITH_VALUE:
+            del words[:1]
+        elif word not in _ONCE and not word.startswith(tuple(f"{option}=" for option in _ONCE_WITH_VALUE)):
+            kept.append(word)
+    return shlex.join([*ctx.command_path.split(), *kept])

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from clonos_py.cli.job_command import FILE_HELP, JobCommand, job_of
+from clonos_py.cli.job_command import FILE_HELP, JobCommand, again, job_of
 from clonos_py.cli.options import resolved, setting_options
 from clonos_py.observe.console import watch
+from clonos_py.settings.definitions import Settings
 
 
 @click.pass_context
@@ -18,8 +19,18 @@ def run(ctx: click.Context, /, **parameters: Any) -> None:
 
     job = job_of(ctx)
     settings = resolved(job.settings, parameters)
-    with watch(job.name) as listener:
-        run_job(job, settings, listener)
+    try:
+        with watch(job.name) as listener:
+            run_job(job, settings, listener)
+    except KeyboardInterrupt:
+        click.echo(_how_to_go_on(ctx, settings), err=True)
+        raise
+
+
+def _how_to_go_on(ctx: click.Context, settings: Settings) -> str:
+    if settings.checkpoints is None:
+        return "nothing is kept of this run: with --checkpoints FOLDER the next one can go on where it was interrupted"
+    return f"to go on from the last checkpoint: {again(ctx)}"
 
 
 command = JobCommand(

@@ -31,7 +31,7 @@ def test_who_ends_the_process_is_named_in_one_line(runtime: str, function: str, 
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: operator 'guilty' {said}")
-    assert f"; at {place(file, function, function)} (remedy: " in line
+    assert f"; at {place(file, function, function)} (the last checkpoint is intact)" in line
 
 
 @pytest.mark.parametrize(("function", "said"), FATAL)
@@ -75,7 +75,9 @@ def test_an_interrupt_while_a_function_sleeps_stops_the_run_within_a_second(
         rest = run.stderr.read()
     assert time.monotonic() - before < 1
     assert run.returncode == 130
-    assert rest.splitlines()[-1] == "interrupted"
+    how, last = rest.splitlines()[-2:]
+    assert how.startswith("nothing is kept of this run: with --checkpoints FOLDER ")
+    assert last == "interrupted"
 
 
 def test_an_interrupt_that_a_function_swallows_stops_the_run_all_the_same(tmp_path: Path) -> None:

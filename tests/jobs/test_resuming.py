@@ -4,7 +4,9 @@ parallelism, and what both sinks tell of a row agrees although it was drawn by l
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -85,11 +87,12 @@ def check(folder: Path) -> None:
     assert len(windows) == len(expected)
 
 
-def ended_by(sent: signal.Signals, command: list[str], folder: Path) -> int:
-    """Runs until some results are committed that were not before, then sends a signal."""
+def ended_by(sent: signal.Signals, command: list[str], folder: Path, said: Path = Path(os.devnull)) -> int:
+    """Runs until some results are committed that were not before, then sends a signal. ``said``: where standard error
+    goes."""
     left = folder / "out" / "left"
     before = len(list(left.glob("*.jsonl")))
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+    with said.open("w") as words, subprocess.Popen(command, stderr=words) as process:
         while process.poll() is None and len(list(left.glob("*.jsonl"))) < before + 2:
             time.sleep(0.01)
         process.send_signal(sent)
@@ -111,7 +114,11 @@ def refused(command: list[str]) -> str:
 
 
 def test_an_interrupted_job_goes_on_at_another_parallelism(command: Arguments, tmp_path: Path) -> None:
-    assert ended_by(signal.SIGINT, command(), tmp_path) == 130
+    said = tmp_path / "said"
+    assert ended_by(signal.SIGINT, command("--fresh", "--kill", "rows[0]@1h"), tmp_path, said) == 130
+    how, last = said.read_text().splitlines()[-2:]
+    assert last == "interrupted"
+    assert how.removeprefix("to go on from the last checkpoint: ") == shlex.join(["clonos", *command()[3:]])
     assert ended_by(signal.SIGKILL, command("--parallelism", "2"), tmp_path) == -signal.SIGKILL
     assert ended_by(signal.SIGKILL, command("--parallelism", "2"), tmp_path) == -signal.SIGKILL
     finished(command("--parallelism", "3"))
