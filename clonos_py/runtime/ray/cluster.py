@@ -32,17 +32,15 @@ PREPARED_RESOURCE = "clonos_environment"
 """A node with this resource starts its workers with WORKER_ENVIRONMENT."""
 _OBJECT_STORE_BYTES = 80 << 20
 """Ray's minimum or so: no data passes through its object store."""
-_RAY_SETTINGS = {
+_QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed|worker processes have been started|Raylet is terminated"
     "|has been marked dead",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_worker_niceness": "0",
 }
 """Ray reads these when imported. Its messages would stand among printed rows on standard output: a death is for the
-coordinator to report, and a process for each task is the plan. Tasks run at the priority of the command: at Ray's own
-(nice 15) a broker on the same machine delays transactions and heartbeats."""
+coordinator to report, and a process for each task is the plan."""
 
 
 _ANSWER_S_MAX = 5.0
@@ -106,7 +104,7 @@ def machines() -> set[str]:
 
 def import_ray() -> ModuleType:
     """Ray, made quiet. Raises ClusterError where it is not installed."""
-    for name, value in _RAY_SETTINGS.items():
+    for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     try:
