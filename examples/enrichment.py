@@ -51,7 +51,7 @@ def job(rates: str = "http://127.0.0.1:8765", bids: str = BIDS, out: str = "enri
         return Enriched.extend(bid, usd=bid.price * quote["rate"], owner=owner, seen=ctx.time.now())
 
     job = Job("enrichment")
-    read = job.source(FileSource(bids, format="jsonl", schema=Bid), event_time="at").named("bids")
+    read = job.source(FileSource(bids, Bid), event_time="at").named("bids")
     enriched, failed = read.map(enrich).catch()
     enriched.sink(FileSink(out, format="jsonl")).named("enriched")
     failed.sink(FileSink(f"{out}-failed", format="jsonl")).named("failed")

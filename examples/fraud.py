@@ -42,7 +42,7 @@ class Fraud(Process[Txn, Alert]):
         self.probed = False
 
 
-source = FileSource(TRANSACTIONS, format="jsonl", schema=Txn)
+source = FileSource(TRANSACTIONS, Txn)
 
 job = Job("fraud")
 txns = job.source(source, event_time="at", out_of_order="5s").named("txns")

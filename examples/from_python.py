@@ -28,7 +28,7 @@ class Volume(Record):
 
 def main() -> None:
     job = Job("volumes")
-    orders = job.source(FileSource(ORDERS, format="jsonl", schema=Order)).named("orders")
+    orders = job.source(FileSource(ORDERS, Order)).named("orders")
     print(job.preview(orders, rows=5).to_pylist())
 
     volumes = orders.key_by("symbol").aggregate(Volume, orders=count(), quantity=col("quantity").sum())

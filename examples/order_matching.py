@@ -86,6 +86,6 @@ class Match(Process[Order, Trade]):
 
 def job(orders: str = ORDERS, out: str = "trades") -> Job:
     job = Job("order-matching")
-    read = job.source(FileSource(orders, format="jsonl", schema=Order), event_time="at").named("orders")
+    read = job.source(FileSource(orders, Order), event_time="at").named("orders")
     read.key_by("symbol").process(Match).named("matching").sink(FileSink(out, format="jsonl")).named("trades")
     return job

@@ -42,7 +42,7 @@ def job(rates: str = "http://127.0.0.1:8765", bids: str = BIDS, out: str = "quot
         return Quoted.extend(bid, usd=bid.price * worst, opinions=len(answers))
 
     job = Job("quotes")
-    read = job.source(FileSource(bids, format="jsonl", schema=Bid), event_time="at").named("bids")
+    read = job.source(FileSource(bids, Bid), event_time="at").named("bids")
     quoted, failed = read.map(quote, concurrency=50, ordered=True, timeout="10s").catch()
     quoted.sink(FileSink(out, format="jsonl")).named("quoted")
     failed.sink(FileSink(f"{out}-failed", format="jsonl")).named("failed")

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import TypeVar
 
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
 from clonos_py.connectors.file_writer import FileWriter
@@ -30,6 +31,11 @@ from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.model.operators import Sink, Source
 from clonos_py.model.record import Record
 
+R = TypeVar("R", bound=Record, default=Any)
+
+_FORMATS = ("text", "jsonl", "csv", "parquet")
+_NAMED = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+
 TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
@@ -40,13 +46,15 @@ class InputFile(NamedTuple):
     size_bytes: int
 
 
-class FileSource(SourceDefinition):
-    """Reads files: ``path`` is a file, a folder or a pattern such as ``logs/*.jsonl``.
+class FileSource(SourceDefinition[R]):
+    """Reads files: ``path`` is a file, a folder or a pattern such as ``logs/*.jsonl``. A path that is not absolute is
+    of the folder in which the job is submitted.
 
-    ``format`` is text (each line a row with the column ``line``), jsonl, csv (with a header line) or parquet; all but
-    text need ``schema``. Each file is a partition. The list of files, sorted, and their sizes are fixed when the job is
-    submitted; the files must stay as they are until it has ended. A file that is added later is found by the next run
-    if its name sorts behind the others; any other change of the list is an error on resuming.
+    ``schema`` is the class of the rows or their columns; without it each line is a row with the column ``line``.
+    ``format`` is text, jsonl, csv (with a header line) or parquet, and needed only where the name does not tell it.
+    Each file is a partition. The list of files, sorted, and their sizes are fixed when the job is submitted; the files
+    must stay as they are until it has ended. A file that is added later is found by the next run if its name sorts
+    behind the others; any other change of the list is an error on resuming.
 
     With ``follow`` the source never ends: files may grow and be added while the job runs, and a line is read once it
     has its line end. Files must not shrink, and must stay until a checkpoint has covered their rows. One that is
@@ -55,19 +63,30 @@ class FileSource(SourceDefinition):
     holds it back otherwise. Parquet files do not grow, and are not followed.
     """
 
+    @overload
+    def __init__(self, path: str, schema: type[R], format: str | None = None, *, follow: bool = False) -> None: ...
+    @overload
+    def __init__(
+        self: FileSource[Any],
+        path: str,
+        schema: type[Record] | pa.Schema | None = None,
+        format: str | None = None,
+        *,
+        follow: bool = False,
+    ) -> None: ...
     def __init__(
         self,
         path: str,
-        format: str = "text",
         schema: type[Record] | pa.Schema | None = None,
+        format: str | None = None,
         *,
         follow: bool = False,
     ) -> None:
         self._path = os.path.abspath(os.path.expanduser(path))
-        self._format, self._follow = format, follow
-        if follow and format == "parquet":
+        self._format, self._follow = _format(path, schema, format), follow
+        if follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
-        self.schemas = (_input_schema(format, schema),)
+        self.schemas = (_input_schema(self._format, schema),)
         self.records = (schema if isinstance(schema, type) else None,)
 
     @cached_property
@@ -212,9 +231,23 @@ def _matches(path: str) -> list[str]:
     return [path] if os.path.exists(path) else glob.glob(path, recursive=True)
 
 
+def _format(path: str, schema: object, given: str | None) -> str:
+    """As given, or as the name tells. Raises GraphError."""
+    if given is not None:
+        if given not in _FORMATS:
+            raise GraphError(f"FileSource: unknown format {given!r}; choose one of {', '.join(_FORMATS)}")
+        return given
+    if schema is None:
+        return "text"
+    told = _NAMED.get(os.path.splitext(path)[1].lower())
+    if told is None:
+        raise GraphError(
+            f"FileSource: the name {path!r} does not tell the format: give format='jsonl', 'csv' or 'parquet'"
+        )
+    return told
+
+
 def _input_schema(file_format: str, schema: type[Record] | pa.Schema | None) -> pa.Schema:
-    if file_format not in ("text", "jsonl", "csv", "parquet"):
-        raise GraphError(f"FileSource: unknown format {file_format!r}; choose one of text, jsonl, csv, parquet")
     if file_format == "text":
         if schema is not None:
             raise GraphError("FileSource: text has the one column 'line'; for a schema choose jsonl, csv or parquet")

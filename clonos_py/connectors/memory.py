@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import TypeVar
 
 from clonos_py.connectors.partitions import PartitionRead, PartitionReader
 from clonos_py.connectors.staging import StagedPiece, StagedSink
@@ -21,17 +22,29 @@ from clonos_py.model.operators import Source
 from clonos_py.model.record import Record
 from clonos_py.model.record_codec import decode, encode
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=Record, default=Any)
 
 Rows = Sequence[Any] | pa.Table | pa.RecordBatch
 
 
-class MemorySource(SourceDefinition):
+class MemorySource(SourceDefinition[R]):
     """``rows``: records of one class, a table or a batch. ``schema`` is needed only for an empty list of records.
 
     Row i belongs to partition i % ``partitions``; a read gives at most ``batch_rows``. Raises GraphError.
     """
 
+    @overload
+    def __init__(
+        self, rows: Sequence[R], partitions: int = 1, schema: type[R] | None = None, batch_rows: int = 1024
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MemorySource[Any],
+        rows: Rows,
+        partitions: int = 1,
+        schema: type[Record] | pa.Schema | None = None,
+        batch_rows: int = 1024,
+    ) -> None: ...
     def __init__(
         self,
         rows: Rows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _TIMES = (str, type(None))
+R = TypeVar("R", bound=Record)
 
 
 class Job:
@@ -46,15 +47,15 @@ class Job:
         return f"Job({self.name!r})"
 
     @overload
-    def source(  # type: ignore[overload-overlap]
+    def source(
         self, definition: MultiSourceDefinition, *, event_time: str | Sequence[str | None] | None = None,
         out_of_order: str | int = 0, idle: str | int | None = None,
     ) -> tuple[Stream[Any], ...]: ...  # fmt: skip
     @overload
     def source(
-        self, definition: SourceDefinition, *, event_time: str | Sequence[str | None] | None = None,
+        self, definition: SourceDefinition[R], *, event_time: str | Sequence[str | None] | None = None,
         out_of_order: str | int = 0, idle: str | int | None = None,
-    ) -> Stream[Any]: ...  # fmt: skip
+    ) -> Stream[R]: ...  # fmt: skip
     def source(
         self,
         definition: SourceDefinition,

@@ -265,7 +265,7 @@ class Stream(Generic[R]):
         """
         with located("enrich") as site:
             if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
-                raise GraphError(f"{side!r} is no source of one stream, such as FileSource('rates.csv', 'csv', Rate)")
+                raise GraphError(f"{side!r} is no source of one stream, such as FileSource('rates.csv', Rate)")
             return Stream(enriched(self._output, side, on, into, site))
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from clonos_py.model.operators import Sink, Source
     from clonos_py.model.record import Record
 
 
-class SourceDefinition:
-    """A source as written in a job. Picklable."""
+R = TypeVar("R", bound="Record", default=Any)
+
+
+class SourceDefinition(Generic[R]):
+    """A source as written in a job. Picklable. ``R`` is the class of its rows, for type checkers."""
 
     schemas: tuple[pa.Schema, ...]
     """One per output port; ``job.source`` gives as many streams."""
@@ -32,7 +36,7 @@ class SourceDefinition:
         raise NotImplementedError
 
 
-class MultiSourceDefinition(SourceDefinition):
+class MultiSourceDefinition(SourceDefinition[Any]):
     """A source with several ports, so that type checkers know that ``job.source`` gives a tuple of streams."""
 
 

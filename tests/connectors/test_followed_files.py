@@ -18,13 +18,15 @@ from clonos_py.connectors.followed_files import LOOK_US, number_of
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
 
+PATIENCE_S = 120.0
+
 
 class Line(Record):
     id: int
 
 
 def followed(path: Path, index: int = 0, parallelism: int = 1, format: str = "jsonl") -> Source:
-    definition = FileSource(str(path), format, None if format == "text" else Line, follow=True)
+    definition = FileSource(str(path), Line, format, follow=True)
     definition.resolve()
     source = definition.create((None,))
     source.open(index, parallelism)
@@ -166,9 +168,9 @@ def test_a_file_that_shrinks_and_a_malformed_line_are_named(tmp_path: Path) -> N
 
 def test_what_cannot_be_followed_is_said(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="with follow=True choose text, jsonl or csv"):
-        FileSource(str(tmp_path), "parquet", Line, follow=True)
+        FileSource(str(tmp_path), Line, "parquet", follow=True)
     with pytest.raises(SourceError, match="nowhere: no such folder"):
-        FileSource(str(tmp_path / "nowhere" / "*.jsonl"), "jsonl", Line, follow=True).resolve()
+        FileSource(str(tmp_path / "nowhere" / "*.jsonl"), Line, "jsonl", follow=True).resolve()
 
 
 @contextmanager
@@ -193,12 +195,12 @@ def test_a_job_follows_files_though_its_task_is_killed(tmp_path: Path) -> None:
     count, out = 1_000, tmp_path / "out"
     (tmp_path / "in").mkdir()
     job = Job("followed", checkpoint_interval="200ms")
-    rows = job.source(FileSource(str(tmp_path / "in"), "jsonl", Line, follow=True)).named("rows")
+    rows = job.source(FileSource(str(tmp_path / "in"), Line, "jsonl", follow=True)).named("rows")
     rows.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
     kills = ["rows[0]@700ms", "rows[1]@1s", "rows[0]@1300ms"]
     with writing(tmp_path / "in", count):
         run = job.start(runtime="local", parallelism=2, kills=kills, checkpoints=str(tmp_path / "checkpoints"))
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE_S
         while (found := len(read_results(str(out)) if out.exists() else [])) < count + 50:
             assert time.monotonic() < until, found
             assert not run.wait(0.05)

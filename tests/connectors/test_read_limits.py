@@ -26,17 +26,17 @@ class Line(Record):
 
 def _csv(folder: Path) -> SourceDefinition:
     pa_csv.write_csv(_table(), folder / "lines.csv")
-    return FileSource(str(folder / "lines.csv"), "csv", Line)
+    return FileSource(str(folder / "lines.csv"), Line, "csv")
 
 
 def _json(folder: Path) -> SourceDefinition:
     (folder / "lines.json").write_text("".join(f'{{"number": {n}}}\n' for n in range(ROWS)))
-    return FileSource(str(folder / "lines.json"), "jsonl", Line)
+    return FileSource(str(folder / "lines.json"), Line, "jsonl")
 
 
 def _parquet(folder: Path) -> SourceDefinition:
     pq.write_table(_table(), folder / "lines.parquet", row_group_size=200)
-    return FileSource(str(folder / "lines.parquet"), "parquet", Line)
+    return FileSource(str(folder / "lines.parquet"), Line, "parquet")
 
 
 def _memory(folder: Path) -> SourceDefinition:

@@ -286,7 +286,7 @@ def test_what_a_sink_wrote_a_source_reads(suffix: str, tmp_path: Path) -> None:
     sink = opened(FileSink(str(tmp_path), suffix).create(Hot.schema()))
     sink.on_rows(rows, 0)
     sink.commit(prepared(sink, 1))
-    source = FileSource(str(tmp_path), suffix, Hot).create((None,))
+    source = FileSource(str(tmp_path), Hot, suffix).create((None,))
     source.open(0, 1)
     assert rows_of(reads(source)) == rows.to_pylist()
 
@@ -405,5 +405,5 @@ def test_nan_stays_nan_where_the_format_can_say_it(format: str, tmp_path: Path) 
     rows = [Measured(math.nan, math.inf), Measured(-math.inf, math.nan), Measured(1.0, None)]
     sink.on_rows(encode(rows, Measured.schema()), 0)
     sink.commit(prepared(sink, 1))
-    source = FileSource(str(tmp_path / "*"), format, Measured)
+    source = FileSource(str(tmp_path / "*"), Measured, format)
     assert repr(rows_of(reads(source_of(source)))) == repr([msgspec.structs.asdict(row) for row in rows])

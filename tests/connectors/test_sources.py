@@ -94,7 +94,7 @@ def definition(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(parquet_reader, "PIECE_ROWS", 256)
     write(tmp_path / f"a.{request.param}", batch(1000))
     write(tmp_path / f"b.{request.param}", batch(500))
-    return FileSource(str(tmp_path), request.param, Bid)
+    return FileSource(str(tmp_path), Bid, request.param)
 
 
 def test_every_row_of_every_file_is_read_once(definition: FileSource) -> None:
@@ -178,10 +178,10 @@ def test_a_changed_list_of_files_is_noticed_on_resuming(definition: FileSource, 
     positions = {r.partition: r.stop for r in reads(opened(definition))[:3]}
     suffix = Path(definition.files[0].path).suffix
     write(tmp_path / f"c{suffix}", batch(10))
-    opened(FileSource(str(tmp_path), suffix[1:], Bid)).seek(positions)
+    opened(FileSource(str(tmp_path), Bid, suffix[1:])).seek(positions)
     write(tmp_path / f"0{suffix}", batch(10))
     with pytest.raises(SourceError, match="list of inputs has changed"):
-        opened(FileSource(str(tmp_path), suffix[1:], Bid)).seek(positions)
+        opened(FileSource(str(tmp_path), Bid, suffix[1:])).seek(positions)
 
 
 def test_a_missing_or_shrunk_file_is_named_on_replay(definition: FileSource) -> None:
@@ -190,7 +190,7 @@ def test_a_missing_or_shrunk_file_is_named_on_replay(definition: FileSource) -> 
     write(path, batch(20))
     with pytest.raises(SourceError, match=rf"{path} has shrunk"):
         opened(definition).reread(0, found.start, found.stop)
-    resumed = opened(FileSource(str(path.parent), path.suffix[1:], Bid))
+    resumed = opened(FileSource(str(path.parent), Bid, path.suffix[1:]))
     resumed.seek({0: found.stop})
     with pytest.raises(SourceError, match=rf"{path} has shrunk"):
         resumed.poll(0)
@@ -217,7 +217,7 @@ def test_a_null_in_a_column_that_is_not_nullable_is_named(tmp_path: Path) -> Non
         write(path, table.to_batches()[0])
         schema = pa.schema([pa.field("auction", pa.int64(), nullable=False)])
         with pytest.raises(SourceError, match=rf"{path}.*'auction'"):
-            reads(opened(FileSource(str(path), suffix, schema)))
+            reads(opened(FileSource(str(path), schema, suffix)))
 
 
 @pytest.mark.parametrize(
@@ -241,25 +241,25 @@ def test_a_malformed_record_is_named_by_line_and_byte(
     path.write_bytes(content)
     schema = None if suffix == "text" else pa.schema([pa.field("x", pa.int64(), nullable=False)])
     with pytest.raises(SourceError, match=rf"{path}, line {line} \(byte {byte}\): malformed record: \S"):
-        reads(opened(FileSource(str(path), suffix, schema)))
+        reads(opened(FileSource(str(path), schema, suffix)))
 
 
 def test_a_csv_header_without_a_wanted_column_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SourceError, match=r"x\.csv: the header has no column auction.*it has a, b"):
-        reads(opened(FileSource(str(tmp_path / "x.csv"), "csv", Bid), ("auction",)))
+        reads(opened(FileSource(str(tmp_path / "x.csv"), Bid, "csv"), ("auction",)))
 
 
 def test_empty_fields_of_csv_are_null_unless_they_are_text_that_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text('a,b,c\n,,\n"","",3\n')
-    found = reads(opened(FileSource(str(tmp_path / "x.csv"), "csv", Sparse)))
+    found = reads(opened(FileSource(str(tmp_path / "x.csv"), Sparse, "csv")))
     assert rows_of(found) == [{"a": "", "b": None, "c": None}, {"a": "", "b": "", "c": 3}]
 
 
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_text("nonsense")
     with pytest.raises(SourceError, match=r"x\.parquet: cannot be read"):
-        reads(opened(FileSource(str(tmp_path / "x.parquet"), "parquet", Bid)))
+        reads(opened(FileSource(str(tmp_path / "x.parquet"), Bid, "parquet")))
 
 
 def test_no_file_at_all_is_an_error(tmp_path: Path) -> None:
@@ -269,11 +269,19 @@ def test_no_file_at_all_is_an_error(tmp_path: Path) -> None:
 
 def test_a_source_without_the_schema_it_needs_is_refused() -> None:
     with pytest.raises(GraphError, match="csv needs schema="):
-        FileSource("x", "csv")
+        FileSource("x", format="csv")
     with pytest.raises(GraphError, match="unknown format 'xml'"):
-        FileSource("x", "xml")
+        FileSource("x", format="xml")
     with pytest.raises(GraphError, match="one column 'line'"):
-        FileSource("x", "text", Bid)
+        FileSource("x", Bid, "text")
+    with pytest.raises(GraphError, match=r"the name 'logs/\*' does not tell the format: give format="):
+        FileSource("logs/*", Bid)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_the_name_tells_the_format(suffix: str, tmp_path: Path) -> None:
+    write(tmp_path / f"x.{suffix}", batch(10))
+    assert rows_of(reads(opened(FileSource(str(tmp_path / f"*.{suffix}"), Bid)))) == batch(10).to_pylist()
 
 
 def test_a_record_longer_than_a_block_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +335,7 @@ def test_csv_with_quoted_line_ends_is_read_however_it_is_cut(
     pa_csv.write_csv(table, tmp_path / "x.csv")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_reader, "BLOCK_BYTES", block_bytes)
-        found = reads(opened(FileSource(str(tmp_path / "x.csv"), "csv", table.schema), read_rows=read_rows))
+        found = reads(opened(FileSource(str(tmp_path / "x.csv"), table.schema, "csv"), read_rows=read_rows))
     assert rows_of(found) == table.to_pylist()
 
 

@@ -83,7 +83,7 @@ def process(body: str, more: str = "") -> str:
 
 
 def reading(file: str, format: str, shape: str = "Named") -> str:
-    return f"job.source(FileSource({file!r}, {format!r}, {shape})).named('file').sink(out)"
+    return f"job.source(FileSource({file!r}, {shape}, {format!r})).named('file').sink(out)"
 
 
 GOOD = "return row"
@@ -112,7 +112,7 @@ WRITTEN = [
     Mistake("a duration without a unit", "source.key_by('key').window(tumbling('5'))  # HERE", "'5' is no duration"),
     Mistake("an aggregate of a text", "other = job.source(MemorySource([Named('a', 1.0)])).named('o')\nother.key_by('worth').aggregate(n=sum_('name'))  # HERE", "name"),
     Mistake("an undeclared state", process("self.total = 3\nreturn row").replace("self.total = 3", "self.total = 3  # HERE"), "write 'total = state"),
-    Mistake("a format that is unknown", "job.source(FileSource('x', 'xml', Row)).sink(out)  # HERE", "unknown format 'xml'"),
+    Mistake("a format that is unknown", "job.source(FileSource('x', Row, 'xml')).sink(out)  # HERE", "unknown format 'xml'"),
     Mistake("a naive datetime", "at = datetime(2026, 1, 1)\nsource.filter(col('at') > at).sink(out)  # HERE", "timezone"),
     Mistake("a literal too large for an integer", "source.filter(col('value') > 2 ** 70).sink(out)  # HERE", "1180591620717411303424"),
     Mistake("a syntax error", "def broken(:  # HERE", "SyntaxError"),

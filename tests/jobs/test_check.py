@@ -208,7 +208,7 @@ def job(case: str) -> Job:
         case "fine":
             rows.sink(FileSink(FOLDER + "/out")).named("file")
         case "malformed":
-            job.source(FileSource(FOLDER + "/rows.jsonl", "jsonl", Row)).named("rows").sink(BlackholeSink()).named("b")
+            job.source(FileSource(FOLDER + "/rows.jsonl", Row, "jsonl")).named("rows").sink(BlackholeSink()).named("b")
             rows.sink(BlackholeSink()).named("a")
         case delivery:
             rows.sink(Database(delivery)).named("database")
