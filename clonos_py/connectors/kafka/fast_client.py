@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -78,8 +77,6 @@ _AWAY = {
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
-_REFUSALS = 3
-"""A connection that breaks while a broker stops may look like one refusal."""
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 """What becomes of the other messages of a transaction that failed."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
@@ -106,10 +103,8 @@ class _Notes:
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
-        self._refused = 0
 
     def __call__(self, error: KafkaError) -> None:
-        self._refused += error.code() in _NOT_LET_IN
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last is None:
             self._last = error
 
@@ -127,16 +122,6 @@ class _Notes:
         garbage: a process can have no more than a thousand clients."""
         problem.__traceback__ = None
         return self.explained(failure(problem.args[0]))
-
-    def answered(self, answer: Future[Any], serve: Callable[[float], object]) -> Any:
-        """Raises KafkaFailure for a user that the broker refuses again and again: the library would try until the
-        request times out."""
-        refused_before = self._refused
-        while not wait([answer], _LOOK_S).done:
-            serve(0.0)
-            if self._last is not None and self._refused - refused_before >= _REFUSALS:
-                raise KafkaFailure(Failure.REFUSED, one_line(self._last.str()))
-        return answer.result()
 
     def explained(self, found: KafkaFailure) -> KafkaFailure:
         """Who is not let in is not waited for."""
@@ -404,7 +389,7 @@ class _FastAdmin:
         found = {}
         for name, answer in asked.items():
             try:
-                described = self._notes.answered(answer, self._client.poll)
+                described = answer.result()
             except KafkaException as problem:
                 if problem.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     self._client.poll(0)
