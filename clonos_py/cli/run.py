@@ -24,7 +24,7 @@ def run(ctx: click.Context, /, **parameters: Any) -> None:
             run_job(job, settings, listener)
     except KeyboardInterrupt:
         click.echo(_how_to_go_on(ctx, settings), err=True)
-        raise
+        raise click.Abort from None
 
 
 def _how_to_go_on(ctx: click.Context, settings: Settings) -> str:
