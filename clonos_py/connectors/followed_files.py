@@ -1,7 +1,7 @@
 """Files that grow and files that are added, read without end.
 
-Each file is a partition, whose number is made of its path: every task finds the same one, and needs to know no list of
-files. A file that is no longer there is at its end.
+Each file is a partition. Its number is made of its path, so that tasks need no common list of files. A file that is no
+longer there is at its end.
 """
 
 from __future__ import annotations

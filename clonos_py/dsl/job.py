@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from clonos_py.dsl.callsite import located
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
+from clonos_py.dsl.runs import FinishedRun, JobHandle, runner
 from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.streams import Stream
 from clonos_py.model.connectors import MultiSourceDefinition, SinkDefinition, SourceDefinition
@@ -21,10 +22,6 @@ from clonos_py.model.operators import EventTime
 from clonos_py.model.record import Record
 from clonos_py.model.times import micros
 from clonos_py.plan.logical import EventTimeColumn, LogicalGraph, Node, Port, ReadSource, WriteSink
-
-if TYPE_CHECKING:
-    from clonos_py.runtime.from_python import JobHandle
-    from clonos_py.runtime.orders import RunResult
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _TIMES = (str, type(None))
@@ -87,7 +84,7 @@ class Job:
 
     # ---- running it from Python
 
-    def run(self, **settings: Any) -> RunResult:
+    def run(self, **settings: Any) -> FinishedRun:
         """Runs the job until its sources end, with the view of ``clonos run`` on standard error.
 
         ``settings`` are those of the command line, such as ``runtime="local"``, ``parallelism=4`` and
@@ -97,18 +94,14 @@ class Job:
         Raises GraphError or SettingError before anything starts, later the error that ended the job, and
         KeyboardInterrupt when it was interrupted: its last checkpoint is intact.
         """
-        from clonos_py.runtime.from_python import run
-
-        return run(self, settings)
+        return runner().run(self, settings)
 
     def start(self, **settings: Any) -> JobHandle:
         """Runs the job in a thread of this process and returns at once; ``settings`` as for ``run``.
 
         The handle has ``counters``, ``wait()`` and ``stop()``. The run ends with this process.
         """
-        from clonos_py.runtime.from_python import start
-
-        return start(self, settings)
+        return runner().start(self, settings)
 
     def preview(self, stream: Stream[Any] | str, rows: int = 20, timeout: str | int = "10s") -> pa.Table:
         """The first ``rows`` rows of a stream, or those that came within ``timeout``, as an Arrow table. A name stands
@@ -120,14 +113,12 @@ class Job:
 
         Raises GraphError for what is no stream of this job, and the error that ended the run.
         """
-        from clonos_py.runtime.from_python import preview
-
         with located("preview") as site:
             output = self._output(stream)
             if rows < 1:
                 raise GraphError(f"rows={rows!r} is no number of rows: it is at least 1")
             timeout_us = micros(timeout)
-        return preview(output, rows, timeout_us, site)
+        return runner().preview(output, rows, timeout_us, site)
 
     def graph(self) -> LogicalGraph:
         """The finished graph. Raises GraphError where the job as a whole cannot be."""

@@ -7,7 +7,7 @@ part of the work that needs them: a keyed stream is no node. Nodes are immutable
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -339,16 +339,22 @@ class LogicalGraph:
 
     def without_dead_ends(self) -> LogicalGraph:
         """Only what leads to a sink."""
-        alive: set[int] = set()
-        found = [node.id for node in self.nodes if isinstance(node.work, WriteSink)]
-        while found:
-            number = found.pop()
-            if number not in alive:
-                alive.add(number)
-                found += [port.node for port in self.by_id[number].read]
+        alive = leading_to([node.id for node in self.nodes if isinstance(node.work, WriteSink)], self.by_id)
         dead = [node.name for node in self.nodes if node.id not in alive]
         notes = [f"left out, as no sink is behind it: {', '.join(dead)}"] if dead else []
         return self.rebuilt({node.id: node for node in self.nodes if node.id in alive}, *notes)
+
+
+def leading_to(ends: Iterable[int], nodes: Mapping[int, Node]) -> set[int]:
+    """The ids of nodes from which rows come to ``ends``, and these."""
+    found: set[int] = set()
+    left = list(ends)
+    while left:
+        number = left.pop()
+        if number not in found:
+            found.add(number)
+            left += [port.node for port in nodes[number].read]
+    return found
 
 
 def topological(nodes: Mapping[int, Node]) -> Iterator[Node]:

@@ -16,7 +16,8 @@ from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.operators import Source
 from clonos_py.model.record_codec import encode
 from clonos_py.plan.logical import ReadSource
-from clonos_py.runtime.from_python import JobHandle, _PreviewJob
+from clonos_py.runtime.from_python import JobThread
+from clonos_py.runtime.preview import _PreviewJob
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
@@ -143,7 +144,7 @@ def test_an_exit_of_a_function_is_no_end_of_the_run() -> None:
     def carry_out(listener: Any) -> Any:
         raise SystemExit(3)
 
-    handle = JobHandle("exits", carry_out)
+    handle = JobThread("exits", carry_out)
     with pytest.raises(SystemExit):
         handle.wait(SOON_S)
 
