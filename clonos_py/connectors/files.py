@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -63,21 +63,10 @@ class FileSource(SourceDefinition[R]):
     holds it back otherwise. Parquet files do not grow, and are not followed.
     """
 
-    @overload
-    def __init__(self, path: str, schema: type[R], format: str | None = None, *, follow: bool = False) -> None: ...
-    @overload
-    def __init__(
-        self: FileSource[Any],
-        path: str,
-        schema: type[Record] | pa.Schema | None = None,
-        format: str | None = None,
-        *,
-        follow: bool = False,
-    ) -> None: ...
     def __init__(
         self,
         path: str,
-        schema: type[Record] | pa.Schema | None = None,
+        schema: type[R] | pa.Schema | None = None,
         format: str | None = None,
         *,
         follow: bool = False,

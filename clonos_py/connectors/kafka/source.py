@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
+from typing_extensions import TypeVar
 
 from clonos_py.connectors.kafka.avro import Avro
 from clonos_py.connectors.kafka.clients import ClusterAddress, KafkaSecurity
@@ -27,10 +28,11 @@ _PLACES = {"earliest": Place.EARLIEST, "latest": Place.LATEST}
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 BYTES = pa.schema([pa.field("value", pa.binary(), nullable=False)])
 
+R = TypeVar("R", bound=Record, default=Any)
 Given = str | datetime | Mapping[tuple[str, int], int]
 
 
-class KafkaSource(SourceDefinition):
+class KafkaSource(SourceDefinition[R]):
     """Reads topics of a Kafka cluster, of transactions only what is committed. Its tasks share the partitions; no
     consumer group is joined, so that no rebalance takes them away.
 
@@ -61,7 +63,7 @@ class KafkaSource(SourceDefinition):
     def __init__(
         self,
         topics: str | Sequence[str],
-        schema: type[Record] | pa.Schema | None = None,
+        schema: type[R] | pa.Schema | None = None,
         *,
         bootstrap: str,
         format: Literal["json", "msgpack", "arrow", "text", "bytes"] | Avro | Protobuf = "json",
@@ -127,7 +129,7 @@ class KafkaSource(SourceDefinition):
 class CaughtKafkaSource(MultiSourceDefinition):
     """See ``KafkaSource.catch``."""
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: KafkaSource[Any]) -> None:
         self._source = source
         self.schemas = (*source.schemas, KafkaDeadLetter.schema())
         self.records = (*source.records, KafkaDeadLetter)
