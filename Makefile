@@ -10,7 +10,7 @@ RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types mypy pyright imports unit test bench fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit test bench dist fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -56,6 +56,11 @@ test: check ## everything: check, simulated faults, real servers, Spark, example
 
 bench: $(READY) ## prints throughput, overhead and recovery figures of this machine
 	$(RUN) python -m clonos_py.bench
+
+dist: $(READY) ## builds wheel and sdist in dist, and runs a job of each in clean environments of Python 3.11 to 3.13
+	rm -rf dist
+	$(UV) build --quiet --out-dir dist
+	$(RUN) python deploy/try_packages.py $(UV) dist 3.11 3.12 3.13
 
 fix: $(READY) ## formats and applies safe lint fixes
 	$(RUN) ruff check --fix --quiet . || true
