@@ -10,7 +10,7 @@ RUN := PATH="$(CURDIR)/.venv/bin:$$PATH"
 READY := .venv/.ready
 TESTS := pytest -q $(if $(THOROUGH),,-m "not thorough")
 
-.PHONY: help setup demo check format lint types mypy pyright imports unit test bench dist fix clean
+.PHONY: help setup demo check format lint types mypy pyright imports unit test bench dist docs fix clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ dist: $(READY) ## builds wheel and sdist in dist, and runs a job of each in clea
 	rm -rf dist
 	$(UV) build --quiet --out-dir dist
 	$(RUN) python deploy/try_packages.py $(UV) dist 3.11 3.12 3.13
+
+docs: $(READY) ## builds the site of the documents in build/site
+	$(RUN) mkdocs build --strict
 
 fix: $(READY) ## formats and applies safe lint fixes
 	$(RUN) ruff check --fix --quiet . || true
