@@ -48,6 +48,7 @@ from clonos_py.model import errors, messages
 from clonos_py.model.coordinator_events import (
     CodeChanged,
     CoordinatorReplaced,
+    Deploying,
     Finished,
     FunctionHangs,
     RolledBack,
@@ -248,10 +249,17 @@ class JobMachine:
         process = self._fleet.processes[message.process]
         process.address, process.host_process = message.address, message.host_process
         self._starts.came_up()
+        self._report_deployment()
         self._advance(self._rounds.advance)
         if process.role is Role.STANDBY:
             self._protocol.prepare(process)
         self._rounds.make_room()
+
+    def _report_deployment(self) -> None:
+        if self._rounds.deploying:
+            processes = self._fleet.processes.values()
+            up = sum(process.address is not None for process in processes)
+            self._context.report(Deploying(up, len(processes), tuple(self._rounds.missing)))
 
     def _time_starts(self) -> None:
         """A job that waits for a process in vain ends; one that only lacks a standby asks for another, and so does one

@@ -20,6 +20,15 @@ class CodeChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Deploying:
+    """A process has come up. ``up`` of ``processes`` are, standbys among them; ``missing`` tasks have none yet."""
+
+    up: int
+    processes: int
+    missing: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deployed:
     """Every task runs. ``tasks`` and ``standbys`` are how many of them the plan asks for."""
 
@@ -204,6 +213,7 @@ class Restarted:
 
 PublishedEvent = (
     CodeChanged
+    | Deploying
     | Deployed
     | RolledBack
     | WentBack

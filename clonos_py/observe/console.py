@@ -7,6 +7,7 @@ rates, lag, checkpoints and recoveries is drawn four times a second; into a pipe
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -42,9 +43,9 @@ _UNITS = ("kB", "MB", "GB", "TB")
 def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
     """Shows a run while the block lasts and sums it up afterwards."""
     console = console or Console(stderr=True)
-    status = RunStatus()
+    status, began = RunStatus(), time.monotonic()
     try:
-        with _live(job, status, console) if console.is_terminal else nullcontext():
+        with _live(job, status, console, began) if console.is_terminal else nullcontext():
             yield partial(_listen, status, console)
     finally:
         for line in summary(job, status) if status.finished else _left(status):
@@ -58,10 +59,10 @@ def _listen(status: RunStatus, console: Console, at_us: int, event: Event) -> No
         console.print(f"warning: {event.reason}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _live(job: str, status: RunStatus, console: Console) -> Live:
+def _live(job: str, status: RunStatus, console: Console, began: float) -> Live:
     """Printed rows go above the view where they are seen on the same terminal, else where they were sent."""
     return Live(
-        get_renderable=lambda: view(job, status),
+        get_renderable=lambda: view(job, status, round((time.monotonic() - began) * 1e6)),
         console=console,
         refresh_per_second=REFRESHES_PER_S,
         transient=True,
@@ -69,28 +70,29 @@ def _live(job: str, status: RunStatus, console: Console) -> Live:
     )
 
 
-def view(job: str, status: RunStatus) -> RenderableType:
-    """What the terminal shows now."""
+def view(job: str, status: RunStatus, waited_us: int = 0) -> RenderableType:
+    """What the terminal shows now. ``waited_us``: since the command began, for the time in which there is no news."""
     # News arrives in another thread: a copy is drawn.
     awaited = [awaited_text(status.awaited)] if status.awaited else []
     news = [*status.news, *awaited, *(str(recovery) for recovery in status.recoveries[-_RECOVERIES_SHOWN:])]
     return Group(
-        _headline(job, status),
+        _headline(job, status, waited_us),
         *([_vertices(status)] if status.progress else []),
         *(Text(f"  {line}", style="yellow") for line in news),
     )
 
 
-def _headline(job: str, status: RunStatus) -> Text:
-    parts = [f"{status.at_us / 1e6:.1f} s"]
+def _headline(job: str, status: RunStatus, waited_us: int) -> Text:
+    at_us = status.at_us if status.tasks else max(status.at_us, waited_us)
+    parts = [f"{at_us / 1e6:.1f} s"]
     if status.tasks:
         parts.append(f"{status.tasks} tasks, {status.standbys} standbys")
     if status.checkpoints:
         last = status.checkpoints[-1]
         parts.append(f"checkpoint {last.checkpoint}: {last.duration_ms:,.0f} ms, {bytes_text(last.bytes)}")
-    if status.progress:
+    if status.progress and status.tasks:
         parts.append(f"{bytes_text(status.progress.in_flight_bytes)} retained")
-    return Text.assemble((job, "bold"), "   ", " · ".join(parts if status.tasks else ["deploying", *parts]))
+    return Text.assemble((job, "bold"), "   ", " · ".join(parts if status.tasks else [*parts, status.deployment]))
 
 
 def _vertices(status: RunStatus) -> Table:
@@ -134,7 +136,7 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
         ("checkpoint", len(status.checkpoints)),
         ("recovery", len(status.recoveries)),
         ("rollback", len(status.rollbacks)),
-        ("lapse", len(status.restarts_without_log)),
+        ("lapse of exactly-once", len(status.restarts_without_log)),
         ("coordinator lost and replaced", status.coordinators_replaced),
     ):
         if amount:

@@ -114,6 +114,13 @@ class CheckpointsLeft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preparing:
+    """What is done before the coordinator runs, such as ``starting Ray``."""
+
+    doing: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorAwaited:
     """Ray has not started the coordinator yet, for ``waited_us``. ``seen``: what its node shows meanwhile, in words."""
 
@@ -152,6 +159,7 @@ Event = (
     | Measured
     | TaskFailed
     | CheckpointsLeft
+    | Preparing
     | CoordinatorAwaited
     | KillMissed
     | TraceStopped

@@ -12,6 +12,7 @@ from clonos_py.model.coordinator_events import (
     CoordinatorReplaced,
     DeletionFailed,
     Deployed,
+    Deploying,
     Finished,
     FirstNewEffect,
     FunctionHangs,
@@ -31,6 +32,7 @@ from clonos_py.observe.events import (
     Detected,
     Event,
     KillMissed,
+    Preparing,
     Progress,
     Recovered,
     RecoveryStep,
@@ -79,7 +81,7 @@ class Recovery:
             ("detected", self.detected_ms),
             ("standby activated", self.activated_ms),
             (f"{self.rows_replayed:,} rows replayed", self.replayed_ms),
-            ("first new effect", self.first_new_effect_ms),
+            ("first new result", self.first_new_effect_ms),
             (f"all {self.tasks_restarted} tasks restarted", self.restarted_ms if self.tasks_restarted > 1 else None),
             ("latency normal", self.recovered_ms),
         )
@@ -111,6 +113,15 @@ def awaited_text(event: CoordinatorAwaited) -> str:
     return f"waiting for Ray to start the coordinator: {event.waited_us / 1e6:.0f} s so far ({event.seen})"
 
 
+def deploying_text(event: Deploying) -> str:
+    up = f"starting processes: {event.up} of {event.processes} are up"
+    if not event.missing:
+        return up
+    first, *others = event.missing
+    more = f" and {len(others)} more task{'s' if len(others) > 1 else ''}" if others else ""
+    return f"{up}, none yet for {first}{more}"
+
+
 def left_text(event: CheckpointsLeft) -> str:
     return (
         f"an earlier run was killed after checkpoint {event.checkpoint}: to go on from there, run the job with "
@@ -128,7 +139,9 @@ class RunStatus:
 
     at_us: int = 0
     tasks: int = 0
+    """0 until the job is deployed; ``deployment`` says how far that has come."""
     standbys: int = 0
+    deployment: str = "deploying"
     progress: Progress | None = None
     rows_in: dict[str, RateMeter] = field(default_factory=dict)
     rows_out: dict[str, RateMeter] = field(default_factory=dict)
@@ -159,6 +172,10 @@ class RunStatus:
             case CodeChanged():
                 self.code_changed = event
                 self.news.append(f"the code has changed since checkpoint {event.checkpoint}")
+            case Preparing(doing=doing):
+                self.deployment = doing
+            case Deploying():
+                self.deployment = deploying_text(event)
             case Deployed(tasks=tasks, standbys=standbys):
                 self.tasks, self.standbys, self.awaited = tasks, standbys, None
             case Progress():

@@ -26,6 +26,7 @@ from clonos_py.observe.events import (
     KillMissed,
     Listener,
     Measured,
+    Preparing,
     ProcessReading,
     Progress,
     Recovered,
@@ -97,7 +98,7 @@ class EventPublisher:
         for at_us, task in news.crashes:
             self._crashed[task] += 1
             self._carried_out(task)
-            self._listener(at_us - self.began_us, self._failure(task, "killed on order"))
+            self._listener(at_us - self.began_us, self._failure(task, "killed by --kill"))
         for at_us, event in news.events:
             self._publish(at_us - self.began_us, event)
         if now_us >= self._progress_us and not self._finished:
@@ -105,6 +106,10 @@ class EventPublisher:
             self._publish_progress(now_us - self.began_us)
             for task, at_us in self._normality.read(self.latency.counts, now_us - self.began_us):
                 self._listener(at_us, Recovered(task))
+
+    def prepare(self, now_us: int, doing: str) -> None:
+        """Before there is a coordinator."""
+        self._listener(now_us - self.began_us, Preparing(doing=doing))
 
     def await_coordinator(self, now_us: int, waited_us: int, seen: str) -> None:
         """The platform has not started the coordinator yet."""

@@ -59,7 +59,7 @@ def test_checkpoints_are_timed_from_trigger_to_durable(figures: dict[str, Any]) 
 
 def test_a_failure_is_told_with_its_steps_its_restart_and_its_recovery(figures: dict[str, Any]) -> None:
     (failure,) = figures["failures"]
-    assert (failure["task"], failure["how"], failure["at_s"]) == ("window[0]", "killed on order", 5.2)
+    assert (failure["task"], failure["how"], failure["at_s"]) == ("window[0]", "killed by --kill", 5.2)
     steps = [failure[f"{step}_ms"] for step in ("detected", "activated", "replayed", "first_new_effect")]
     assert steps == [20, 50, 300, 350]
     assert (failure["restart_ms"], failure["recovery_ms"], failure["rows_replayed"]) == (30, 1_550, 700)

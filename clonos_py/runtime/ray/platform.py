@@ -173,7 +173,7 @@ class RayPlatform:
                 del self._tasks[number]
                 self._placement.leave(number)
                 self._release(number)
-                self._notify(ProcessDied(number, "it had left"))
+                self._notify(ProcessDied(number, "its process had left"))
 
     def kill(self, number: int) -> None:
         with self._lock:
@@ -230,7 +230,7 @@ class RayPlatform:
             dead = self._forget(host_process)
         if problem is not None and place is not None and dead:
             self._read_crash_notes(*place)
-        reason = str(problem).strip().split("\n")[0] if problem else "it has stopped"
+        reason = _cause(problem)
         for number in dead:
             self._notify(ProcessDied(number, reason))
 
@@ -272,3 +272,15 @@ class RayPlatform:
         self.places.pop(number, None)
         self._crashed.discard(number)
         self._dismissed(number)
+
+
+def _cause(problem: BaseException | None) -> str:
+    """Why a process is gone. Ray's own text begins with the same sentence for every death of an actor."""
+    if problem is None:
+        return "its process has ended"
+    text = str(problem).strip()
+    if not isinstance(problem, import_ray().exceptions.RayActorError):
+        return text.split("\n")[0]
+    if "node has died" in text:
+        return "its node was lost"
+    return "the node is low on memory, Ray ended its process" if "low on memory" in text else "its process died"

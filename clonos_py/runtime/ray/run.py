@@ -40,11 +40,14 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
     clock = SteadyClock.start()
     publisher = EventPublisher(plan, clock.now_us(), listener, orders)
     publisher.name_leftovers(clear(plan.job), settings.checkpoints)
+    where = "starting Ray" if settings.address is None else f"connecting to Ray at {settings.address}"
+    publisher.prepare(clock.now_us(), where)
     with (
         connected(settings.address) as cluster,
         folders(plan.job, settings.checkpoints, machines()) as (scratch, checkpoints),
         watched(partial(_resume, plan.job, checkpoints)) as outage,
     ):
+        publisher.prepare(clock.now_us(), "starting the coordinator")
         claim(plan.job, settings.take_over)
         open_store = partial(CheckpointStore, checkpoints, plan.job)
         if settings.fresh:

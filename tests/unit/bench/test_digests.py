@@ -40,7 +40,7 @@ def told(*events: Event, events_read: int = UNPACED.events) -> Sequence[Event]:
 
 
 def failed(frames_at_stake: int = 0) -> TaskFailed:
-    return TaskFailed(task=JOIN, how="killed on order", frames_at_stake=frames_at_stake)
+    return TaskFailed(task=JOIN, how="killed by --kill", frames_at_stake=frames_at_stake)
 
 
 @pytest.mark.parametrize(

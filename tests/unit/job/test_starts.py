@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clonos_py.job.events import EndJob, JobPolicy, KillProcess, ProcessDied, StartProcess
-from clonos_py.model.coordinator_events import Deployed
+from clonos_py.model.coordinator_events import Deployed, Deploying
 from clonos_py.model.messages import Pong, Started
-from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of
+from tests.unit.job.stage import MIDDLE, SECOND_US, SINK, SOURCE, Stage, deployed, happened, of, reported
 
 PATIENT = JobPolicy(checkpoint_interval_us=0, start_timeout_us=60 * SECOND_US, heartbeat_timeout_us=9_000 * SECOND_US)
 
@@ -40,6 +40,19 @@ def test_a_slow_cluster_is_waited_for_as_long_as_something_comes_up() -> None:
         assert of(stage.wait(50 * SECOND_US), EndJob) == []
         stage.say(Started(process.process, "somewhere"))
     assert Deployed in happened(stage.told)
+
+
+def test_each_process_that_comes_up_is_reported_until_the_job_is_deployed() -> None:
+    stage = Stage(policy=PATIENT)
+    for process in asked_for(stage):
+        stage.say(Started(process.process, "somewhere"))
+    found = [event for event in reported(stage.told) if isinstance(event, Deploying)]
+    wanted = len(asked_for(stage))
+    assert [event.up for event in found] == list(range(1, 1 + len(found)))
+    assert {event.processes for event in found} == {wanted}
+    assert [MIDDLE in event.missing for event in found] == sorted((MIDDLE in e.missing for e in found), reverse=True)
+    assert found[0].missing
+    assert not found[-1].missing
 
 
 def test_a_standby_that_never_starts_is_asked_for_anew_and_the_job_goes_on() -> None:

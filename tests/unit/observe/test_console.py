@@ -13,6 +13,7 @@ from clonos_py.model.coordinator_events import (
     CodeChanged,
     DeletionFailed,
     Deployed,
+    Deploying,
     Finished,
     FirstNewEffect,
     Replayed,
@@ -29,6 +30,7 @@ from clonos_py.observe.events import (
     Detected,
     Event,
     KillMissed,
+    Preparing,
     Progress,
     Recovered,
     TaskFailed,
@@ -104,6 +106,16 @@ def test_the_live_view_can_be_drawn_before_anything_happened() -> None:
     assert "deploying" in drawn(RunStatus())
 
 
+def test_the_live_view_says_what_comes_up_before_the_job_runs() -> None:
+    starting = (0, Preparing(doing="starting Ray"))
+    assert "starting Ray" in drawn(told(starting))
+    some = (1, Deploying(up=3, processes=6, missing=(JOIN, TaskId("join", 1), TaskId("bids", 0))))
+    up = "starting processes: 3 of 6 are up"
+    assert f"{up}, none yet for join[0] and 2 more tasks" in drawn(told(starting, some))
+    assert f"{up}\n" in drawn(told((1, Deploying(up=3, processes=6, missing=())))).replace(" \n", "\n")
+    assert up not in drawn(told(some, (2, Deployed(tasks=3, standbys=3))))
+
+
 def test_a_recovery_is_timed_from_its_failure_and_counts_what_was_replayed() -> None:
     (recovery,) = told(*STORY).recoveries
     times = (recovery.detected_ms, recovery.activated_ms, recovery.replayed_ms, recovery.first_new_effect_ms)
@@ -146,7 +158,7 @@ def test_a_lapse_of_exactly_once_is_told_when_it_happens_and_in_the_sum() -> Non
     line = "exactly-once lapsed, rows sent since checkpoint 1 may count twice: b[0] depends on a[0]"
     assert line in drawn(status)
     first, *rest = summary("hot", status)
-    assert first.endswith("1 checkpoint, 1 recovery, 1 lapse")
+    assert first.endswith("1 checkpoint, 1 recovery, 1 lapse of exactly-once")
     assert f"  {line}" in rest
 
 

@@ -36,7 +36,7 @@ def test_a_trace_holds_what_was_told(tmp_path: Path) -> None:
         assert pq.read_table(trace / name).schema == schema
     events = pq.read_table(trace / "events").to_pylist()
     failed = next(row for row in events if row["what"] == "TaskFailed")
-    assert (failed["vertex"], failed["index"], failed["detail"]) == ("window", 0, "killed on order")
+    assert (failed["vertex"], failed["index"], failed["detail"]) == ("window", 0, "killed by --kill")
     assert [row["what"] for row in events][-1] == "Finished"
     assert {row["checkpoint"] for row in events if row["what"] == "CheckpointCompleted"} == {1, 2}
 

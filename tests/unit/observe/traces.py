@@ -80,7 +80,7 @@ def _happenings(at_ms: int) -> Iterator[tuple[int, e.Event]]:
     if at_ms == 4_000:
         yield 4_000 * MS, CheckpointCompleted(checkpoint=2, duration_ms=300.0, bytes=500)
     if at_ms == 5_250:
-        yield FAILED_US, e.TaskFailed(task=SINK, how="killed on order")
+        yield FAILED_US, e.TaskFailed(task=SINK, how="killed by --kill")
         yield FAILED_US + 20 * MS, e.Detected(task=SINK)
         yield FAILED_US + 50 * MS, StandbyActivated(task=SINK, attempt=Attempt(1, 1))
         yield FAILED_US + 50 * MS, CheckpointAborted(checkpoint=3, reason="window[0] failed")

@@ -25,7 +25,7 @@ def figures(**changes: Any) -> dict[str, Any]:
     level = {"vertex": "a", "frames_queued": 3, "in_flight_bytes": 5, "log_bytes": 4}
     totals = {"rows_in": 10, "rows_out": 10, "frames_sent": 3, "data_bytes": 900, "determinant_bytes": 9, "cpu_us": 0}
     failure = {
-        "task": "<b>[0]", "how": "killed on order", "at_s": 4.0, "detected_ms": 21.0, "activated_ms": 36.0,
+        "task": "<b>[0]", "how": "killed by --kill", "at_s": 4.0, "detected_ms": 21.0, "activated_ms": 36.0,
         "replayed_ms": 300.0, "first_new_effect_ms": 310.0, "restart_ms": 15.0, "recovery_ms": 1_900.0,
         "rows_replayed": 1_234, "latency_before_ms": 30.0, "latency_worst_ms": 930.0,
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_run_of_which_little_is_known_has_a_page_too() -> None:
 
 def test_the_story_says_what_failed_and_how_it_healed() -> None:
     assert list(story(figures())) == [
-        "<b>[0] failed at 4.0 s (killed on order): its standby took over after 36 ms, new results came after 310 ms, "
+        "<b>[0] failed at 4.0 s (killed by --kill): its standby took over after 36 ms, new results came after 310 ms, "
         "latency was normal again after 1.90 s.",
         "No other task was restarted.",
     ]

@@ -52,7 +52,7 @@ def found(*events: tuple[int, Event], calm_events: Iterator[tuple[int, Event]] |
 
 
 def failure(*events: tuple[int, Event]) -> dict[str, object]:
-    told = found((KILLED, TaskFailed(task=MIDDLE, how="killed on order")), *events)["failure"]
+    told = found((KILLED, TaskFailed(task=MIDDLE, how="killed by --kill")), *events)["failure"]
     assert isinstance(told, dict)
     return told
 
@@ -77,7 +77,7 @@ def test_overhead_is_all_bytes_by_those_of_rows() -> None:
 
 
 def test_latency_before_a_failure_is_told_apart() -> None:
-    told = found((KILLED, TaskFailed(task=MIDDLE, how="killed on order")))
+    told = found((KILLED, TaskFailed(task=MIDDLE, how="killed by --kill")))
     assert told["latency_undisturbed_ms"] == {"p50": pytest.approx(10, rel=0.02), "p95": pytest.approx(10, rel=0.02),
                                               "p99": pytest.approx(10, rel=0.02)}  # fmt: skip
     assert told["latency_ms"]["p99"] == pytest.approx(500, rel=0.02)  # type: ignore[index]
@@ -103,7 +103,7 @@ def test_checkpoints_of_the_measured_time_count() -> None:
 def test_checkpoints_after_a_failure_do_not_count_for_how_long_they_take() -> None:
     told = found(
         (BEGIN + SECOND, CheckpointCompleted(1, 120.0, 0, 2, 1, 2, 15.0)),
-        (KILLED, TaskFailed(task=MIDDLE, how="killed on order")),
+        (KILLED, TaskFailed(task=MIDDLE, how="killed by --kill")),
         (KILLED + SECOND, CheckpointCompleted(2, 900.0, 0, 3, 2, 1, 800.0)),
     )
     assert told["checkpointing_ms"] == {"count": 2, "mean": 15.0}
