@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clonos_py.model.coordinator_events import FunctionHangs
-from clonos_py.observe.events import Event, Listener, VertexProgress
+from clonos_py.observe.events import Event, Listener, Progress, VertexProgress
 from clonos_py.observe.status import (
     RunStatus,
     awaited_text,
@@ -130,8 +130,8 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     """The lines that remain: what was done, and how every failure healed."""
     ending = "stopped" if status.finished and status.finished.stopped else "finished"
     parts = [f"{job} {ending} after {status.at_us / 1e6:.1f} s"]
-    if status.progress and status.progress.vertices:
-        parts.append(f"{status.progress.vertices[0].rows_in:,} rows read")
+    if status.progress:
+        parts += _totals(status.progress)
     for kind, amount in (
         ("checkpoint", len(status.checkpoints)),
         ("recovery", len(status.recoveries)),
@@ -160,6 +160,12 @@ def summary(job: str, status: RunStatus) -> Iterator[str]:
     yield from (f"  {unwritten_text(event)}" for event in status.spills_failed)
     yield from (f"  {undeleted_text(event)}" for event in status.deletions_failed)
     yield from (f"  {missed_text(event)}" for event in status.kills_missed)
+
+
+def _totals(progress: Progress) -> Iterator[str]:
+    yield f"{sum(vertex.rows_in for vertex in progress.vertices if vertex.reads):,} rows read"
+    if written := sum(vertex.rows_written for vertex in progress.vertices):
+        yield f"{written:,} written in all"
 
 
 def _left(status: RunStatus) -> Iterator[str]:

@@ -33,6 +33,10 @@ class VertexProgress:
     """The watermark in that task; None before any is known."""
     rows_waiting: int | None = None
     """Of a source that knows: about how many rows are there that it has not read."""
+    reads: bool = False
+    """Whether a source is in it."""
+    rows_written: int = 0
+    """Taken by the sinks in it since the job's first run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

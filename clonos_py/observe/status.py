@@ -234,7 +234,7 @@ class RunStatus:
         self.progress = progress
         for vertex in progress.vertices:
             self.rows_in.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_in)
-            self.rows_out.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_out)
+            self.rows_out.setdefault(vertex.vertex, RateMeter()).read(at_us, vertex.rows_out + vertex.rows_written)
 
     def _recovery(self, at_us: int, task: TaskId) -> Recovery:
         """The latest recovery of the task; one without an announcement began with its first event."""

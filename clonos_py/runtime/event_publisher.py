@@ -155,8 +155,9 @@ class EventPublisher:
         return {task: counters.frames_at_stake for _, task, counters in sorted(active, key=itemgetter(0))}
 
     def _progress(self, at_us: int) -> Progress:
+        counts = self._counts()
         return Progress(
-            vertices=tuple(self._progress_of(vertex, at_us) for vertex in self._plan.vertices),
+            vertices=tuple(self._progress_of(vertex, counts, at_us) for vertex in self._plan.vertices),
             in_flight_bytes=sum(
                 counters.in_flight_bytes
                 for number, (_, counters) in self._counters.items()
@@ -166,11 +167,11 @@ class EventPublisher:
             stamp_bytes=sum(counters.stamp_bytes for _, counters in self._counters.values()),
             data_bytes=sum(counters.data_bytes for _, counters in self._counters.values()),
             cpu_us=sum(counters.cpu_us for _, counters in self._counters.values()),
-            counts=self._counts(),
+            counts=counts,
             frames_at_stake=self._frames_at_stake(),
         )
 
-    def _progress_of(self, vertex: Vertex, at_us: int) -> VertexProgress:
+    def _progress_of(self, vertex: Vertex, counts: Mapping[str, int], at_us: int) -> VertexProgress:
         lag_us = max(self._lags(vertex.name, at_us), default=None)
         return VertexProgress(
             vertex=vertex.name,
@@ -180,6 +181,8 @@ class EventPublisher:
             lag_us=lag_us,
             event_time_us=None if lag_us is None else self.began_us + at_us - lag_us,
             rows_waiting=self._rows_waiting(vertex.name, at_us),
+            reads=vertex.source is not None,
+            rows_written=sum(counts.get(f"{sink.name}.rows_out", 0) for sink in vertex.operators if sink.sink),
         )
 
     def _lately_heard(self, number: int, at_us: int) -> bool:

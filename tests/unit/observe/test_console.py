@@ -46,8 +46,8 @@ Timed = tuple[int, Event]
 
 def progress(at_us: int, rows: int) -> Timed:
     vertices = (
-        VertexProgress(vertex="bids", parallelism=2, rows_in=rows, rows_out=rows),
-        VertexProgress(vertex="join", parallelism=2, rows_in=rows, rows_out=rows // 10, lag_us=14_000),
+        VertexProgress(vertex="bids", parallelism=2, rows_in=rows, rows_out=rows, reads=True),
+        VertexProgress(vertex="join", parallelism=2, rows_in=rows, rows_out=0, rows_written=rows // 10, lag_us=14_000),
     )
     return at_us, Progress(vertices=vertices, in_flight_bytes=12_300_000)
 
@@ -211,7 +211,7 @@ def watched(terminal: bool, *events: Timed) -> str:
 
 def test_a_piped_run_says_nothing_until_it_sums_up() -> None:
     lines = watched(False, *STORY, (5_000_000, Finished())).splitlines()
-    assert lines[0] == "hot finished after 5.0 s, 2,500,000 rows read, 1 checkpoint, 1 recovery"
+    assert lines[0] == "hot finished after 5.0 s, 2,500,000 rows read, 250,000 written in all, 1 checkpoint, 1 recovery"
     assert lines[1].startswith("  join[0] failed (SIGKILL): detected after 12 ms")
     assert len(lines) == 2
 
