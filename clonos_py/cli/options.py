@@ -31,7 +31,7 @@ def _option(definition: Definition) -> click.Option:
 def resolved(job: Mapping[str, object], parameters: Mapping[str, Any]) -> Settings:
     """The settings of a run: what the options say over environment, ``clonos.toml`` here, the job and defaults."""
     given = {key: parameters[key] for key in DEFINITIONS if parameters.get(key) not in (None, ())}
-    return resolve_here(job, given)
+    return resolve_here(job, command_line=given)
 
 
 def file_in_a_folder(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:

@@ -20,14 +20,14 @@ __all__ = ["preview", "run", "start"]
 
 def run(job: Job, settings: Mapping[str, object]) -> RunResult:
     """See ``Job.run``."""
-    resolved = resolve_here(job.settings, settings)
+    resolved = resolve_here(job.settings, arguments=settings)
     with watch(job.name) as listener:
         return run_job(job, resolved, listener)
 
 
 def start(job: Job, settings: Mapping[str, object]) -> JobHandle:
     """See ``Job.start``."""
-    resolved = resolve_here(job.settings, settings)
+    resolved = resolve_here(job.settings, arguments=settings)
     return JobThread(job.name, lambda listener: run_job(job, resolved, listener))
 
 

@@ -1,6 +1,6 @@
 """Where the value of each setting comes from, and which combinations contradict each other.
 
-A value is taken from the first of: command line, ``CLONOS_*`` environment variables, ``clonos.toml``, ``Job(...)``,
+A value is taken from the first of: arguments of ``job.run``, command line, ``CLONOS_*`` environment variables, ``clonos.toml``, ``Job(...)``,
 defaults. ``resolve`` does this for all of them at once, so that an unknown name or a contradiction is found wherever
 it was written.
 """
@@ -23,6 +23,7 @@ from clonos_py.settings.definitions import DEFINITIONS, ENVIRONMENT_PREFIX, Guar
 from clonos_py.settings.kinds import FULL_DEPTH
 
 FILE_NAME = "clonos.toml"
+ARGUMENT = "argument"
 OTHER_VARIABLES = frozenset({"CLONOS_DEBUG"})
 """Environment variables with the prefix that are no settings."""
 
@@ -43,6 +44,7 @@ def resolve(
     command_line: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Mapping[str, object] | None = None,
+    arguments: Mapping[str, object] | None = None,
 ) -> Settings:
     """The settings of a run, each value from the highest place that names it. Values are checked wherever they stand.
 
@@ -50,16 +52,16 @@ def resolve(
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for key, value, origin in _named(job or {}, command_line or {}, environment or {}, file or {}):
+    for key, value, origin in _named(job or {}, command_line or {}, environment or {}, file or {}, arguments or {}):
         values[key], origins[key] = _parsed(key, value, origin), origin
     settings = Settings(**{DEFINITIONS[key].attribute: value for key, value in values.items()}, origins=origins)
     return _consistent(settings)
 
 
-def resolve_here(job: Mapping[str, object], given: Mapping[str, object]) -> Settings:
-    """The settings of a run that starts in this process: ``given``, as on a command line, over the environment,
-    ``clonos.toml`` in the working folder, the job and defaults. Raises SettingError."""
-    return resolve(job, command_line=given, environment=os.environ, file=read_file(Path(FILE_NAME)))
+def resolve_here(job: Mapping[str, object], **given: Mapping[str, object]) -> Settings:
+    """The settings of a run that starts in this process: what is ``given`` (``command_line`` or ``arguments``), over
+    the environment, ``clonos.toml`` in the working folder, the job and defaults. Raises SettingError."""
+    return resolve(job, environment=os.environ, file=read_file(Path(FILE_NAME)), **given)
 
 
 def _named(
@@ -67,6 +69,7 @@ def _named(
     command_line: Mapping[str, object],
     environment: Mapping[str, str],
     file: Mapping[str, object],
+    arguments: Mapping[str, object],
 ) -> Iterator[tuple[str, object, str]]:
     """Every (name, value, origin) that was written, the lowest place first."""
     yield from ((key, value, "Job(...)") for key, value in job.items())
@@ -76,6 +79,7 @@ def _named(
             yield variable.removeprefix(ENVIRONMENT_PREFIX).lower(), environment[variable], variable
     for key, value in command_line.items():
         yield key, value, DEFINITIONS[key].option if key in DEFINITIONS else "command line"
+    yield from ((key, value, ARGUMENT) for key, value in arguments.items())
 
 
 def _parsed(key: str, value: object, origin: str) -> Any:
