@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.blackhole import BlackholeSink
     from clonos_py.connectors.console import PrintSink
     from clonos_py.connectors.digests import DigestSink
-    from clonos_py.connectors.files import FileSink, FileSource, read_results
+    from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource, read_results
     from clonos_py.connectors.kafka.avro import Avro
     from clonos_py.connectors.kafka.clients import KafkaSecurity, Secret
     from clonos_py.connectors.kafka.columns import KafkaDeadLetter
@@ -27,6 +27,7 @@ __all__ = [
     "Avro",
     "BlackholeSink",
     "DigestSink",
+    "FileDeadLetter",
     "FileSink",
     "FileSource",
     "KafkaDeadLetter",
@@ -48,6 +49,7 @@ _HOMES = {
     "Avro": "kafka.avro",
     "BlackholeSink": "blackhole",
     "DigestSink": "digests",
+    "FileDeadLetter": "files",
     "FileSink": "files",
     "FileSource": "files",
     "KafkaDeadLetter": "kafka.columns",

@@ -22,11 +22,12 @@ from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.followed_files import FollowedFiles
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines
 from clonos_py.connectors.line_reader import LinePartition
+from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.connectors.parquet_reader import ParquetPartition
 from clonos_py.connectors.partitioned_files import PartitionedFileWriter, check_partitions, files_below, values_in
 from clonos_py.connectors.partitions import Partition, PartitionReader
 from clonos_py.connectors.row_files import check_columns, check_format
-from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
+from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.model.operators import Sink, Source
 from clonos_py.model.record import Record
@@ -46,7 +47,18 @@ class InputFile(NamedTuple):
     size_bytes: int
 
 
-class FileSource(SourceDefinition[R]):
+class FileDeadLetter(Record):
+    """A malformed record of a file: where it begins, by the number of its line, from 1, and by the byte; what stands
+    there, without its line end; and what is wrong with it."""
+
+    path: str
+    line: int
+    offset: int
+    value: bytes
+    reason: str
+
+
+class FileSource(CatchingSource[R]):
     """Reads files: ``path`` is a file, a folder or a pattern such as ``logs/*.jsonl``. A path that is not absolute is
     of the folder in which the job is submitted.
 
@@ -61,7 +73,14 @@ class FileSource(SourceDefinition[R]):
     removed after that is at its end. Files whose names begin with ``.`` or ``_`` are not read: write a file under such
     a name, then rename it. Where event time matters, give ``job.source(..., idle="5s")``: a file that does not grow
     holds it back otherwise. Parquet files do not grow, and are not followed.
+
+    ``on_error`` says what becomes of a record that is not of the format and schema. With "fail" it ends the job. With
+    "skip" it is left out and counted as ``rows_skipped``. With "dead-letter", or ``catch()``, it is counted as
+    ``dead_letters``, and is a row of ``FileDeadLetter`` in a second stream. Then all columns of the schema are parsed,
+    also those that the job does not read; a CSV record with a quote too many ends with its first line.
     """
+
+    letter = FileDeadLetter
 
     def __init__(
         self,
@@ -70,13 +89,21 @@ class FileSource(SourceDefinition[R]):
         format: str | None = None,
         *,
         follow: bool = False,
+        on_error: OnErrorWord = "fail",
     ) -> None:
         self._path = os.path.abspath(os.path.expanduser(path))
         self._format, self._follow = _format(path, schema, format), follow
         if follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
-        self.schemas = (_input_schema(self._format, schema),)
-        self.records = (schema if isinstance(schema, type) else None,)
+        self.declare(_input_schema(self._format, schema), schema if isinstance(schema, type) else None, on_error)
+
+    def declare(self, schema: pa.Schema, record: type[Record] | None, on_error: str) -> None:
+        super().declare(schema, record, on_error)
+        if self._format == "parquet" and self.on_error is not OnError.FAIL:
+            raise GraphError(
+                "FileSource: a Parquet file has no malformed records, it is readable as a whole or not: leave on_error "
+                "and catch() away"
+            )
 
     @cached_property
     def files(self) -> tuple[InputFile, ...]:
@@ -101,21 +128,22 @@ class FileSource(SourceDefinition[R]):
         if self._follow and not glob.has_magic(folder) and not os.path.isdir(folder):
             raise SourceError(f"{folder}: no such folder; FileSource follows files in a folder that exists")
 
-    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
-        (names,) = columns
-        (schema,) = self.schemas
-        taken = schema if names is None else pa.schema([schema.field(name) for name in names])
+    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
         if self._follow:
-            return FollowedFiles(self._sizes, lambda path, size: self._lines(path, size, taken, read_rows))
-        return PartitionReader(len(self.files), lambda number: self._partition(self.files[number], taken, read_rows))
+            return FollowedFiles(
+                self._sizes, lambda path, size: self._lines(path, size, wanted, read_rows), wanted.count
+            )
+        return PartitionReader(
+            len(self.files), lambda number: self._partition(self.files[number], wanted, read_rows), wanted.count
+        )
 
-    def _partition(self, file: InputFile, schema: pa.Schema, read_rows: int | None) -> Partition:
+    def _partition(self, file: InputFile, wanted: WantedPorts, read_rows: int | None) -> Partition:
         if self._format == "parquet":
-            return ParquetPartition(file.path, schema, read_rows)
-        return self._lines(file.path, file.size_bytes, schema, read_rows)
+            return ParquetPartition(file.path, wanted.parsed, read_rows)
+        return self._lines(file.path, file.size_bytes, wanted, read_rows)
 
-    def _lines(self, path: str, size_bytes: int, schema: pa.Schema, read_rows: int | None) -> LinePartition:
-        return LinePartition(path, size_bytes, self._line_format(schema), read_rows, self._follow)
+    def _lines(self, path: str, size_bytes: int, wanted: WantedPorts, read_rows: int | None) -> LinePartition:
+        return LinePartition(path, size_bytes, self._line_format(wanted.parsed), wanted, read_rows, self._follow)
 
     def _sizes(self) -> dict[str, int]:
         """The files to follow, as they are now."""
@@ -134,7 +162,7 @@ class FileSource(SourceDefinition[R]):
             case "jsonl":
                 return JsonLines(schema)
             case _:
-                return CsvLines(schema)
+                return CsvLines(schema, resynchronize=self.on_error is not OnError.FAIL)
 
 
 class FileSink(SinkDefinition):

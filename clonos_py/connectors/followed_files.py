@@ -30,8 +30,11 @@ class FollowedFiles(Source):
     """The source of one task. ``find`` lists the files that there are, with their sizes in bytes; ``make`` gives the
     partition of one of them, up to a size."""
 
-    def __init__(self, find: Callable[[], Mapping[str, int]], make: Callable[[str, int], LinePartition]) -> None:
-        self._find, self._make = find, make
+    def __init__(
+        self, find: Callable[[], Mapping[str, int]], make: Callable[[str, int], LinePartition], ports: int = 1
+    ) -> None:
+        """``ports``: 2 where files give dead letters, too."""
+        self._find, self._make, self._ports = find, make, ports
         self._found: dict[int, tuple[str, int]] = {}
         """By number: path and size of a file of this task, when it was last looked."""
         self._positions: dict[int, int] = {}
@@ -94,13 +97,13 @@ class FollowedFiles(Source):
 
     def _read(self, number: int, start: int, piece: PartitionRead) -> Read:
         self._positions[number] = piece.stop
-        rows = piece.rows if piece.rows.num_rows else None
-        return Read(number, start, piece.stop, (rows,), piece.checksum, piece.rows.num_rows)
+        ports = piece.ports(self._ports)
+        return Read(number, start, piece.stop, ports, piece.checksum, piece.events, counts=piece.counts)
 
     def _end(self, number: int) -> Read:
         self._ended.add(number)
         at = self._positions[number]
-        return Read(number, at, at, (None,), 0, 0, last=True)
+        return Read(number, at, at, (None,) * self._ports, 0, 0, last=True)
 
     def _look(self) -> None:
         """Takes note of the files that there are, and of how far they have grown."""

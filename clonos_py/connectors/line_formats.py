@@ -6,7 +6,8 @@ of a column that is not nullable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,11 @@ import pyarrow.json as pa_json
 
 from clonos_py.model.errors import SourceError
 
-NEWLINE, RETURN, QUOTE = 10, 13, 34
+NEWLINE, RETURN, QUOTE, OPEN, CLOSE = 10, 13, 34, 123, 125
+
+_FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
+_QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
+"""A record of CSV, in which quotes enclose whole fields. Arrow's parser takes in text behind a closing quote, too."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -29,17 +34,40 @@ class LineFormat(Protocol):
         """Takes the first lines of the file; the position of the first record."""
         ...
 
-    def ends(self, content: bytes) -> Positions:
-        """The position behind each complete record of ``content``, which begins with a record."""
+    def ends(self, content: bytes, whole: bool = False) -> Positions:
+        """The position behind each complete record of ``content``, which begins with a record. ``whole``: nothing
+        comes after it, so that a last record needs no line end."""
         ...
 
     def parse(self, content: bytes) -> pa.RecordBatch:
         """Whole records as columns. Raises ValueError (pa.ArrowInvalid is one) if one is malformed."""
         ...
 
+    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+        """The numbers of records that may be malformed in such a way that, parsed with others, they change these."""
+        ...
+
+    def parse_alone(self, record: bytes) -> pa.RecordBatch:
+        """One record that may be such a one. Raises ValueError if it is malformed."""
+        ...
+
 
 def line_ends(content: bytes) -> Positions:
     return np.flatnonzero(np.frombuffer(content, np.uint8) == NEWLINE) + 1
+
+
+def _with_last(ends: Positions, content: bytes, whole: bool) -> Positions:
+    """With the end of a last record that has no line end, if nothing comes after it."""
+    if whole and content and (not len(ends) or ends[-1] < len(content)):
+        return np.append(ends, len(content))
+    return ends
+
+
+def _starts(ends: Positions) -> Positions:
+    """Of the records with these ends."""
+    starts = np.zeros(len(ends), np.int64)
+    starts[1:] = ends[:-1]
+    return starts
 
 
 def first_refused(count: int, parse: Callable[[int, int], object]) -> tuple[int, str]:
@@ -76,8 +104,14 @@ class TextLines:
     def begin(self, head: bytes, path: str) -> int:
         return 0
 
-    def ends(self, content: bytes) -> Positions:
-        return line_ends(content)
+    def ends(self, content: bytes, whole: bool = False) -> Positions:
+        return _with_last(line_ends(content), content, whole)
+
+    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+        return ()
+
+    def parse_alone(self, record: bytes) -> pa.RecordBatch:
+        return self.parse(record)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
         """Drops the line ends from the bytes and shifts the offsets accordingly: no line is touched by itself."""
@@ -107,8 +141,18 @@ class JsonLines:
     def begin(self, head: bytes, path: str) -> int:
         return 0
 
-    def ends(self, content: bytes) -> Positions:
-        return line_ends(content)
+    def ends(self, content: bytes, whole: bool = False) -> Positions:
+        return _with_last(line_ends(content), content, whole)
+
+    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+        """Lines that do not begin and end as an object does: several of them could be one object together."""
+        data = np.frombuffer(content, np.uint8)
+        first, last = data[_starts(ends)], _last_bytes(data, ends)
+        blank = (first == NEWLINE) | (first == RETURN)
+        return np.flatnonzero(~blank & ((first != OPEN) | (last != CLOSE))).tolist()
+
+    def parse_alone(self, record: bytes) -> pa.RecordBatch:
+        return self.parse(record)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
         if not content.strip():
@@ -119,11 +163,15 @@ class JsonLines:
 
 class CsvLines:
     """Comma-separated, with a header line; quotes may hold commas and line ends. Only the columns of the schema are
-    decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both are."""
+    decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both are.
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._names: list[str] = []
+    With ``resynchronize`` a record of several lines that is malformed ends with its first line, so that a quote too
+    many does not make all that follows malformed."""
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str] = (), resynchronize: bool = False) -> None:
+        """``names``: of the columns, where there is no header line."""
+        self._schema, self._resynchronize = schema, resynchronize
+        self._names = list(names)
         self._convert = pa_csv.ConvertOptions(
             column_types=schema,
             include_columns=schema.names,
@@ -133,7 +181,7 @@ class CsvLines:
         )
 
     def begin(self, head: bytes, path: str) -> int:
-        ends = self.ends(head)
+        ends = _unquoted_ends(head, whole=False)
         length = int(ends[0]) if len(ends) else len(head)
         self._names = _header(head[:length], path)
         missing = [name for name in self._schema.names if name not in self._names]
@@ -141,14 +189,60 @@ class CsvLines:
             raise SourceError(f"{path}: the header has no column {', '.join(missing)}; it has {', '.join(self._names)}")
         return length
 
-    def ends(self, content: bytes) -> Positions:
-        """A line end inside quotes ends no record: an odd number of quotes stands before it."""
-        ends = line_ends(content)
+    def ends(self, content: bytes, whole: bool = False) -> Positions:
         if b'"' not in content:
-            return ends
+            return _with_last(line_ends(content), content, whole)
+        return self._resynchronized(content, whole) if self._resynchronize else _unquoted_ends(content, whole)
+
+    def _resynchronized(self, content: bytes, whole: bool) -> Positions:
+        found: list[Positions] = []
+        at = 0
+        while True:
+            rest = content[at:]
+            ends = _unquoted_ends(rest, whole)
+            broken = self._first_broken(rest, ends)
+            if broken is None:
+                return np.concatenate([*found, ends + at])
+            start = int(ends[broken - 1]) if broken else 0
+            line_end = rest.index(b"\n", start) + 1
+            found += [ends[:broken] + at, np.array([at + line_end])]
+            at += line_end
+
+    def _first_broken(self, content: bytes, ends: Positions) -> int | None:
+        """The first record of several lines that is malformed."""
+        lines = line_ends(content)
+        starts = _starts(ends)
+        several = np.flatnonzero(np.searchsorted(lines, starts, side="right") < np.searchsorted(lines, ends)).tolist()
+        records = [content[starts[number] : ends[number]] for number in several]
+
+        def parse(start: int, stop: int) -> None:
+            if self._parse(records[start:stop]).num_rows != stop - start:
+                raise ValueError("these are other records")
+
+        try:
+            parse(0, len(records))
+        except ValueError:
+            return int(several[first_refused(len(records), parse)[0]])
+        return None
+
+    def _parse(self, records: Sequence[bytes]) -> pa.RecordBatch:
+        if not all(map(_QUOTED_RECORD.fullmatch, records)):
+            raise ValueError("quotes do not enclose whole fields")
+        return self.parse(b"".join(records))
+
+    def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
+        """Records with an odd number of quotes: one may not be closed."""
+        if b'"' not in content:
+            return ()
         quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
-        outside: Positions = ends[np.searchsorted(quotes, ends) % 2 == 0]
-        return outside
+        return np.flatnonzero(np.diff(np.searchsorted(quotes, ends), prepend=0) % 2).tolist()
+
+    def parse_alone(self, record: bytes) -> pa.RecordBatch:
+        """A quote that is not closed would take in the record again if that came once more."""
+        closed = record if record.endswith(b"\n") else record + b"\n"
+        if closed.count(b'"') % 2 and self.parse(closed + closed).num_rows != 2:
+            raise ValueError("a quote is not closed")
+        return self.parse(closed)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
         if not content.strip():
@@ -160,6 +254,22 @@ class CsvLines:
             self._convert,
         )
         return _conforming(table, self._schema, empty_text="")
+
+
+def _last_bytes(data: npt.NDArray[np.uint8], ends: Positions) -> npt.NDArray[np.uint8]:
+    """Of each record, without its line end."""
+    at = ends - 1
+    for end in (NEWLINE, RETURN):
+        at = np.where((data[at] == end) & (at > 0), at - 1, at)
+    return data[at]
+
+
+def _unquoted_ends(content: bytes, whole: bool) -> Positions:
+    """A line end inside quotes ends no record: an odd number of quotes stands before it."""
+    ends = line_ends(content)
+    quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
+    outside: Positions = ends[np.searchsorted(quotes, ends) % 2 == 0]
+    return _with_last(outside, content, whole)
 
 
 def _header(line: bytes, path: str) -> list[str]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
 from clonos_py.connectors.input_errors import ONLY_GROW, UNCHANGED, named_errors
 from clonos_py.connectors.line_formats import LineFormat, Positions, first_malformed, line_ends
+from clonos_py.connectors.malformed import REMEDY, OnError, Refused, WantedPorts, parsed
 from clonos_py.connectors.partitions import PartitionRead
 from clonos_py.model.errors import SourceError, one_line
 
 BLOCK_BYTES = 1 << 20
 RECORD_BYTES_MAX = 64 << 20
 HEAD_BYTES = 1 << 16
+_COUNTED_BYTES = 8 << 20
 
 
 class _Window(NamedTuple):
@@ -31,11 +34,19 @@ class LinePartition:
     not in a file that ``grows``."""
 
     def __init__(
-        self, path: str, size_bytes: int, line_format: LineFormat, read_rows: int | None, grows: bool = False
+        self,
+        path: str,
+        size_bytes: int,
+        line_format: LineFormat,
+        wanted: WantedPorts,
+        read_rows: int | None,
+        grows: bool = False,
     ) -> None:
+        """``line_format`` parses ``wanted.parsed``."""
         self.name, self._grows = path, grows
         self._size_bytes = size_bytes
-        self._format = line_format
+        self._format, self._wanted = line_format, wanted
+        self._lines = _LineNumbers(self._pread)
         self._read_rows = read_rows
         self._first_record: int | None = None
         self._window = _Window(0, b"", np.zeros(0, np.int64))
@@ -64,11 +75,43 @@ class LinePartition:
 
     def _piece(self, start: int, stop: int, content: bytes) -> PartitionRead:
         records = content[max(0, (self._first_record or 0) - start) :]
+        checksum = xxhash.xxh3_64_intdigest(content) >> 1
+        if self._wanted.on_error is not OnError.FAIL:
+            return self._caught(stop, records, checksum)
         try:
             rows = self._format.parse(records)
         except ValueError as error:
             raise self._malformed(stop - len(records), records) from error
-        return PartitionRead(stop, rows, xxhash.xxh3_64_intdigest(content) >> 1, self._is_end(stop))
+        return PartitionRead(stop, rows, checksum, self._is_end(stop))
+
+    def _caught(self, stop: int, records: bytes, checksum: int) -> PartitionRead:
+        """Malformed records are left out, counted and, if they are wanted, given as dead letters."""
+        ends = self._format.ends(records, whole=True)
+        rows, refused = parsed(self._format, records, ends)
+        bounds = [0, *ends.tolist()]
+        start = stop - len(records)
+        letters = (
+            [
+                self._letter(start + bounds[one.record], records[bounds[one.record] : bounds[one.record + 1]], one)
+                for one in refused
+            ]
+            if self._wanted.letters
+            else []
+        )
+        made = self._wanted.delivered(rows), checksum, self._is_end(stop)
+        return PartitionRead(stop, *made, self._wanted.letter_rows(letters), self._wanted.counted(len(refused)))
+
+    def _letter(self, offset: int, record: bytes, refused: Refused) -> dict[str, Any]:
+        """A row of ``FileDeadLetter``."""
+        assert self._wanted.letters is not None
+        numbered = "line" in self._wanted.letters.names
+        return {
+            "path": self.name,
+            "line": self._lines.at(offset) if numbered else 0,
+            "offset": offset,
+            "value": record.removesuffix(b"\n").removesuffix(b"\r"),
+            "reason": refused.reason,
+        }
 
     def _begin(self) -> bool:
         """Whether the file has all that comes before its first record."""
@@ -99,20 +142,18 @@ class LinePartition:
             if self._grows and start + len(content) == self._size_bytes:
                 return _Window(start, b"", ends)
             wanted *= 4
+        if self._wanted.on_error is not OnError.FAIL and len(lines := line_ends(content)):
+            return _Window(start, content[: lines[0]], lines[:1] + start)  # a quote was not closed
         raise SourceError(f"{self.name}: the record at byte {start} does not end within {RECORD_BYTES_MAX >> 20} MiB")
 
     def _complete(self, start: int, content: bytes) -> Positions:
-        ends = self._format.ends(content)
-        if self._is_end(start + len(content)) and (not len(ends) or ends[-1] < len(content)):
-            ends = np.append(ends, len(content))
-        return ends
+        return self._format.ends(content, whole=self._is_end(start + len(content)))
 
     def _malformed(self, start: int, records: bytes) -> SourceError:
         ends = self._complete(start, records)
         offset, complaint = first_malformed(records, ends, self._format.parse)
-        before = self._pread(0, start + offset)
-        line = len(line_ends(before)) + 1
-        return SourceError(f"{self.name}, line {line} (byte {start + offset}): malformed record: {one_line(complaint)}")
+        place = f"{self.name}, line {self._lines.at(start + offset)} (byte {start + offset})"
+        return SourceError(f"{place}: malformed record: {one_line(complaint)}; {REMEDY}")
 
     def _pread(self, start: int, size_bytes: int) -> bytes:
         with named_errors(self.name), open(self.name, "rb", buffering=0) as file:
@@ -124,3 +165,22 @@ class LinePartition:
     def _shrunk(self, end: int, expected: int) -> SourceError:
         kept = ONLY_GROW if self._grows else UNCHANGED
         return SourceError(f"{self.name} has shrunk: it ends at byte {end}, {expected} was expected; {kept}")
+
+
+class _LineNumbers:
+    """Of positions in a file. They are asked for in their order, mostly: what lies before is counted once."""
+
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        """``read`` gives so many bytes from a position on."""
+        self._read = read
+        self._position, self._lines = 0, 0
+
+    def at(self, position: int) -> int:
+        """From 1."""
+        if position < self._position:
+            self._position, self._lines = 0, 0
+        while self._position < position:
+            piece = self._read(self._position, min(_COUNTED_BYTES, position - self._position))
+            self._lines += piece.count(b"\n")
+            self._position += len(piece)
+        return self._lines + 1

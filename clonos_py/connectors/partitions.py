@@ -31,6 +31,18 @@ class PartitionRead(NamedTuple):
     rows: pa.RecordBatch
     checksum: int
     last: bool
+    letters: pa.RecordBatch | None = None
+    """Of the second port, where there is one."""
+    counts: Mapping[str, int] = {}
+    """See ``Read``."""
+
+    @property
+    def events(self) -> int:
+        """Records that were read, good or malformed."""
+        return self.rows.num_rows + sum(self.counts.values())
+
+    def ports(self, count: int) -> tuple[pa.RecordBatch | None, ...]:
+        return (self.rows if self.rows.num_rows else None, self.letters)[:count]
 
 
 class Partition(Protocol):
@@ -54,8 +66,9 @@ class PartitionReader(Source):
     An exhausted partition says so in its last read; one that is found exhausted, in an empty read.
     """
 
-    def __init__(self, count: int, make: Callable[[int], Partition]) -> None:
-        self._count = count
+    def __init__(self, count: int, make: Callable[[int], Partition], ports: int = 1) -> None:
+        """``ports``: 2 where partitions give dead letters, too."""
+        self._count, self._ports = count, ports
         self._make = make
         self._own: dict[int, Partition] = {}
         self._positions: dict[int, int] = {}
@@ -102,14 +115,15 @@ class PartitionReader(Source):
         if piece.last:
             self._turn.remove(number)
         tag = _tag(self._own[number])
-        rows = piece.rows if piece.rows.num_rows else None
-        return Read(number, tag + start, tag + piece.stop, (rows,), piece.checksum, piece.rows.num_rows, piece.last)
+        place = number, tag + start, tag + piece.stop
+        ports = piece.ports(self._ports)
+        return Read(*place, ports, piece.checksum, piece.events, piece.last, counts=piece.counts)
 
     def _exhausted(self, number: int, at: int) -> Read:
         if number in self._turn:
             self._turn.remove(number)
         offset = _tag(self._own[number]) + at
-        return Read(number, offset, offset, (None,), 0, 0, last=True)
+        return Read(number, offset, offset, (None,) * self._ports, 0, 0, last=True)
 
 
 def _tag(partition: Partition) -> int:

@@ -302,6 +302,10 @@ class Read(NamedTuple):
     """The partition is exhausted: it no longer holds watermarks back. A reread says the same."""
     due_us: int = 0
     """When a paced source should have read this (processing time); latency counts from there. 0: unpaced."""
+    counts: Mapping[str, int] = {}
+    """Counters that are shown to the user as the source's own, such as ``rows_skipped``, and what to add to each."""
+    note: Any = None
+    """Of a source whose rows are logged: plain data that is logged with them and comes back with ``passed``."""
 
     @property
     def row_count(self) -> int:
@@ -342,6 +346,11 @@ class Source:
     logs_rows = False
     """Whether the source may have other rows at the same offsets later. Then they are logged with each read, and a
     replay takes them from the log."""
+    consumes = False
+    """Whether rows are gone where they came from once they are read: ``clonos check`` makes rows up instead."""
+
+    def passed(self, read: Read) -> None:
+        """A replay has taken this read from the log. Called if the source ``logs_rows``, before ``seek``."""
 
     def wait_for_rows(self) -> bool:
         """For who reads a source whole, and was told to wait: blocks for a moment, until there may be more. False: the

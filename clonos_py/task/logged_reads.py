@@ -14,14 +14,15 @@ from clonos_py.model.operators import Read
 def content_of(read: Read) -> Any:
     """What is logged of a read besides its offsets: plain data."""
     rows = [None if rows is None else rows.serialize().to_pybytes() for rows in read.rows]
-    return [read.event_count, read.last, rows]
+    return [read.event_count, read.last, rows, dict(read.counts), read.note]
 
 
 def read_of(logged: SourceRead, content: Any, schemas: Sequence[pa.Schema]) -> Read:
     """The read with these offsets and this content; ``schemas`` of its ports."""
-    events, last, ports = content
+    events, last, ports, counts, note = content
     rows = tuple(
         None if rows is None else pa.ipc.read_record_batch(pa.py_buffer(rows), schema)
         for rows, schema in zip(ports, schemas, strict=True)
     )
-    return Read(logged.partition, logged.start, logged.stop, rows, logged.checksum, events, last)
+    place = logged.partition, logged.start, logged.stop
+    return Read(*place, rows, logged.checksum, events, last, counts=counts, note=note)

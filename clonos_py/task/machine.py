@@ -459,6 +459,8 @@ class TaskMachine:
             if batches := [rows for rows in pieces if rows is not None]:
                 self._chain.source_port.emit(concat(batches), port)
         for read in reads:
+            for metric, amount in read.counts.items():
+                self._shared.count(f"{self._reader.name}.{metric}", amount)
             self._reader.accept(read, now_us)
             self._events += self._metrics.source_marker(now_us, read.due_us)
         self._chain.advance(self._reader.watermark)

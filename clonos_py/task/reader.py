@@ -185,6 +185,8 @@ class Reader:
         if self._source.logs_rows:
             reads = [read_of(read, ask(self._question, partial(self._content, read)), self._schemas) for read in again]
             self._left_behind = True
+            for read in reads:
+                self._source.passed(read)
             return reads
         return list(map(self._reread, again))
 

@@ -44,6 +44,8 @@ def _read(node: Node, rows_max: int) -> list[pa.RecordBatch]:
     found: list[list[pa.RecordBatch]] = [[] for _ in node.schemas]
     until_s = time.monotonic() + _PATIENCE_S
     source = work.definition.create((None,) * len(node.schemas), read_rows=rows_max)
+    if source.consumes:
+        return []
     source.open(0, 1)
     try:
         source.seek({})

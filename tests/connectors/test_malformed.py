@@ -1,0 +1,245 @@
+"""Malformed records of files are left out or caught: the same ones however the file is read, and none of the others."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clonos_py import Job, Record, count
+from clonos_py.connectors import FileDeadLetter, FileSource, MemorySink, line_reader
+from clonos_py.connectors.line_formats import JsonLines
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+
+
+class Item(Record):
+    id: int
+    name: str | None = None
+
+
+BAD_JSON = ["no json", '{"id": "x"}', '{"id":', "1}", "{}", "[1]", "5", '{"id": 1} x', '{"name": {"id": 1}}']
+BAD_CSV = ["x,y", "1", "1,2,3", ',"name"', '2,"not closed', '"3,4']
+BAD = {"jsonl": BAD_JSON, "csv": BAD_CSV}
+
+
+def good(format: str, number: int) -> str:
+    return f'{{"id": {number}, "name": "n{number}"}}' if format == "jsonl" else f"{number},n{number}"
+
+
+def content(format: str, lines: list[str]) -> str:
+    header = ["id,name"] if format == "csv" else []
+    return "\n".join([*header, *lines, ""])
+
+
+def opened(definition: SourceDefinition, names: tuple[str, ...] | None = None, read_rows: int | None = None) -> Source:
+    source = definition.create((names, None)[: len(definition.schemas)], read_rows)
+    source.open(0, 1)
+    source.seek({})
+    return source
+
+
+def everything(source: Source) -> list[Read]:
+    reads = []
+    while not isinstance(read := source.poll(0), End):
+        assert isinstance(read, Read)
+        reads.append(read)
+    return reads
+
+
+def rows(reads: list[Read], port: int = 0) -> list[dict[str, Any]]:
+    return [row for read in reads if (batch := read.rows[port]) is not None for row in batch.to_pylist()]
+
+
+def counted(reads: list[Read]) -> dict[str, int]:
+    names = {name for read in reads for name in read.counts}
+    return {name: sum(read.counts.get(name, 0) for read in reads) for name in names}
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60)
+@given(data=st.data())
+def test_exactly_the_malformed_lines_are_caught_however_the_file_is_cut(
+    format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    drawn = data.draw(st.lists(st.one_of(st.integers(0, 99), st.sampled_from(BAD[format])), max_size=40))
+    lines = [good(format, line) if isinstance(line, int) else line for line in drawn]
+    path = tmp_path_factory.mktemp("in") / f"lines.{format}"
+    path.write_text(content(format, lines))
+    source = FileSource(str(path), Item).catch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(line_reader, "BLOCK_BYTES", data.draw(st.sampled_from([16, 64, 1 << 20])))
+        reads = everything(opened(source, read_rows=data.draw(st.sampled_from([None, 1, 3]))))
+        again = opened(source)
+        assert [again.reread(read.partition, read.start, read.stop) for read in reads] == reads
+    assert [row["id"] for row in rows(reads)] == [line for line in drawn if isinstance(line, int)]
+    bad = [(number, line) for number, line in enumerate(drawn, 1 + (format == "csv")) if isinstance(line, str)]
+    letters = [FileDeadLetter(**row) for row in rows(reads, 1)]
+    assert [(letter.line, letter.value.decode()) for letter in letters] == bad
+    for letter in letters:
+        assert path.read_bytes()[letter.offset :].startswith(letter.value)
+        assert letter.path == str(path)
+        assert letter.reason
+    assert counted(reads) == ({"dead_letters": len(bad)} if bad else {})
+
+
+def test_a_quote_too_many_harms_its_own_line_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of several lines are still records."""
+    lines = [
+        '1,"two\nlines"',
+        '2,"open',
+        "3,c",
+        '4,"two\nlines"',
+        '5,"quoted ""word"""',
+        '6,"open',
+        "7,g",
+        '8,"x" y"',
+        "9,",
+    ]
+    path = tmp_path / "in.csv"
+    path.write_text(content("csv", lines))
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 24)
+    reads = everything(opened(FileSource(str(path), Item).catch()))
+    assert [row["id"] for row in rows(reads)] == [1, 3, 4, 5, 7, 8, 9]
+    assert [(row["line"], row["value"]) for row in rows(reads, 1)] == [(4, b'2,"open'), (9, b'6,"open')]
+
+
+def test_a_record_that_never_ends_ends_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(content("csv", ["1,a", '2,"open', *(f"{number},n" for number in range(3, 200))]))
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(line_reader, "RECORD_BYTES_MAX", 256)
+    reads = everything(opened(FileSource(str(path), Item, on_error="skip")))
+    assert [row["id"] for row in rows(reads)] == [1, *range(3, 200)]
+    assert counted(reads) == {"rows_skipped": 1}
+
+
+def test_text_that_is_not_utf_8_is_malformed(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"good\n\n\xff\xfe\nlast")
+    reads = everything(opened(FileSource(str(path)).catch()))
+    assert [row["line"] for row in rows(reads)] == ["good", "", "last"]
+    assert [(row["line"], row["value"]) for row in rows(reads, 1)] == [(3, b"\xff\xfe")]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_a_record_is_malformed_whether_its_bad_column_is_read_or_not(format: str, tmp_path: Path) -> None:
+    path = tmp_path / f"in.{format}"
+    bad = '{"id": "x", "name": "b"}' if format == "jsonl" else "x,b"
+    path.write_text(content(format, [good(format, 1), bad, good(format, 3)]))
+    source = FileSource(str(path), Item, on_error="skip")
+    assert rows(everything(opened(source, ("name",)))) == [{"name": "n1"}, {"name": "n3"}]
+
+
+def test_good_records_are_parsed_together_and_few_bad_ones_cost_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    parse = JsonLines.parse
+
+    def counting(self: JsonLines, content: bytes) -> pa.RecordBatch:
+        calls.append(len(content))
+        return parse(self, content)
+
+    monkeypatch.setattr(JsonLines, "parse", counting)
+    path = tmp_path / "in.jsonl"
+    lines = [good("jsonl", number) for number in range(10_000)]
+    path.write_text(content("jsonl", lines))
+    source = FileSource(str(path), Item, on_error="skip")
+    assert len(rows(everything(opened(source)))) == 10_000
+    assert len(calls) == 1
+    lines[5_000] = '{"id": "x"}'
+    path.write_text(content("jsonl", lines))
+    assert len(rows(everything(opened(FileSource(str(path), Item, on_error="skip"))))) == 9_999
+    assert len(calls) < 40
+
+
+def test_growing_files_are_read_past_malformed_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(content("jsonl", [good("jsonl", 1), "bad"]) + '{"id"')
+    source = FileSource(str(path), Item, follow=True).catch()
+    source.resolve()
+    reader = opened(source)
+    found = reader.poll(0)
+    assert isinstance(found, Discovered)
+    reader.discovered(found.starts)
+    read = reader.poll(1)
+    assert isinstance(read, Read)
+    assert [row["line"] for row in rows([read], 1)] == [2]
+    assert reader.reread(read.partition, read.start, read.stop) == read
+    assert isinstance(reader.poll(2), Wait)
+    with path.open("a") as file:
+        file.write(": 3}\nworse\n")
+    more = reader.poll(200_000)
+    assert isinstance(more, Read)
+    assert [row["id"] for row in rows([more])] == [3]
+    assert [(row["line"], row["value"]) for row in rows([more], 1)] == [(4, b"worse")]
+
+
+def test_the_error_says_how_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(content("jsonl", [good("jsonl", 1), "bad"]))
+    with pytest.raises(SourceError, match=r"in\.jsonl, line 2 .*: malformed record: .*on_error='skip', .*\.catch\(\)"):
+        everything(opened(FileSource(str(path), Item)))
+
+
+def test_what_cannot_be_is_said() -> None:
+    with pytest.raises(GraphError, match="unknown on_error='ignore': choose one of fail, skip, dead-letter"):
+        FileSource("in.jsonl", Item, on_error="ignore")  # type: ignore[call-overload]
+    with pytest.raises(GraphError, match="a Parquet file has no malformed records"):
+        FileSource("in.parquet", Item, on_error="skip")
+    with pytest.raises(GraphError, match="a Parquet file has no malformed records"):
+        FileSource("in.parquet", Item).catch()
+
+
+def test_a_job_has_each_row_and_each_dead_letter_once_though_its_task_is_killed(tmp_path: Path) -> None:
+    lines = ["bad" if number % 7 == 3 else good("jsonl", number) for number in range(40_000)]
+    path = tmp_path / "in.jsonl"
+    path.write_text(content("jsonl", lines))
+    job = Job("caught", checkpoint_interval="100ms")
+    items, bad = job.source(FileSource(str(path), Item).catch())
+    letters, ids = MemorySink(), MemorySink()
+    bad.rebalance().sink(letters)
+    items.select("id").rebalance().sink(ids)
+    run = job.start(runtime="local", parallelism=2, kills=["source-file[0]@200ms", "source-file[0]@500ms"])
+    run.wait()
+    assert [row["line"] for row in _sorted(letters, "line")] == list(range(4, 40_001, 7))
+    assert [row["id"] for row in _sorted(ids, "id")] == [n for n in range(40_000) if n % 7 != 3]
+    assert [amount for name, amount in run.counters.items() if name.endswith(".dead_letters")] == [5_714]
+
+
+def _sorted(sink: MemorySink, column: str) -> list[dict[str, Any]]:
+    table = sink.table()
+    assert table is not None
+    return table.sort_by(column).to_pylist()
+
+
+def test_a_job_counts_what_it_skips_and_may_take_no_dead_letters(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(content("csv", ["1,a", "x,b", "3,c"]))
+
+    class Total(Record):
+        rows: int
+
+    totals = MemorySink()
+    skipping = Job("skipping")
+    source = skipping.source(FileSource(str(path), Item, on_error="skip")).named("items")
+    source.aggregate(Total, rows=count()).at_end().sink(totals)
+    run = skipping.start(runtime="local", parallelism=1)
+    run.wait()
+    assert totals.rows(Total)[-1] == Total(2)
+    assert run.counters["items.rows_skipped"] == 1
+
+    ignoring = Job("ignoring")
+    items, _ = ignoring.source(pickle.loads(pickle.dumps(FileSource(str(path), Item).catch())))
+    found = MemorySink()
+    items.sink(found)
+    ignoring.run(runtime="local", parallelism=1)
+    assert json.dumps(_sorted(found, "id")) == '[{"id": 1, "name": "a"}, {"id": 3, "name": "c"}]'
