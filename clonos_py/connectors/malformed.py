@@ -68,12 +68,16 @@ class WantedPorts:
         return rows if tuple(rows.schema.names) == self.rows else rows.select(list(self.rows))
 
     def letter_rows(self, letters: Sequence[Mapping[str, Any]]) -> pa.RecordBatch | None:
-        """None where there are none, or no port for them."""
-        if self.letters is None or not letters:
+        """None where there are none, or none of their columns is read."""
+        if not self.letters or not letters:
             return None
         return pa.RecordBatch.from_pylist(
             [{name: letter[name] for name in self.letters.names} for letter in letters], self.letters
         )
+
+    def fitted(self, letters: pa.RecordBatch | None) -> pa.RecordBatch | None:
+        """Dead letters with all their columns, or more than these, as those to deliver."""
+        return letters.select(self.letters.names) if self.letters and letters is not None else None
 
     def counted(self, refused: int) -> dict[str, int]:
         return {self.on_error.counter: refused} if refused else {}

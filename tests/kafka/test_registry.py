@@ -201,7 +201,7 @@ def test_a_job_reads_avro_and_writes_protobuf(
     admin = client.admin()
     admin.create(f"{topic}-out", 2, {})
     admin.close()
-    run(job, tmp_path, "source-caught-kafka[0]@100ms", runtime="local")
+    run(job, tmp_path, "source-kafka[0]@100ms", runtime="local")
     with reading(client, {TopicPartition(f"{topic}-out", n): 0 for n in range(2)}, Fields()) as reader:
         found = taken(reader, 1_000)
     read = ProtobufDeserializer(Other, {"use.deprecated.format": False})

@@ -256,6 +256,10 @@ def test_messages_that_cannot_be_read_are_dead_letters(client: Client, topic: st
         (at, m.value, b"k") for at, m in zip((40, 42, 43), junk, strict=True)
     ]
     assert all(letter["reason"] for letter in letters)
+    assert sum(read.counts.get("dead_letters", 0) for read in found) == 3
+    skipping = polled(opened(KafkaSource(topic, Line, stop="latest", on_error="skip", **at)), -1)
+    assert numbers(skipping) == list(range(100))
+    assert sum(read.counts.get("rows_skipped", 0) for read in skipping) == 3
     reader.seek({0: 0, 1: 0})
     again = [reader.reread(read.partition, read.start, read.stop) for read in found]
     assert [r.rows for r in again if r.stop > r.start] == [r.rows for r in found if r.stop > r.start]

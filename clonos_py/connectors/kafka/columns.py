@@ -164,8 +164,8 @@ class RowMaker:
             offset = _present(messages).offsets[problem.message]
             raise SourceError(
                 f"Kafka message {messages.partition} offset {offset} is no {self._layout.format} of this schema: "
-                f"{problem}; correct the schema or the program that writes such messages, or get them as dead letters "
-                "with KafkaSource(...).catch()"
+                f"{problem}; correct the schema or the program that writes such messages, or leave them out with "
+                "on_error='skip', or get them as a stream with .catch()"
             ) from problem
 
     def _rows(self, messages: Messages) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ from clonos_py.connectors.kafka.layout import SourceLayout, Where, resolve
 from clonos_py.connectors.kafka.port import KafkaFailure, Place
 from clonos_py.connectors.kafka.protobuf import Protobuf
 from clonos_py.connectors.kafka.topic_reader import ReaderTimes, TopicReader
-from clonos_py.model.connectors import MultiSourceDefinition, SourceDefinition
+from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
 from clonos_py.model.record import Record
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=Record, default=Any)
 Given = str | datetime | Mapping[tuple[str, int], int]
 
 
-class KafkaSource(SourceDefinition[R]):
+class KafkaSource(CatchingSource[R]):
     """Reads topics of a Kafka cluster, of transactions only what is committed. Its tasks share the partitions; no
     consumer group is joined, so that no rebalance takes them away.
 
@@ -56,9 +56,16 @@ class KafkaSource(SourceDefinition[R]):
     A task that has read all messages waits ``fetch_wait`` for more before it reads again: fewer and larger reads cost
     less, and are replayed sooner after a failure.
 
+    ``on_error`` says what becomes of a message that is not of the format and schema. With "fail" it ends the job. With
+    "skip" it is left out and counted as ``rows_skipped``. With "dead-letter", or ``catch()``, it is counted as
+    ``dead_letters``, and is a row of ``KafkaDeadLetter`` in a second stream. Then all columns of the schema are
+    decoded, also those that the job does not read.
+
     A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
     kafka-python: without it whichever is installed, confluent-kafka first.
     """
+
+    letter = KafkaDeadLetter
 
     def __init__(
         self,
@@ -72,6 +79,7 @@ class KafkaSource(SourceDefinition[R]):
         stop: Given | None = None,
         group: str | None = None,
         replay: Literal["read", "logged"] = "read",
+        on_error: OnErrorWord = "fail",
         security: KafkaSecurity | None = None,
         client: Literal["confluent-kafka", "kafka-python"] | None = None,
         fetch_wait: str | int = "20ms",
@@ -93,8 +101,7 @@ class KafkaSource(SourceDefinition[R]):
         self._logged = replay == "logged"
         self._group, self.commits = group, group is not None
         self._times = ReaderTimes(micros(fetch_wait), micros(discover) / 1e6, micros(away) / 1e6)
-        self.schemas = (self._rows.schema,)
-        self.records = (schema if isinstance(schema, type) else None,)
+        self.declare(self._rows.schema, schema if isinstance(schema, type) else None, on_error)
 
     @cached_property
     def layout(self) -> SourceLayout:
@@ -110,37 +117,12 @@ class KafkaSource(SourceDefinition[R]):
     def resolve(self) -> None:
         _ = self.layout
 
-    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
-        (names,) = columns
-        return self.reader(names, None, read_rows)
-
-    def reader(self, names: tuple[str, ...] | None, letters: Sequence[str] | None, read_rows: int | None) -> Source:
-        """``names``: of the columns of rows, None for all; ``letters``: see ``RowMaker``."""
-        rows = self._rows if names is None else self._rows.only(names)
-        maker = RowMaker(rows, letters)
-        return TopicReader(self._address, self.layout, maker, self._times, self._group, read_rows, self._logged)
-
-    def catch(self) -> CaughtKafkaSource:
-        """The same with a second stream, of ``KafkaDeadLetter``: messages that cannot be read. Without it such a
-        message ends the job."""
-        return CaughtKafkaSource(self)
-
-
-class CaughtKafkaSource(MultiSourceDefinition):
-    """See ``KafkaSource.catch``."""
-
-    def __init__(self, source: KafkaSource[Any]) -> None:
-        self._source = source
-        self.schemas = (*source.schemas, KafkaDeadLetter.schema())
-        self.records = (*source.records, KafkaDeadLetter)
-        self.commits = source.commits
-
-    def resolve(self) -> None:
-        self._source.resolve()
-
-    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
-        names, letters = columns
-        return self._source.reader(names, KafkaDeadLetter.schema().names if letters is None else letters, read_rows)
+    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
+        fails = wanted.on_error is OnError.FAIL
+        letters = {"offset", *wanted.letters.names} if wanted.letters is not None else {"offset"}
+        maker = RowMaker(self._rows.only(wanted.parsed.names), None if fails else sorted(letters))
+        place = self._address, self.layout, maker, self._times, self._group
+        return TopicReader(*place, read_rows, wanted, self._logged)
 
 
 def _schema(format: str | FormatDefinition, schema: type[Record] | pa.Schema | None) -> pa.Schema:

@@ -17,6 +17,7 @@ from clonos_py.connectors.kafka.part_decoder import PartDecoder
 from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place, TopicPartition
 from clonos_py.connectors.kafka.read_ahead import ReadAhead, Taken
 from clonos_py.connectors.kafka.watch import TopicWatch
+from clonos_py.connectors.malformed import WantedPorts
 from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, End, Read, Source, Wait
 
@@ -44,12 +45,14 @@ class TopicReader(Source):
         times: ReaderTimes,
         group: str | None,
         read_rows: int | None,
+        wanted: WantedPorts,
         logs_rows: bool = False,
     ) -> None:
-        """``group``: to which offsets are committed. ``logs_rows``: see ``Source``."""
+        """``maker`` makes the columns that ``wanted`` parses, and dead letters unless malformed messages end the job.
+        ``group``: to which offsets are committed. ``logs_rows``: see ``Source``."""
         self.logs_rows = logs_rows
         self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
-        self._group = group
+        self._group, self._wanted = group, wanted
         self._decoder = PartDecoder(maker)
         self._wake: Callable[[], None] = lambda: None
         self._positions: dict[int, int] = {}
@@ -153,8 +156,10 @@ class TopicReader(Source):
             self._turn = [other for other in self._turn if other != number]
         messages = [taken.messages for taken in pieces]
         events = sum(len(some.offsets) for some in messages)
-        ports = tuple(map(_together, zip(*made, strict=True)))
-        return Read(number, start, stop, ports, checksum(messages), events, last)
+        rows, *letters = map(_together, zip(*made, strict=True))
+        ports = (None if rows is None else self._wanted.delivered(rows), *map(self._wanted.fitted, letters))
+        counts = self._wanted.counted(sum(some.num_rows for some in letters if some is not None))
+        return Read(number, start, stop, ports[: self._wanted.count], checksum(messages), events, last, counts=counts)
 
     def _reading(self) -> ReadAhead:
         if self._ahead is None:
