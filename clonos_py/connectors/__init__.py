@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from clonos_py.connectors.digests import DigestSink
     from clonos_py.connectors.files import FileDeadLetter, FileSink, FileSource, read_results
     from clonos_py.connectors.kafka.avro import Avro
-    from clonos_py.connectors.kafka.clients import KafkaSecurity, Secret
+    from clonos_py.connectors.kafka.clients import KafkaSecurity
     from clonos_py.connectors.kafka.columns import KafkaDeadLetter
     from clonos_py.connectors.kafka.protobuf import Protobuf
     from clonos_py.connectors.kafka.registry import SchemaRegistry
     from clonos_py.connectors.kafka.sink import KafkaSink
     from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
+    from clonos_py.connectors.secrets import Secret
+    from clonos_py.connectors.socket_source import SocketDeadLetter, SocketSource
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
 
 __all__ = [
@@ -40,6 +42,8 @@ __all__ = [
     "Protobuf",
     "SchemaRegistry",
     "Secret",
+    "SocketDeadLetter",
+    "SocketSource",
     "UpsertFileSink",
     "UpsertMemorySink",
     "read_results",
@@ -61,7 +65,9 @@ _HOMES = {
     "PrintSink": "console",
     "Protobuf": "kafka.protobuf",
     "SchemaRegistry": "kafka.registry",
-    "Secret": "kafka.clients",
+    "Secret": "secrets",
+    "SocketDeadLetter": "socket_source",
+    "SocketSource": "socket_source",
     "UpsertFileSink": "upserts",
     "UpsertMemorySink": "upserts",
     "read_results": "files",

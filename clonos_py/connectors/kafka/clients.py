@@ -1,44 +1,18 @@
-"""Which client library is used, and how a cluster is reached; secrets are read where they are needed."""
+"""Which client library is used, and how a cluster is reached."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from clonos_py.connectors.kafka.port import Client, ClusterConnection, Security
+from clonos_py.connectors.secrets import Secret, check_hidden, revealed
 from clonos_py.model.errors import GraphError, SettingError
 
 FAST, PYTHON = "confluent-kafka", "kafka-python"
 _MODULES = {FAST: "confluent_kafka", PYTHON: "kafka"}
 _EXTRAS = {FAST: "clonos-py[kafka-fast]", PYTHON: "clonos-py[kafka]"}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
-
-@dataclass(frozen=True)
-class Secret:
-    """A word that no plan and no log has: only where it lies. ``env``: the name of a variable of the environment;
-    ``file``: the path of a file that has nothing else. Both are read by each process that connects."""
-
-    env: str | None = None
-    file: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.env is None) == (self.file is None):
-            raise GraphError("a Secret is either in the environment or in a file: give env= or file=")
-
-    def read(self) -> str:
-        """Raises SettingError if it is not there."""
-        if self.env is not None:
-            found = os.environ.get(self.env)
-            if found is None:
-                raise SettingError(f"the environment has no {self.env}: set it where the tasks run")
-            return found
-        try:
-            with open(self.file or "", encoding="utf-8") as file:
-                return file.read().strip()
-        except OSError as problem:
-            raise SettingError(f"the secret {self.file} cannot be read: {problem.strerror}") from None
 
 
 @dataclass(frozen=True)
@@ -75,18 +49,6 @@ class KafkaSecurity:
             self.key_file,
             revealed(self.key_password),
         )
-
-
-def check_hidden(owner: str, **given: object) -> None:
-    """Raises GraphError for what is not to be written in a job."""
-    for name, value in given.items():
-        if isinstance(value, str):
-            raise GraphError(f"{owner}: {name} would be in the plan: give Secret(env=...) or Secret(file=...)")
-
-
-def revealed(given: str | Secret | None) -> str | None:
-    """Raises SettingError for a secret that is not there."""
-    return given.read() if isinstance(given, Secret) else given
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from clonos_py.connectors.kafka.clients import Secret, check_hidden, revealed
 from clonos_py.connectors.kafka.port import Failure, KafkaFailure
+from clonos_py.connectors.secrets import Secret, check_hidden, revealed
 from clonos_py.model.errors import one_line
 
 T = TypeVar("T")

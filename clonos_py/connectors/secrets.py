@@ -1,0 +1,46 @@
+"""Words that no plan and no log has: they are read where they are needed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from clonos_py.model.errors import GraphError, SettingError
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A word that no plan and no log has: only where it lies. ``env``: the name of a variable of the environment;
+    ``file``: the path of a file that has nothing else. Both are read by each process that connects."""
+
+    env: str | None = None
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.env is None) == (self.file is None):
+            raise GraphError("a Secret is either in the environment or in a file: give env= or file=")
+
+    def read(self) -> str:
+        """Raises SettingError if it is not there."""
+        if self.env is not None:
+            found = os.environ.get(self.env)
+            if found is None:
+                raise SettingError(f"the environment has no {self.env}: set it where the tasks run")
+            return found
+        try:
+            with open(self.file or "", encoding="utf-8") as file:
+                return file.read().strip()
+        except OSError as problem:
+            raise SettingError(f"the secret {self.file} cannot be read: {problem.strerror}") from None
+
+
+def check_hidden(owner: str, **given: object) -> None:
+    """Raises GraphError for what is not to be written in a job."""
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise GraphError(f"{owner}: {name} would be in the plan: give Secret(env=...) or Secret(file=...)")
+
+
+def revealed(given: str | Secret | None) -> str | None:
+    """Raises SettingError for a secret that is not there."""
+    return given.read() if isinstance(given, Secret) else given
