@@ -18,6 +18,8 @@ from clonos_py.connectors.line_formats import JsonLines
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+from clonos_py.plan.physical import plan
+from clonos_py.runtime.sim.run import simulate_plan
 
 
 class Item(Record):
@@ -213,6 +215,29 @@ def test_a_job_has_each_row_and_each_dead_letter_once_though_its_task_is_killed(
     assert [row["line"] for row in _sorted(letters, "line")] == list(range(4, 40_001, 7))
     assert [row["id"] for row in _sorted(ids, "id")] == [n for n in range(40_000) if n % 7 != 3]
     assert [amount for name, amount in run.counters.items() if name.endswith(".dead_letters")] == [5_714]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_in_every_schedule_the_same_records_are_caught(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 256)
+    lines = ["bad" if number % 7 == 3 else good("csv", number) for number in range(700)]
+    path = tmp_path / "in.csv"
+    path.write_text(content("csv", lines))
+    job = Job("schedules")
+    items, bad = job.source(FileSource(str(path), Item).catch())
+    letters, ids = MemorySink(), MemorySink()
+    bad.rebalance().sink(letters)
+    items.select("id").rebalance().sink(ids)
+    counted: dict[str, int] = {}
+    outcome = simulate_plan(
+        plan(job, parallelism=2), seed, kills=2, observer=lambda at_us, task, seen: counted.update(seen.counts or {})
+    )
+    assert outcome.problems == []
+    assert [row["line"] for row in _sorted(letters, "line")] == list(range(5, 702, 7))
+    assert [row["id"] for row in _sorted(ids, "id")] == [n for n in range(700) if n % 7 != 3]
+    assert counted["source-file.dead_letters"] == 100
 
 
 def _sorted(sink: MemorySink, column: str) -> list[dict[str, Any]]:
