@@ -1,9 +1,10 @@
-"""A TCP server that sends lines: each connection goes on where the last one was, as a device would that counts."""
+"""TCP servers that send lines."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -49,6 +50,28 @@ def serving(talk: Talk) -> Iterator[LineServer]:
         yield server
     finally:
         server.close()
+
+
+def line(number: int) -> bytes:
+    return b'{"id": %d}\n' % number
+
+
+class Counting:
+    """Sends the next numbers below ``total``, which may grow, over the latest connection, and none twice."""
+
+    def __init__(self, total: int, begin: int = 0, pause_s: float = 0.0005) -> None:
+        self.total, self.next, self._pause_s = total, begin, pause_s
+        self._turn = threading.Lock()
+        self._latest = -1
+
+    def __call__(self, connection: socket.socket, number: int) -> None:
+        self._latest = number
+        with self._turn:
+            while self._latest == number:
+                if self.next < self.total:
+                    self.next += 1
+                    connection.sendall(line(self.next - 1))
+                time.sleep(self._pause_s)
 
 
 def free_port() -> int:

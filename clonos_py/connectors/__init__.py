@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clonos_py.connectors.secrets import Secret
     from clonos_py.connectors.socket_source import SocketDeadLetter, SocketSource
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
+    from clonos_py.connectors.webhook_source import WebhookDeadLetter, WebhookSource
 
 __all__ = [
     "Avro",
@@ -46,6 +47,8 @@ __all__ = [
     "SocketSource",
     "UpsertFileSink",
     "UpsertMemorySink",
+    "WebhookDeadLetter",
+    "WebhookSource",
     "read_results",
 ]
 
@@ -70,6 +73,8 @@ _HOMES = {
     "SocketSource": "socket_source",
     "UpsertFileSink": "upserts",
     "UpsertMemorySink": "upserts",
+    "WebhookDeadLetter": "webhook_source",
+    "WebhookSource": "webhook_source",
     "read_results": "files",
 }
 

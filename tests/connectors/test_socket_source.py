@@ -16,7 +16,7 @@ from clonos_py import Job, Record, col
 from clonos_py.connectors import FileSink, MemorySink, SocketDeadLetter, SocketSource, line_feed, read_results
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
-from tests.line_servers import LineServer, free_port, serving
+from tests.line_servers import Counting, LineServer, free_port, line, serving
 
 PATIENCE_S = 60.0
 
@@ -24,10 +24,6 @@ PATIENCE_S = 60.0
 class Item(Record):
     id: int
     name: str | None = None
-
-
-def line(number: int) -> bytes:
-    return b'{"id": %d}\n' % number
 
 
 def says(*pieces: bytes) -> Callable[[socket.socket, int], None]:
@@ -211,25 +207,6 @@ def test_what_cannot_be_is_said() -> None:
         SocketSource("h", 1, Item, "xml")  # type: ignore[call-overload]
 
 
-class Counting:
-    """Sends the next numbers over the latest connection, and none twice."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.next = total, 0
-        self._turn = threading.Lock()
-        self._latest = -1
-
-    def __call__(self, connection: socket.socket, number: int) -> None:
-        self._latest = number
-        with self._turn:
-            while self.next < self.total and self._latest == number:
-                self.next += 1
-                connection.sendall(line(self.next - 1))
-                time.sleep(0.0005)
-            while self._latest == number:
-                time.sleep(0.01)
-
-
 def visible(out: Path) -> list[int]:
     return [row["id"] for row in read_results(str(out))] if out.exists() else []
 
@@ -244,9 +221,8 @@ def awaited(condition: Callable[[], bool]) -> None:
 def test_a_job_takes_no_line_twice_though_its_tasks_are_killed(tmp_path: Path) -> None:
     """All lines before the kill of the reading task are read again from the log; those that were on their way to it
     are lost, and they are neighbours."""
-    counting = Counting(2_000)
     out = tmp_path / "out"
-    with serving(counting) as server:
+    with serving(Counting(2_000)) as server:
         job = Job("lines", checkpoint_interval="200ms")
         items = job.source(SocketSource("127.0.0.1", server.port, Item)).named("lines").parallelism(1)
         items.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
@@ -261,9 +237,7 @@ def test_a_job_takes_no_line_twice_though_its_tasks_are_killed(tmp_path: Path) -
     lost = sorted(set(range(2_000)) - set(found))
     assert not lost or lost == list(range(lost[0], lost[-1] + 1)), "what one connection had on its way"
     assert len(lost) < 500
-    again = Counting(2_100)
-    again.next = 2_000
-    with serving(again) as server:
+    with serving(Counting(2_100, begin=2_000)) as server:
         job = Job("lines", checkpoint_interval="200ms")
         items = job.source(SocketSource("127.0.0.1", server.port, Item)).named("lines").parallelism(1)
         items.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")

@@ -1,0 +1,181 @@
+"""Posts of rows on their way from the threads of a web server to a task, and from there to safety.
+
+A post waits until the task takes it. It is durable when a checkpoint is complete that covers it; then it is settled,
+and its sender gets an answer. Where a task goes back to a state before the post it is withdrawn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+Settle = Callable[[bool], None]
+"""Called once, by any thread, with whether the post is durable. If not, it was withdrawn."""
+
+WAITING_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True)
+class MalformedValue:
+    """``number``: the how many-th value of its post, from 1."""
+
+    number: int
+    value: bytes
+    reason: str
+
+
+@dataclass(eq=False)
+class Post:
+    """``rows``: None once they were taken. ``position``: how many posts the task had taken with it; 0 before."""
+
+    row_count: int
+    malformed: Sequence[MalformedValue] = ()
+    malformed_count: int = 0
+    rows: pa.RecordBatch | None = None
+    size_bytes: int = 0
+    key: str | None = None
+    position: int = 0
+    taken_us: int = 0
+    waiting: list[Settle] = field(default_factory=list)
+
+    @property
+    def note(self) -> list[Any]:
+        """What is kept of one with a key, as plain data."""
+        return [self.key, self.position, self.taken_us, self.row_count, self.malformed_count]
+
+
+def noted(note: Sequence[Any]) -> Post:
+    """The post of a note, without its rows."""
+    key, position, taken_us, rows, malformed = note
+    return Post(rows, key=key, position=position, taken_us=taken_us, malformed_count=malformed)
+
+
+class Inbox:
+    """Used by all threads. ``wake`` is called when there is something to take."""
+
+    def __init__(self, keys_us: int) -> None:
+        """``keys_us``: how long the key of a post is known."""
+        self._keys_us = keys_us
+        self._lock = threading.Lock()
+        self.wake: Callable[[], None] = lambda: None
+        self._waiting: deque[Post] = deque()
+        self._waiting_bytes = 0
+        self._taken: deque[Post] = deque()
+        """Those that are not durable, in the order of their positions."""
+        self._keys: dict[str, Post] = {}
+        """In the order in which they came."""
+        self._durable = 0
+        self._accepts = False
+
+    # ---- for the web server
+
+    def add(self, post: Post, settle: Settle) -> Post | None:
+        """The post, or an earlier one with its key, which it repeats; None if there is no room for it."""
+        with self._lock:
+            known = self._keys.get(post.key) if post.key is not None else None
+            if known is None:
+                if not self._has_room(post):
+                    return None
+                self._waiting.append(post)
+                self._waiting_bytes += post.size_bytes
+                if post.key is not None:
+                    self._keys[post.key] = post
+            safe = known is not None and 0 < known.position <= self._durable
+            if not safe:
+                (known or post).waiting.append(settle)
+        if safe:
+            settle(True)
+        elif known is None:
+            self.wake()
+        return known or post
+
+    def _has_room(self, post: Post) -> bool:
+        fits = not self._waiting or self._waiting_bytes + post.size_bytes <= WAITING_BYTES_MAX
+        return self._accepts and fits
+
+    # ---- for the task
+
+    def accept(self) -> None:
+        """The task takes posts from now on."""
+        with self._lock:
+            self._accepts = True
+
+    def take(self, position: int, bytes_max: int, rows_max: int | None, now_us: int) -> list[Post]:
+        """The next posts, at least one if there is any; ``position``: of the last one that was taken. Their rows stay
+        with them for the caller to take."""
+        taken: list[Post] = []
+        with self._lock:
+            self._forget(now_us)
+            size = rows = 0
+            while self._waiting and (not taken or size + self._waiting[0].size_bytes <= bytes_max):
+                if taken and rows_max is not None and rows + self._waiting[0].row_count > rows_max:
+                    break
+                post = self._waiting.popleft()
+                size, rows = size + post.size_bytes, rows + post.row_count
+                self._waiting_bytes -= post.size_bytes
+                post.position, post.taken_us = position + len(taken) + 1, now_us
+                taken.append(post)
+            self._taken.extend(taken)
+        return taken
+
+    def _forget(self, now_us: int) -> None:
+        """Keys that are too old."""
+        while self._keys:
+            key, oldest = next(iter(self._keys.items()))
+            if not oldest.position or oldest.taken_us + self._keys_us > now_us:
+                return
+            del self._keys[key]
+
+    def passed(self, notes: Iterable[Sequence[Any]]) -> None:
+        """A replay has taken these posts."""
+        with self._lock:
+            for post in map(noted, notes):
+                self._taken.append(post)
+                self._keys[str(post.key)] = post
+
+    def notes(self) -> list[list[Any]]:
+        """Of those with keys that were taken."""
+        with self._lock:
+            return [post.note for post in self._keys.values() if post.position]
+
+    def restored(self, position: int, notes: Iterable[Sequence[Any]]) -> None:
+        """A checkpoint covers these posts, and all others up to the position."""
+        with self._lock:
+            waiting = {key: post for key, post in self._keys.items() if not post.position}
+            self._keys = {str(post.key): post for post in map(noted, notes)} | waiting
+        self.settle(position)
+
+    def return_to(self, position: int) -> None:
+        """What was taken after it is withdrawn."""
+        with self._lock:
+            withdrawn = [post for post in self._taken if post.position > position]
+            self._taken = deque(post for post in self._taken if post.position <= position)
+            self._keys = {key: post for key, post in self._keys.items() if post.position <= position}
+        _tell(withdrawn, False)
+
+    @property
+    def rows_waiting(self) -> int:
+        with self._lock:
+            return sum(post.row_count for post in self._waiting)
+
+    # ---- for the thread that commits
+
+    def settle(self, position: int) -> None:
+        """A checkpoint is complete that covers all posts up to this one."""
+        durable: list[Post] = []
+        with self._lock:
+            self._durable = max(self._durable, position)
+            while self._taken and self._taken[0].position <= position:
+                durable.append(self._taken.popleft())
+        _tell(durable, True)
+
+
+def _tell(posts: Iterable[Post], durable: bool) -> None:
+    for post in posts:
+        for settle in post.waiting:
+            settle(durable)

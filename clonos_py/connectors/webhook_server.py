@@ -1,0 +1,211 @@
+"""An HTTP server in a thread of its own, which passes bodies of POST requests on and answers when it is told how.
+
+h11 knows the protocol; this module has the sockets, the limits and the time-outs. A connection that idles, sends too
+slowly or is one too many is closed, so that strangers cost little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import h11
+
+CONNECTIONS_MAX = 1_024
+_REQUEST_S_MAX = 30.0
+_DRAIN_S_MAX = 2.0
+_READ_BYTES = 1 << 16
+_JOIN_S_MAX = 5.0
+
+
+@dataclass(frozen=True)
+class WebAnswer:
+    """``content`` is sent as JSON."""
+
+    status: int
+    content: Mapping[str, object]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handle = Callable[[bytes, str | None], Awaitable[WebAnswer]]
+"""Answers a body and its idempotency key."""
+
+
+@dataclass(frozen=True)
+class WebAddress:
+    """Where requests are taken. ``token``: which they must bring, if there is one. ``body_bytes_max``: larger ones are
+    refused."""
+
+    host: str
+    port: int
+    path: str
+    token: str | None
+    body_bytes_max: int
+
+    def __str__(self) -> str:
+        return f"http://{self.host}:{self.port}{self.path}"
+
+
+class RefusedRequest(Exception):
+    """A request that is answered without its body."""
+
+    def __init__(self, answer: WebAnswer) -> None:
+        super().__init__(str(answer))
+        self.answer = answer
+
+
+class WebServer:
+    """Listens from when it is made until ``close``. Raises OSError where it cannot."""
+
+    def __init__(self, address: WebAddress, handle: Handle) -> None:
+        self._address, self._handle = address, handle
+        self._socket = socket.create_server((address.host, address.port), backlog=256)
+        self._socket.setblocking(False)
+        self._loop = asyncio.new_event_loop()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=f"web server of {address}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Closes the port and all connections, those that wait for an answer, too."""
+        with contextlib.suppress(RuntimeError):  # its loop may have ended
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_JOIN_S_MAX)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, sock=self._socket)
+        await self._stop.wait()
+        server.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        connection = _Connection(reader, writer)
+        try:
+            if len(self._connections) > CONNECTIONS_MAX:
+                return
+            while await self._exchange(connection):
+                pass
+        except (OSError, TimeoutError, asyncio.CancelledError, h11.ProtocolError):
+            writer.transport.abort()
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _exchange(self, connection: _Connection) -> bool:
+        """One request and its answer; whether the connection goes on."""
+        try:
+            async with asyncio.timeout(_REQUEST_S_MAX):
+                if (request := await connection.request()) is None:
+                    return False
+                self._check(request)
+                body = await connection.body(self._address.body_bytes_max)
+        except RefusedRequest as refused:
+            await connection.refuse(refused.answer)
+            return False
+        except h11.RemoteProtocolError as problem:
+            await connection.refuse(WebAnswer(problem.error_status_hint, {"error": str(problem)}))
+            return False
+        return await connection.answer(await self._handle(body, _header(request, b"idempotency-key")))
+
+    def _check(self, request: h11.Request) -> None:
+        """Raises RefusedRequest."""
+        if request.target.partition(b"?")[0] != self._address.path.encode():
+            raise RefusedRequest(WebAnswer(404, {"error": f"rows are taken at {self._address.path}"}))
+        if request.method != b"POST":
+            raise RefusedRequest(WebAnswer(405, {"error": "rows are taken by POST"}, {"Allow": "POST"}))
+        token, given = self._address.token, _header(request, b"authorization") or ""
+        if token is not None and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            error = "the bearer token is missing or wrong"
+            raise RefusedRequest(WebAnswer(401, {"error": error}, {"WWW-Authenticate": "Bearer"}))
+        if (_header(request, b"content-encoding") or "identity").lower() != "identity":
+            raise RefusedRequest(WebAnswer(415, {"error": "send the body as it is, without a content encoding"}))
+        length = _header(request, b"content-length")
+        if length is not None and int(length) > self._address.body_bytes_max:
+            raise RefusedRequest(_too_large(self._address.body_bytes_max))
+
+
+def _too_large(bytes_max: int) -> WebAnswer:
+    return WebAnswer(413, {"error": f"the body has more than {bytes_max} bytes: send fewer rows at once"})
+
+
+def _header(request: h11.Request, name: bytes) -> str | None:
+    found = [value for key, value in request.headers if key == name]
+    return found[0].decode("latin-1") if found else None
+
+
+class _Connection:
+    """The requests of one connection, one after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._state = h11.Connection(h11.SERVER)
+
+    async def request(self) -> h11.Request | None:
+        """The next one; None if there is none."""
+        event = await self._event()
+        return event if isinstance(event, h11.Request) else None
+
+    async def body(self, bytes_max: int) -> bytes:
+        """Raises RefusedRequest if it has more bytes."""
+        if self._state.they_are_waiting_for_100_continue:
+            self._writer.write(self._sent(h11.InformationalResponse(status_code=100, headers=[])))
+        body = bytearray()
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
+            if len(body) > bytes_max:
+                raise RefusedRequest(_too_large(bytes_max))
+        if not isinstance(event, h11.EndOfMessage):
+            raise ConnectionResetError("the request ended within its body")
+        return bytes(body)
+
+    async def answer(self, answer: WebAnswer) -> bool:
+        """Whether another request may follow."""
+        await self._send(answer, {})
+        if self._state.our_state is h11.MUST_CLOSE:
+            return False
+        self._state.start_next_cycle()
+        return True
+
+    async def refuse(self, answer: WebAnswer) -> None:
+        """Without the rest of the request. It is read for a while all the same: a connection that is closed with bytes
+        unread is reset, and the sender may not see the answer."""
+        await self._send(answer, {"Connection": "close"})
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_DRAIN_S_MAX):
+                self._writer.write_eof()
+                while await self._reader.read(_READ_BYTES):
+                    pass
+
+    async def _send(self, answer: WebAnswer, more: Mapping[str, str]) -> None:
+        content = json.dumps(answer.content).encode() + b"\n"
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **answer.headers, **more}
+        response = h11.Response(status_code=answer.status, headers=list(headers.items()))
+        self._writer.write(self._sent(response) + self._sent(h11.Data(data=content)) + self._sent(h11.EndOfMessage()))
+        await self._writer.drain()
+
+    def _sent(self, event: h11.Event) -> bytes:
+        return self._state.send(event) or b""
+
+    async def _event(self) -> h11.Event | None:
+        """None where the sender has to wait for an answer first."""
+        while (event := self._state.next_event()) is h11.NEED_DATA:
+            self._state.receive_data(await self._reader.read(_READ_BYTES))
+        return event if isinstance(event, h11.Event) else None

@@ -1,0 +1,338 @@
+"""Rows that others post, as a source: as written in a job, and its reader.
+
+What was posted cannot be asked for again. So the rows go into the causal log (D4), and a sender gets its answer only
+when a completed checkpoint covers them: whatever fails after that, also all tasks at once, they are not lost. What the
+sender was not answered it sends again; with an idempotency key it counts once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, overload
+
+import msgspec
+import pyarrow as pa
+from typing_extensions import TypeVar
+
+from clonos_py.columns.views import concat
+from clonos_py.connectors.line_formats import JsonLines, line_ends
+from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts, parsed
+from clonos_py.connectors.secrets import Secret, check_hidden
+from clonos_py.connectors.webhook_inbox import Inbox, MalformedValue, Post
+from clonos_py.connectors.webhook_server import WebAddress, WebAnswer, WebServer
+from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.operators import End, Read, Source, Wait
+from clonos_py.model.record import Record
+from clonos_py.model.times import micros
+
+R = TypeVar("R", bound=Record, default=Any)
+
+PORT_MAX = 65_535
+KEY_CHARS_MAX = 255
+_READ_BYTES = 32 << 10
+"""Rows of so much JSON are at most 64 KiB, mostly: more would be written to storage with each read."""
+_WAIT_US, _PORT_WAIT_US = 1_000_000, 200_000
+_PORT_US_MAX = 60_000_000
+"""A process that has been replaced may hold the port until it is ended."""
+_RETRY = {"Retry-After": "1"}
+_NOT_YET = "not durable yet; it may have been taken: repeat it with the same Idempotency-Key"
+
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_one = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class WebhookDeadLetter(Record):
+    """A malformed value of a request: the how many-th request it was that the job has taken, and the how many-th value
+    in it, both from 1, what it is, and what is wrong with it."""
+
+    request: int
+    number: int
+    value: bytes
+    reason: str
+
+
+class WebhookSource(CatchingSource[R]):
+    """Takes rows by HTTP: one task listens at ``port`` of ``host``, which is an address of the node that it runs on.
+
+    The body of a POST to ``path`` is a JSON object, a list of objects, or objects on lines; ``schema`` is the class of
+    the rows or their columns. The answer comes when a completed checkpoint covers the rows, so it takes up to a
+    ``checkpoint_interval``, and is one of
+
+    - 200: the rows are taken, and are not lost whatever fails;
+    - 400: the body is malformed; no row of it is taken;
+    - 401: the bearer token is missing or is not ``token``, where one is given;
+    - 413: the body has more than ``body_bytes_max`` bytes;
+    - 503, with Retry-After: the job is behind or recovers, or no checkpoint was complete within ``answer_within``.
+
+    A sender that gets 503 or no answer sends again. Its rows may have been taken the first time. If both requests have
+    the same header ``Idempotency-Key``, they are taken once: keys are known for ``keys`` after they were taken. They
+    are part of each checkpoint, so that a long time is for few requests.
+
+    ``on_error`` says what becomes of a value that is not of the schema. With "fail" its request is answered 400. With
+    "skip" and "dead-letter" the others of the request are taken, and the answer says how many were malformed; dead
+    letters are rows of ``WebhookDeadLetter``.
+
+    For encryption, and before anyone but you can reach the port, put a reverse proxy in front.
+    """
+
+    letter = WebhookDeadLetter
+    commits = True
+
+    @overload
+    def __init__(
+        self,
+        port: int,
+        schema: type[R],
+        path: str = "/",
+        host: str = "127.0.0.1",
+        *,
+        token: Secret | None = None,
+        body_bytes_max: int = 1 << 20,
+        answer_within: str | int = "30s",
+        keys: str | int = "10m",
+        on_error: OnErrorWord = "fail",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: WebhookSource[Any],
+        port: int,
+        schema: pa.Schema,
+        path: str = "/",
+        host: str = "127.0.0.1",
+        *,
+        token: Secret | None = None,
+        body_bytes_max: int = 1 << 20,
+        answer_within: str | int = "30s",
+        keys: str | int = "10m",
+        on_error: OnErrorWord = "fail",
+    ) -> None: ...
+    def __init__(
+        self,
+        port: int,
+        schema: type[Record] | pa.Schema,
+        path: str = "/",
+        host: str = "127.0.0.1",
+        *,
+        token: Secret | None = None,
+        body_bytes_max: int = 1 << 20,
+        answer_within: str | int = "30s",
+        keys: str | int = "10m",
+        on_error: OnErrorWord = "fail",
+    ) -> None:
+        if not 0 < port <= PORT_MAX:
+            raise GraphError(f"WebhookSource: {port!r} is no port: it is from 1 to {PORT_MAX}")
+        if not path.startswith("/") or "?" in path or not path.isascii():
+            raise GraphError(f"WebhookSource: {path!r} is no path: write it as /orders")
+        check_hidden("WebhookSource", token=token)
+        self._host, self._port, self._path, self._token = host, port, path, token
+        self._body_bytes_max = body_bytes_max
+        self._answer_within_s, self._keys_us = micros(answer_within) / 1e6, micros(keys)
+        record = schema if isinstance(schema, type) else None
+        self.declare(schema if isinstance(schema, pa.Schema) else schema.schema(), record, on_error)
+
+    def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
+        return WebhookReader(self._address, wanted, self._answer_within_s, self._keys_us, read_rows)
+
+    def _address(self) -> WebAddress:
+        """Raises SettingError for a secret that is not there."""
+        token = None if self._token is None else self._token.read()
+        return WebAddress(self._host, self._port, self._path, token, self._body_bytes_max)
+
+
+class WebhookReader(Source):
+    """Offsets count requests. There is one partition, which the first task reads."""
+
+    logs_rows = True
+    consumes = True
+
+    def __init__(
+        self,
+        address: Callable[[], WebAddress],
+        wanted: WantedPorts,
+        answer_within_s: float,
+        keys_us: int,
+        read_rows: int | None,
+    ) -> None:
+        self._address, self._wanted, self._read_rows = address, wanted, read_rows
+        self._posts = PostParser(wanted)
+        self._inbox = Inbox(keys_us)
+        self._answer_within_s, self._rows_max = answer_within_s, read_rows
+        self._server: WebServer | None = None
+        self._position = 0
+        self._listens = False
+        self._since_us: int | None = None
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._reads = index == 0
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        self._inbox.wake, self._listens = wake, True
+
+    # ---- positions
+
+    def snapshot(self) -> Any:
+        return {"position": self._position, "keys": self._inbox.notes()} if self._reads else None
+
+    def restore(self, saved: Any) -> None:
+        self._position = saved["position"]
+        self._inbox.restored(saved["position"], saved["keys"])
+
+    def passed(self, read: Read) -> None:
+        """While the task recovers, requests are answered: they should come again."""
+        self._position = read.stop
+        self._inbox.passed(read.note or ())
+        if self._listens and self._server is None:
+            self._listen()
+
+    def seek(self, positions: Mapping[int, int]) -> None:
+        self._position = positions.get(0, 0)
+        self._inbox.return_to(self._position)
+
+    def commit(self, positions: Mapping[int, int]) -> None:
+        if 0 in positions:
+            self._inbox.settle(positions[0])
+
+    # ---- reading
+
+    def limit(self, rows: int) -> None:
+        self._rows_max = rows if self._read_rows is None else min(rows, self._read_rows)
+
+    def rows_waiting(self) -> int | None:
+        return self._inbox.rows_waiting
+
+    def poll(self, now: int) -> Read | Wait | End:
+        if not self._reads:
+            return End()
+        if self._server is None and (problem := self._listen()) is not None:
+            return self._wait_for_port(now, problem)
+        self._inbox.accept()
+        if posts := self._inbox.take(self._position, _READ_BYTES, self._rows_max, now):
+            return self._read(posts)
+        return Wait(now + _WAIT_US)
+
+    def reread(self, partition: int, start: int, stop: int) -> Read:
+        """The log ended before the rows of this read: nothing depends on them, and no sender was answered."""
+        return Read(0, start, stop, (None,) * self._wanted.count, 0, 0)
+
+    def _read(self, posts: list[Post]) -> Read:
+        start, self._position = self._position, posts[-1].position
+        letters = [
+            {"request": post.position, "number": one.number, "value": one.value, "reason": one.reason}
+            for post in posts
+            for one in post.malformed
+        ]
+        rows = self._wanted.delivered(concat([post.rows for post in posts if post.rows is not None]))
+        for post in posts:
+            post.rows, post.malformed = None, ()
+        ports = (rows if rows.num_rows else None, self._wanted.letter_rows(letters))[: self._wanted.count]
+        malformed = sum(post.malformed_count for post in posts)
+        notes = [post.note for post in posts if post.key is not None]
+        counts = self._wanted.counted(malformed)
+        events = rows.num_rows + malformed
+        return Read(0, start, self._position, ports, 0, events, counts=counts, note=notes)
+
+    # ---- the server
+
+    def _listen(self) -> OSError | None:
+        """Why it cannot, if so."""
+        try:
+            self._server = WebServer(self._address(), self._answer)
+        except OSError as problem:
+            return problem
+        return None
+
+    def _wait_for_port(self, now: int, problem: OSError) -> Wait:
+        self._since_us = now if self._since_us is None else self._since_us
+        if now - self._since_us > _PORT_US_MAX:
+            raise SourceError(
+                f"{self._address()}: cannot listen there ({problem.strerror}): end the program that holds the port, or "
+                "name another port or an address of this node"
+            )
+        return Wait(now + _PORT_WAIT_US)
+
+    async def _answer(self, body: bytes, key: str | None) -> WebAnswer:
+        """In the server's thread."""
+        if key is not None and len(key) > KEY_CHARS_MAX:
+            return WebAnswer(400, {"error": f"an Idempotency-Key has at most {KEY_CHARS_MAX} characters"})
+        post = self._posts.parse(body)
+        if isinstance(post, str):
+            return WebAnswer(400, {"error": post})
+        post.key = key
+        if not post.row_count and not post.malformed_count:
+            return _taken(post)
+        return await self._durable(post)
+
+    async def _durable(self, post: Post) -> WebAnswer:
+        """The answer, when it is known whether the rows are safe."""
+        loop = asyncio.get_running_loop()
+        settled: asyncio.Future[bool] = loop.create_future()
+
+        def settle(durable: bool) -> None:
+            with suppress(RuntimeError):  # the server is closed: its senders send again
+                loop.call_soon_threadsafe(_resolve, settled, durable)
+
+        added = self._inbox.add(post, settle)
+        if added is None:
+            return WebAnswer(503, {"error": "the job is behind, or recovers: try again"}, _RETRY)
+        try:
+            async with asyncio.timeout(self._answer_within_s):
+                durable = await settled
+        except TimeoutError:
+            return WebAnswer(503, {"error": _NOT_YET}, _RETRY)
+        if not durable:
+            return WebAnswer(503, {"error": "the job went back to its last checkpoint: try again"}, _RETRY)
+        return _taken(added)
+
+
+def _resolve(settled: asyncio.Future[bool], durable: bool) -> None:
+    if not settled.done():
+        settled.set_result(durable)
+
+
+def _taken(post: Post) -> WebAnswer:
+    return WebAnswer(200, {"rows": post.row_count, "malformed": post.malformed_count})
+
+
+class PostParser:
+    """Bodies to posts."""
+
+    def __init__(self, wanted: WantedPorts) -> None:
+        self._wanted = wanted
+        self._format = JsonLines(wanted.declared)
+
+    def parse(self, body: bytes) -> Post | str:
+        """The post, or why it is refused."""
+        values = values_of(body)
+        if values is None:
+            return "the body is empty: send an object, a list of objects, or objects on lines"
+        content = b"".join(value.replace(b"\n", b" ") + b"\n" for value in values)
+        found = parsed(self._format, content, line_ends(content))
+        if found.refused and self._wanted.on_error is OnError.FAIL:
+            first = found.refused[0]
+            return f"value {first.record + 1}: {first.reason}"
+        caught = found.refused if self._wanted.letters else ()
+        malformed = [MalformedValue(one.record + 1, values[one.record], one.reason) for one in caught]
+        return Post(found.rows.num_rows, malformed, len(found.refused), found.rows, len(content))
+
+
+def values_of(body: bytes) -> list[bytes] | None:
+    """The values of a list, a single value, or those on lines; None if there is nothing."""
+    text = body.strip()
+    if not text:
+        return None
+    if text.startswith(b"["):
+        try:
+            return [bytes(value) for value in _decode_list(text)]
+        except msgspec.DecodeError:
+            return [text]
+    try:
+        _decode_one(text)
+    except msgspec.DecodeError:
+        return [line for line in text.split(b"\n") if line.strip()]
+    return [text]

@@ -1,0 +1,406 @@
+"""Rows that are posted: an answer means that they are safe, whatever fails; and everything else gets its own answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clonos_py import Job, Record, col
+from clonos_py.connectors import (
+    FileSink,
+    Secret,
+    WebhookDeadLetter,
+    WebhookSource,
+    read_results,
+    webhook_inbox,
+    webhook_server,
+)
+from clonos_py.connectors.webhook_inbox import Inbox, Post, Settle
+from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.operators import End, Read, Source, Wait
+from tests.line_servers import free_port
+from tests.posting import Clients
+
+PATIENCE_S = 60.0
+
+
+class Item(Record):
+    id: int
+    name: str | None = None
+
+
+class Serving:
+    """A source that is polled in a thread, as a task does, and whose checkpoints are taken by hand."""
+
+    def __init__(self, wanted: Any = None, index: int = 0, **given: Any) -> None:
+        self.port = free_port()
+        self.definition = wanted or WebhookSource(self.port, Item, **given)
+        self.url = f"http://127.0.0.1:{self.port}/"
+        self.source: Source = self.definition.create((None,) * len(self.definition.schemas))
+        self.source.open(index, 2)
+        self.source.notify(lambda: None)
+        self.source.seek({})
+        self.reads: list[Read] = []
+        self._pool = ThreadPoolExecutor(16)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def start(self) -> Serving:
+        self._thread.start()
+        awaited(self._answers)
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(self.url).status_code > 0
+        except httpx.TransportError:
+            return False
+
+    def _poll(self) -> None:
+        while not self._over.is_set():
+            given = self.source.poll(time.monotonic_ns() // 1_000)
+            if isinstance(given, Read):
+                self.reads.append(given)
+            else:
+                time.sleep(0.005)
+
+    def post(self, content: Any, **headers: str) -> Future[httpx.Response]:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return self._pool.submit(httpx.post, self.url, content=body, headers=headers, timeout=PATIENCE_S)
+
+    def checkpoint(self) -> None:
+        self.source.commit({0: self.reads[-1].stop})
+
+    def read(self, rows: int) -> None:
+        awaited(lambda: len(self.rows()) >= rows)
+
+    def rows(self, port: int = 0) -> list[dict[str, Any]]:
+        return [row for r in list(self.reads) if (batch := r.rows[port]) is not None for row in batch.to_pylist()]
+
+    def close(self) -> None:
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.source.close()
+        self._pool.shutdown()
+
+
+def awaited(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+_opened: list[Serving] = []
+
+
+@pytest.fixture(autouse=True)
+def _closes() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
+def serving(**given: Any) -> Serving:
+    _opened.append(Serving(**given))
+    return _opened[-1].start()
+
+
+def test_an_answer_comes_when_a_checkpoint_covers_the_rows() -> None:
+    served = serving()
+    first = served.post([{"id": 1}, {"id": 2}])
+    served.read(2)
+    covered = served.reads[-1].stop
+    later = served.post({"id": 3})
+    served.read(3)
+    time.sleep(0.2)
+    assert not first.done()
+    served.source.commit({0: covered})
+    assert first.result().json() == {"rows": 2, "malformed": 0}
+    time.sleep(0.2)
+    assert not later.done()
+    served.checkpoint()
+    assert later.result().status_code == 200
+    assert [(read.start, read.stop) for read in served.reads] == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("body", "ids"),
+    [
+        (b'{"id": 1}', [1]),
+        (b' {\n"id":\n1} \n', [1]),
+        (b'[{"id": 1},\n {"id": 2, "more": [1]}]', [1, 2]),
+        (b'{"id": 1}\n\n{"id": 2}\r\n', [1, 2]),
+    ],
+)
+def test_bodies_are_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> None:
+    served = serving()
+    answer = served.post(body)
+    served.read(len(ids))
+    served.checkpoint()
+    assert answer.result().json() == {"rows": len(ids), "malformed": 0}
+    assert [row["id"] for row in served.rows()] == ids
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "the body is empty"),
+        (b"junk", "value 1: JSON parse error"),
+        (b'[{"id": 1}, {"id": "x"}]', "value 2: JSON parse error"),
+        (b'[{"id": 1}, {"name": "x"}]', "value 2: field 'id' is missing"),
+        (b'[{"id": 1}', "value 1: "),
+        (b'{"id": 1}\njunk', "value 2: "),
+        (b"[1]", "value 1: "),
+        (b"[[]]", "value 1: "),
+    ],
+)
+def test_malformed_bodies_are_refused_with_the_reason_and_none_of_their_rows_is_taken(body: bytes, reason: str) -> None:
+    served = serving()
+    answer = served.post(body).result()
+    assert answer.status_code == 400
+    assert reason in answer.json()["error"]
+    assert served.reads == []
+
+
+def test_malformed_values_are_skipped_or_caught() -> None:
+    skipping = serving(on_error="skip")
+    answer = skipping.post(b'{"id": 1}\njunk\n{"id": 3}')
+    skipping.read(2)
+    skipping.checkpoint()
+    assert answer.result().json() == {"rows": 2, "malformed": 1}
+    assert skipping.reads[0].counts == {"rows_skipped": 1}
+
+    catching = serving(on_error="dead-letter")
+    answers = [catching.post([{"id": 1}, 5, {"id": "x"}])]
+    catching.read(1)
+    answers.append(catching.post(b"[junk"))
+    awaited(lambda: len(catching.rows(1)) == 3)
+    catching.checkpoint()
+    assert [answer.result().json() for answer in answers] == [{"rows": 1, "malformed": 2}, {"rows": 0, "malformed": 1}]
+    letters = [WebhookDeadLetter(**row) for row in catching.rows(1)]
+    assert [(letter.request, letter.number, letter.value) for letter in letters] == [
+        (1, 2, b"5"),
+        (1, 3, b'{"id": "x"}'),
+        (2, 1, b"[junk"),
+    ]
+    assert all(letter.reason for letter in letters)
+
+
+def test_requests_that_are_refused_get_their_own_answer(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("word\n")
+    served = serving(path="/rows", token=Secret(file=str(tmp_path / "token")), body_bytes_max=1_000)
+    good = {"Authorization": "Bearer word"}
+    there, row = f"{served.url}rows", b'{"id": 1}'
+    for given, status in (({}, 401), ({"Authorization": "Bearer other"}, 401), ({"Authorization": "word"}, 401)):
+        answer = httpx.post(there, content=row, headers=given)
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (status, "Bearer")
+    assert httpx.post(served.url, content=row, headers=good).status_code == 404
+    assert httpx.get(there, headers=good).status_code == 405
+    assert httpx.post(there, content=row, headers=good | {"Content-Encoding": "gzip"}).status_code == 415
+    large = b'{"id": 1}\n' * 200_000
+    assert httpx.post(there, content=large, headers=good).status_code == 413
+    assert httpx.post(there, content=iter([large[:900], large]), headers=good).status_code == 413
+    assert served.reads == []
+    pending = served._pool.submit(httpx.post, f"{there}?a=b", content=row, headers=good)
+    served.read(1)
+    served.checkpoint()
+    assert pending.result().status_code == 200
+
+
+def test_what_is_not_http_loses_its_connection_and_nothing_else() -> None:
+    served = serving()
+    with socket.create_connection(("127.0.0.1", served.port)) as stranger:
+        stranger.sendall(b"\x16\x03\x01\x02\x00nonsense\r\n\r\n")
+        assert stranger.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+    answer = served.post({"id": 1})
+    served.read(1)
+    served.checkpoint()
+    assert answer.result().status_code == 200
+
+
+def test_under_back_pressure_and_while_it_recovers_senders_are_told_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhook_inbox, "WAITING_BYTES_MAX", 100)
+    recovering = Serving()
+    _opened.append(recovering)
+    recovering.source.passed(Read(0, 0, 1, (None,), note=[]))
+    answer = recovering.post({"id": 1}).result()
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert isinstance(recovering.source.poll(0), Wait)
+    first = recovering.post([{"id": 1}] * 30)
+    awaited(lambda: recovering.source.rows_waiting() == 30)
+    assert recovering.post({"id": 2}).result().status_code == 503, "nothing is polled, and there is no room"
+    recovering.start()
+    recovering.read(30)
+    recovering.checkpoint()
+    assert first.result().status_code == 200
+
+
+def test_a_sender_that_waits_in_vain_is_told_so() -> None:
+    served = serving(answer_within="200ms")
+    answer = served.post({"id": 1}).result()
+    assert answer.status_code == 503
+    assert "not durable yet" in answer.json()["error"]
+
+
+def test_a_request_with_the_same_key_is_taken_once() -> None:
+    served = serving()
+    first, second = (served.post({"id": 1}, **{"Idempotency-Key": "a"}) for _ in range(2))
+    served.read(1)
+    time.sleep(0.1)
+    served.checkpoint()
+    assert first.result().json() == second.result().json() == {"rows": 1, "malformed": 0}
+    assert served.post({"id": 1}, **{"Idempotency-Key": "a"}).result().status_code == 200
+    other = served.post({"id": 2}, **{"Idempotency-Key": "b"})
+    served.read(2)
+    served.checkpoint()
+    assert other.result().status_code == 200
+    assert [row["id"] for row in served.rows()] == [1, 2]
+    assert served.post({"id": 1}, **{"Idempotency-Key": "x" * 256}).result().status_code == 400
+
+
+def test_a_replacement_knows_the_keys_of_the_checkpoint_and_of_the_log() -> None:
+    served = serving()
+    pending = [served.post({"id": 1}, **{"Idempotency-Key": "a"})]
+    served.read(1)
+    saved = served.source.snapshot()
+    pending.append(served.post({"id": 2}, **{"Idempotency-Key": "b"}))
+    served.read(2)
+    served.close()
+    _opened.remove(served)
+
+    replacement = Serving()
+    _opened.append(replacement)
+    replacement.source.restore(json.loads(json.dumps(saved)))
+    replacement.source.seek({0: 1})
+    replacement.source.passed(served.reads[1])
+    replacement.source.seek({0: 2})
+    replacement.start()
+    assert replacement.post({"id": 1}, **{"Idempotency-Key": "a"}).result().status_code == 200
+    known = replacement.post({"id": 2}, **{"Idempotency-Key": "b"})
+    time.sleep(0.2)
+    assert not known.done(), "no checkpoint covers it yet"
+    replacement.source.commit({0: 2})
+    assert known.result().status_code == 200
+    assert replacement.reads == []
+    assert [isinstance(answer.exception(), httpx.TransportError) for answer in pending] == [True, True]
+
+
+def test_keys_are_forgotten_after_their_time() -> None:
+    inbox = Inbox(1_000)
+    inbox.accept()
+    for key in "ab":
+        inbox.add(Post(1, key=key), lambda durable: None)
+        inbox.take(0, 100, None, 0 if key == "a" else 500)
+    assert [note[0] for note in inbox.notes()] == ["a", "b"]
+    inbox.take(2, 100, None, 1_200)
+    assert [note[0] for note in inbox.notes()] == ["b"]
+
+
+def test_what_a_rollback_undoes_is_withdrawn() -> None:
+    inbox = Inbox(1_000_000)
+    inbox.accept()
+    told: dict[str, bool] = {}
+    for key in "abc":
+        inbox.add(Post(1, key=key, size_bytes=1), lambda durable, key=key: told.update({key: durable}))  # type: ignore[misc]
+    assert [post.position for post in inbox.take(0, 2, None, 0)] == [1, 2]
+    inbox.return_to(1)
+    assert told == {"b": False}
+    assert [post.key for post in inbox.take(1, 9, None, 0)] == ["c"]
+    inbox.settle(2)
+    assert told == {"a": True, "b": False, "c": True}
+
+
+def test_a_port_that_is_taken_is_waited_for_and_then_named() -> None:
+    served = serving()
+    other = WebhookSource(served.port, Item).create((None,))
+    other.open(0, 1)
+    other.seek({})
+    assert isinstance(other.poll(0), Wait)
+    with pytest.raises(
+        SourceError, match=rf"http://127\.0\.0\.1:{served.port}/: cannot listen there .*: end the program"
+    ):
+        other.poll(61_000_000)
+
+
+def test_one_task_listens_and_the_others_have_ended() -> None:
+    source = WebhookSource(free_port(), Item).create((None,))
+    source.open(1, 2)
+    assert isinstance(source.poll(0), End)
+
+
+def test_what_cannot_be_is_said() -> None:
+    with pytest.raises(GraphError, match="70000 is no port"):
+        WebhookSource(70_000, Item)
+    with pytest.raises(GraphError, match="'orders' is no path"):
+        WebhookSource(80, Item, "orders")
+    with pytest.raises(GraphError, match="token would be in the plan"):
+        WebhookSource(80, Item, token="word")  # type: ignore[call-overload]
+
+
+def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_server, "CONNECTIONS_MAX", 2)
+    served = serving()
+    pending = [served.post({"id": number}) for number in (1, 2)]
+    served.read(2)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(served.url)
+    served.checkpoint()
+    assert [answer.result().status_code for answer in pending] == [200, 200]
+
+
+KILLS = ("rows[0]@600ms", "rows[0]@1200ms", "out[0]@1800ms", "rows[0]@2400ms", "out[0]@2400ms", "out[1]@2400ms")
+"""The last three together: all tasks, and so all logs, are gone."""
+
+
+def posted(folder: Path, clients: int = 8, each: int = 60) -> tuple[Clients, list[int]]:
+    """Clients post numbers to a job whose tasks are killed; the clients, and the numbers in the output."""
+    port = free_port()
+    job = Job("posted", checkpoint_interval="300ms")
+    rows = job.source(WebhookSource(port, Item)).named("rows").parallelism(1)
+    rows.rebalance().filter(col("id") >= 0).sink(FileSink(str(folder / "out"))).named("out")
+    sending = Clients(f"http://127.0.0.1:{port}/", clients, each)
+    run = job.start(runtime="local", parallelism=2, kills=list(KILLS), checkpoints=str(folder / "checkpoints"))
+    with sending.sending():
+        until_s = time.monotonic() + PATIENCE_S
+        while not sending.done:
+            assert time.monotonic() < until_s, len(sending.taken)
+            assert not run.wait(0.05)
+    run.stop()
+    return sending, sorted(row["id"] for row in read_results(str(folder / "out")))
+
+
+def test_what_was_answered_is_there_once_though_all_tasks_are_killed(tmp_path: Path) -> None:
+    sending, found = posted(tmp_path)
+    assert sorted(sending.taken) == list(range(480))
+    assert found == list(range(480))
+    assert sending.again, "the kills came while it was sent"
+
+
+def test_an_answer_before_the_rows_are_durable_would_be_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: rows of which all is lost were answered before."""
+    add = Inbox.add
+
+    def hasty(self: Inbox, post: Post, settle: Settle) -> Post | None:
+        added = add(self, post, lambda durable: None)
+        if added is not None:
+            settle(True)
+        return added
+
+    monkeypatch.setattr(Inbox, "add", hasty)
+    sending, found = posted(tmp_path, each=200)
+    assert set(sending.taken) - set(found)

@@ -1,0 +1,50 @@
+"""The job of the guide's section on sources."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+
+from clonos_py import Job, Record
+from clonos_py.connectors import FileSink, FileSource, WebhookSource, read_results
+from tests.line_servers import free_port
+
+PATIENCE_S = 60.0
+
+
+class Reading(Record):
+    sensor: str
+    degrees: float
+
+
+def readings(folder: str, port: int) -> Job:
+    job = Job("readings", checkpoint_interval="500ms")
+    old, malformed = job.source(FileSource(f"{folder}/*.csv", Reading).catch())
+    new = job.source(WebhookSource(port, Reading, "/readings"))
+    old.union(new).sink(FileSink(f"{folder}/readings")).named("readings")
+    malformed.sink(FileSink(f"{folder}/malformed", format="parquet")).named("malformed")
+    return job
+
+
+def test_readings_come_from_files_and_by_http(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "old.csv").write_text("sensor,degrees\na,1.5\nb,warm\nc,3.5\n")
+    run = readings(str(tmp_path), port).start(runtime="local", checkpoints=str(tmp_path / "checkpoints"))
+    until_s = time.monotonic() + PATIENCE_S
+    while (status := posted(port, [{"sensor": "d", "degrees": 4}])) != 200:
+        assert time.monotonic() < until_s, status
+        assert not run.wait(0.1)
+    assert posted(port, [{"sensor": "d"}]) == 400
+    run.stop()
+    assert sorted(row["sensor"] for row in read_results(str(tmp_path / "readings"))) == ["a", "c", "d"]
+    (letter,) = read_results(str(tmp_path / "malformed"))
+    assert (letter["line"], letter["offset"]) == (3, 21)
+
+
+def posted(port: int, rows: list[dict[str, object]]) -> int:
+    try:
+        return httpx.post(f"http://127.0.0.1:{port}/readings", json=rows, timeout=30).status_code
+    except httpx.TransportError:
+        return 0

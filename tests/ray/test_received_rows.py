@@ -1,0 +1,88 @@
+"""Sources that cannot read again, on real actors: their task is killed in the middle, and every row is looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clonos_py import Job, Record, col
+from clonos_py.bench.fault_injector import FaultInjector, InjectedFault
+from clonos_py.connectors import FileSink, SocketSource, WebhookSource, read_results
+from clonos_py.dsl.runs import JobHandle
+from clonos_py.runtime.ray.cluster import Cluster
+from tests.line_servers import Counting, free_port, serving
+from tests.posting import Clients
+
+pytestmark = pytest.mark.ray
+
+PATIENCE_S = 90.0
+PACE_S = 0.002
+ON_THE_WAY = 250
+"""So many lines may be between the server and the log: what is sent in half a second."""
+
+
+class Item(Record):
+    id: int
+
+
+def ids(out: Path) -> list[int]:
+    return [row["id"] for row in read_results(str(out))] if out.exists() else []
+
+
+def awaited(run: JobHandle, condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until_s
+        assert not run.wait(0.05)
+
+
+def test_no_line_of_a_server_is_taken_twice_or_lost_that_was_read(cluster: Cluster, tmp_path: Path) -> None:
+    """Killed in the middle, it loses the lines that were on their way to it, and these are neighbours. Killed while all
+    that were sent are in the output, it loses none."""
+    counting, out = Counting(1_500, pause_s=PACE_S), tmp_path / "out"
+    job = Job("lines-on-ray", checkpoint_interval="1s")
+    with serving(counting) as server:
+        lines = job.source(SocketSource("127.0.0.1", server.port, Item)).named("lines").parallelism(1)
+        lines.rebalance().filter(col("id") >= 0).sink(FileSink(str(out), delivery="causal")).named("out")
+        run = job.start(parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
+        injector = FaultInjector(job.name)
+        awaited(run, lambda: len(ids(out)) >= 500)
+        injector.do(InjectedFault.TASK, ["lines[0]"])
+        awaited(run, lambda: 1_499 in ids(out))
+        time.sleep(0.5)
+        middle = ids(out)
+        assert server.connections == 2
+        injector.do(InjectedFault.TASK, ["lines[0]"])
+        awaited(run, lambda: server.connections == 3)
+        counting.total = 2_000
+        awaited(run, lambda: 1_999 in ids(out))
+        time.sleep(0.5)
+        run.stop()
+    found = ids(out)
+    assert len(set(found)) == len(found)
+    lost = sorted(set(range(2_000)) - set(found))
+    assert lost == sorted(set(range(1_500)) - set(middle))
+    assert not lost or lost == list(range(lost[0], lost[-1] + 1))
+    assert len(lost) <= ON_THE_WAY
+    assert not lost or lost[0] >= 500, "what was visible stays"
+
+
+def test_rows_that_were_answered_are_there_once_though_their_task_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    port, out = free_port(), tmp_path / "out"
+    job = Job("posts-on-ray", checkpoint_interval="500ms")
+    rows = job.source(WebhookSource(port, Item)).named("posts").parallelism(1)
+    rows.rebalance().filter(col("id") >= 0).sink(FileSink(str(out))).named("out")
+    sending = Clients(f"http://127.0.0.1:{port}/", count=8, each=30)
+    run = job.start(parallelism=2, checkpoints=str(tmp_path / "checkpoints"))
+    injector = FaultInjector(job.name)
+    with sending.sending():
+        for taken in (60, 120, 180):
+            awaited(run, lambda taken=taken: len(sending.taken) >= taken)  # type: ignore[misc]
+            injector.do(InjectedFault.TASK, ["posts[0]"])
+        awaited(run, lambda: sending.done)
+    run.stop()
+    assert sorted(sending.taken) == sorted(ids(out)) == list(range(240))
+    assert sending.again, "it was killed while rows were sent"
