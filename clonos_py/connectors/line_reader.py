@@ -134,17 +134,23 @@ class LinePartition:
     def _load(self, start: int) -> _Window:
         """Reads ahead, further than a block if a record is longer than that."""
         wanted = BLOCK_BYTES
-        while wanted <= RECORD_BYTES_MAX:
+        while True:
             content = self._pread(start, min(wanted, self._size_bytes - start))
             ends = self._complete(start, content)
             if len(ends):
                 return _Window(start, content[: ends[-1]], ends + start)
             if self._grows and start + len(content) == self._size_bytes:
                 return _Window(start, b"", ends)
-            wanted *= 4
-        if self._wanted.on_error is not OnError.FAIL and len(lines := line_ends(content)):
-            return _Window(start, content[: lines[0]], lines[:1] + start)  # a quote was not closed
-        raise SourceError(f"{self.name}: the record at byte {start} does not end within {RECORD_BYTES_MAX >> 20} MiB")
+            if (wanted := 4 * wanted) > RECORD_BYTES_MAX:
+                return self._first_line(start, content)
+
+    def _first_line(self, start: int, content: bytes) -> _Window:
+        """Of a record that does not end: a quote was not closed. Raises SourceError where that ends the job."""
+        lines = line_ends(content)
+        if self._wanted.on_error is OnError.FAIL or not len(lines):
+            limit = f"{RECORD_BYTES_MAX >> 20} MiB"
+            raise SourceError(f"{self.name}: the record at byte {start} does not end within {limit}")
+        return _Window(start, content[: lines[0]], lines[:1] + start)
 
     def _complete(self, start: int, content: bytes) -> Positions:
         return self._format.ends(content, whole=self._is_end(start + len(content)))

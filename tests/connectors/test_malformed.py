@@ -66,7 +66,7 @@ def counted(reads: list[Read]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
-@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
 @given(data=st.data())
 def test_exactly_the_malformed_lines_are_caught_however_the_file_is_cut(
     format: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
