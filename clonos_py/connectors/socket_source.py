@@ -7,7 +7,7 @@ behind hold (D4).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import pyarrow as pa
 import xxhash
@@ -68,35 +68,11 @@ class SocketSource(CatchingSource[R]):
 
     letter = SocketDeadLetter
 
-    @overload
     def __init__(
         self,
         host: str,
         port: int,
-        schema: type[R],
-        format: Literal["json", "csv"] = "json",
-        *,
-        reconnect: bool = True,
-        away: str | int = "1m",
-        on_error: OnErrorWord = "fail",
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: SocketSource[Any],
-        host: str,
-        port: int,
-        schema: type[Record] | pa.Schema | None = None,
-        format: Literal["json", "csv", "text"] = "json",
-        *,
-        reconnect: bool = True,
-        away: str | int = "1m",
-        on_error: OnErrorWord = "fail",
-    ) -> None: ...
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        schema: type[Record] | pa.Schema | None = None,
+        schema: type[R] | pa.Schema | None = None,
         format: Literal["json", "csv", "text"] = "json",
         *,
         reconnect: bool = True,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, overload
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -80,38 +80,10 @@ class WebhookSource(CatchingSource[R]):
     letter = WebhookDeadLetter
     commits = True
 
-    @overload
     def __init__(
         self,
         port: int,
-        schema: type[R],
-        path: str = "/",
-        host: str = "127.0.0.1",
-        *,
-        token: Secret | None = None,
-        body_bytes_max: int = 1 << 20,
-        answer_within: str | int = "30s",
-        keys: str | int = "10m",
-        on_error: OnErrorWord = "fail",
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: WebhookSource[Any],
-        port: int,
-        schema: pa.Schema,
-        path: str = "/",
-        host: str = "127.0.0.1",
-        *,
-        token: Secret | None = None,
-        body_bytes_max: int = 1 << 20,
-        answer_within: str | int = "30s",
-        keys: str | int = "10m",
-        on_error: OnErrorWord = "fail",
-    ) -> None: ...
-    def __init__(
-        self,
-        port: int,
-        schema: type[Record] | pa.Schema,
+        schema: type[R] | pa.Schema,
         path: str = "/",
         host: str = "127.0.0.1",
         *,

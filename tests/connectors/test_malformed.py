@@ -194,7 +194,7 @@ def test_the_error_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(GraphError, match="unknown on_error='ignore': choose one of fail, skip, dead-letter"):
-        FileSource("in.jsonl", Item, on_error="ignore")  # type: ignore[call-overload]
+        FileSource("in.jsonl", Item, on_error="ignore")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="a Parquet file has no malformed records"):
         FileSource("in.parquet", Item, on_error="skip")
     with pytest.raises(GraphError, match="a Parquet file has no malformed records"):

@@ -204,7 +204,7 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(GraphError, match="0 is no port"):
         SocketSource("h", 0, Item)
     with pytest.raises(GraphError, match="unknown format 'xml'"):
-        SocketSource("h", 1, Item, "xml")  # type: ignore[call-overload]
+        SocketSource("h", 1, Item, "xml")  # type: ignore[arg-type]
 
 
 def visible(out: Path) -> list[int]:

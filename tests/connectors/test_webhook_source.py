@@ -347,7 +347,7 @@ def test_what_cannot_be_is_said() -> None:
     with pytest.raises(GraphError, match="'orders' is no path"):
         WebhookSource(80, Item, "orders")
     with pytest.raises(GraphError, match="token would be in the plan"):
-        WebhookSource(80, Item, token="word")  # type: ignore[call-overload]
+        WebhookSource(80, Item, token="word")  # type: ignore[arg-type]
 
 
 def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
