@@ -16,6 +16,7 @@ from clonos_py import Job, Record, col
 from clonos_py.connectors import FileSink, MemorySink, SocketDeadLetter, SocketSource, line_feed, read_results
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
+from clonos_py.runtime.check.samples import sampled
 from tests.line_servers import Counting, LineServer, free_port, line, serving
 
 PATIENCE_S = 60.0
@@ -194,6 +195,15 @@ def test_malformed_lines_fail_are_skipped_or_caught() -> None:
 def test_one_task_reads_and_the_others_have_ended() -> None:
     polling = Polling(SocketSource("127.0.0.1", free_port(), Item), index=1)
     assert isinstance(polling.source.poll(0), End)
+
+
+def test_a_check_of_the_job_takes_no_lines_away() -> None:
+    with serving(says(line(1))) as server:
+        job = Job("checked")
+        job.source(SocketSource("127.0.0.1", server.port, Item)).sink(MemorySink())
+        (node,) = [node for node in job.graph().nodes if node.verb == "source"]
+        assert sampled(node, 5).made_up
+        assert server.connections == 0
 
 
 def test_what_cannot_be_is_said() -> None:
