@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clonos_py.dsl.expressions import lit as lit
     from clonos_py.dsl.expressions import when as when
     from clonos_py.dsl.job import Job as Job
+    from clonos_py.dsl.streams import ConnectedStreams as ConnectedStreams
     from clonos_py.dsl.streams import KeyedStream as KeyedStream
     from clonos_py.dsl.streams import Stream as Stream
     from clonos_py.dsl.streams import Table as Table
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from clonos_py.model.record import at as at
     from clonos_py.model.times import micros as micros
     from clonos_py.model.user_functions import deterministic as deterministic
+    from clonos_py.operators.process import CoProcess as CoProcess
     from clonos_py.operators.process import ListState as ListState
     from clonos_py.operators.process import MapState as MapState
     from clonos_py.operators.process import Process as Process
@@ -53,12 +55,13 @@ if TYPE_CHECKING:
     from clonos_py.services.async_context import AsyncContext as AsyncContext
     from clonos_py.services.context import Context as Context
     from clonos_py.services.definition import service as service
+    from clonos_py.services.open_context import OpenContext as OpenContext
 
 _HOMES = {
     "clonos_py.dsl.aggregates": ("aggregate_by", "count"),
     "clonos_py.dsl.expressions": ("Expr", "apply", "col", "lit", "when"),
     "clonos_py.dsl.job": ("Job",),
-    "clonos_py.dsl.streams": ("KeyedStream", "Stream", "Table", "WindowedStream"),
+    "clonos_py.dsl.streams": ("ConnectedStreams", "KeyedStream", "Stream", "Table", "WindowedStream"),
     "clonos_py.dsl.windows": ("as_of", "between", "forever", "hopping", "session", "tumbling", "until"),
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
@@ -66,6 +69,7 @@ _HOMES = {
     "clonos_py.model.times": ("micros",),
     "clonos_py.model.user_functions": ("deterministic",),
     "clonos_py.operators.process": (
+        "CoProcess",
         "ListState",
         "MapState",
         "Process",
@@ -78,12 +82,15 @@ _HOMES = {
     "clonos_py.services.async_context": ("AsyncContext",),
     "clonos_py.services.context": ("Context",),
     "clonos_py.services.definition": ("service",),
+    "clonos_py.services.open_context": ("OpenContext",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AsyncContext",
     "ClonosError",
+    "CoProcess",
+    "ConnectedStreams",
     "Context",
     "DeadLetter",
     "Expr",
@@ -94,6 +101,7 @@ __all__ = [
     "ListState",
     "MapState",
     "Money",
+    "OpenContext",
     "Process",
     "Record",
     "ServiceError",

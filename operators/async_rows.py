@@ -28,6 +28,7 @@ from clonos_py.model.state import GROUP_COLUMN, Chunk, OperatorState
 from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.keyed_chunks import stored
+from clonos_py.operators.opening import close, opened
 from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind
 from clonos_py.services.async_context import SLEEP, AnswerHistory, AsyncContext, Awaited
 from clonos_py.services.keys import Origin, origin_of
@@ -78,6 +79,7 @@ class MapAsyncRows(Operator):
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
+        self._fn = opened(self._fn, ctx)
         self._failures = RowFailures(ctx, self._catch)
         self._clear()
 
@@ -96,6 +98,7 @@ class MapAsyncRows(Operator):
         for row in self._rows.values():
             if row.coroutine is not None:
                 row.coroutine.close()
+        close(self._fn, self.ctx)
 
     # ---- events
 

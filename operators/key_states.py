@@ -21,7 +21,8 @@ from clonos_py.columns.views import concat, plain
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 from clonos_py.operators.keyed_chunks import mergeable, unchanged
-from clonos_py.operators.process_state import Cell, Process
+from clonos_py.operators.process_functions import KeyedFunction
+from clonos_py.operators.process_state import Cell
 
 _SLACK_ROWS = 1_024
 _NAN = float("nan")
@@ -42,7 +43,7 @@ class _Encoded(msgspec.Struct, array_like=True):
 class KeyStates:
     """Cells by encoded key, in the order in which the keys came."""
 
-    def __init__(self, process: type[Process[Any, Any]]) -> None:
+    def __init__(self, process: type[KeyedFunction]) -> None:
         self._process = process
         self._types = _value_types(process)
         self.cells: dict[bytes, Cell] = {}
@@ -183,7 +184,7 @@ def _key_values(column: pa.Array[Any]) -> list[Any]:
     return values
 
 
-def _value_types(process: type[Process[Any, Any]]) -> dict[str, Any]:
+def _value_types(process: type[KeyedFunction]) -> dict[str, Any]:
     """By attribute: its annotation, or else the type of its default."""
     try:
         hints = typing.get_type_hints(process)

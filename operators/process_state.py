@@ -1,25 +1,21 @@
 """What a process function declares: state per key and timers (P4).
 
-A ``Process`` is one object per task that always looks at one key: before each call the operator points its scope at the
-key's cell, and the declared attributes read and write there. What is not declared cannot be assigned, since it would
-be lost with the task and shared between keys.
+A process function is one object per task that always looks at one key: before each call the operator points its scope
+at the key's cell, and the declared attributes read and write there.
 """
 
 from __future__ import annotations
 
 import copy
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
-from clonos_py.model.errors import GraphError
+from clonos_py.model.errors import UserCodeError
 from clonos_py.model.record import Record
 from clonos_py.model.times import MIN_TIME, micros
-from clonos_py.services.context import Context
 
-In = TypeVar("In")
-Out = TypeVar("Out")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +50,8 @@ class Cell:
 class Scope(Protocol):
     """What the operator shows to a process: the cell of the key at work, and where timers go."""
 
-    cell: Cell
+    @property
+    def cell(self) -> Cell: ...
 
     def time(self) -> int:
         """The time by which a ttl is measured."""
@@ -63,6 +60,35 @@ class Scope(Protocol):
     def set_timer(self, timer: Timer, at: int) -> None: ...
 
     def clear_timer(self, timer: Timer) -> None: ...
+
+
+class _NoKey:
+    """The scope of a function that is not at work on any key yet: in ``__init__`` and ``open``."""
+
+    @property
+    def cell(self) -> Cell:
+        raise UserCodeError(
+            "state and timers belong to a key, and in __init__ and open there is none: say by state(...) what state "
+            "begins with, and set timers where a row is given"
+        )
+
+    def time(self) -> int:
+        raise AssertionError("it is asked for state that there is")
+
+    def set_timer(self, timer: Timer, at: int) -> None:
+        _ = self.cell
+
+    def clear_timer(self, timer: Timer) -> None:
+        _ = self.cell
+
+
+NO_KEY = _NoKey()
+
+
+class Scoped(Protocol):
+    """What declared attributes are of."""
+
+    _scope: Scope
 
 
 class ValueState:
@@ -76,7 +102,7 @@ class ValueState:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance: Process[Any, Any] | None, owner: type) -> Any:
+    def __get__(self, instance: Scoped | None, owner: type) -> Any:
         if instance is None:
             return self
         cell = instance._scope.cell
@@ -85,7 +111,7 @@ class ValueState:
             return self._initial(cell, instance._scope)
         return value
 
-    def __set__(self, instance: Process[Any, Any], value: Any) -> None:
+    def __set__(self, instance: Scoped, value: Any) -> None:
         cell = instance._scope.cell
         if isinstance(value, _IMMUTABLE) and type(value) is type(self.default) and value == self.default:
             self.drop(cell)
@@ -154,9 +180,9 @@ class Timer:
     def __get__(self, instance: None, owner: type) -> Timer: ...
 
     @overload
-    def __get__(self, instance: Process[Any, Any], owner: type) -> BoundTimer: ...
+    def __get__(self, instance: Scoped, owner: type) -> BoundTimer: ...
 
-    def __get__(self, instance: Process[Any, Any] | None, owner: type) -> Timer | BoundTimer:
+    def __get__(self, instance: Scoped | None, owner: type) -> Timer | BoundTimer:
         return self if instance is None else BoundTimer(instance._scope, self)
 
 
@@ -186,35 +212,6 @@ def processing_timer() -> Timer:
     """A timer per key that fires when the wall clock reaches it; never, if the input ends before. Event timers that are
     set at the end of the input fire then."""
     return Timer(processing_time=True)
-
-
-class Process(Generic[In, Out]):
-    """Base of process functions: takes rows of one type, one by one, with state and timers per key."""
-
-    _scope: Scope
-    declared_states: typing.ClassVar[dict[str, ValueState]] = {}
-    declared_timers: typing.ClassVar[dict[str, Timer]] = {}
-
-    def on_row(self, row: In, ctx: Context, /) -> Iterable[Out] | Out | None:
-        """What a row gives: nothing, one record, or any number. Methods of timers (without a row) likewise."""
-        raise NotImplementedError
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        declared = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
-        cls.declared_states = {name: value for name, value in declared.items() if isinstance(value, ValueState)}
-        cls.declared_timers = {name: value for name, value in declared.items() if isinstance(value, Timer)}
-        for name, timer in cls.declared_timers.items():
-            if not timer.callback:
-                raise GraphError(
-                    f"timer {name!r} of {cls.__name__} calls nothing; decorate a method with @{name}.fires"
-                )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self.declared_states:
-            kind = type(self).__name__
-            raise AttributeError(f"{kind}.{name} is not declared; write '{name} = state(...)' in the class {kind}")
-        object.__setattr__(self, name, value)
 
 
 def _counts(value: Any) -> bool:

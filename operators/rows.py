@@ -17,6 +17,7 @@ from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.record import Record, record_type
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
 from clonos_py.operators.failures import RowFailures
+from clonos_py.operators.opening import close, opened
 from clonos_py.services.context import Context
 
 RESULTS = 0
@@ -51,8 +52,12 @@ class MapRows(Operator):
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
+        self._fn = opened(self._fn, ctx)
         self._context = Context(ctx) if self._wants_ctx else None
         self._failures = RowFailures(ctx, self._catch)
+
+    def close(self) -> None:
+        close(self._fn, self.ctx)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         start = 0

@@ -12,6 +12,7 @@ from clonos_py.model.errors import Interrupted, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.places import blamed, place_of_function
 from clonos_py.operators.failures import problem_of, row_text, shortened
+from clonos_py.operators.opening import close, opened
 from clonos_py.services.context import Context
 
 Evaluate = Callable[[pa.RecordBatch], Any]
@@ -80,7 +81,11 @@ class MapBatches(Operator):
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
+        self._fn = opened(self._fn, ctx)
         self._arguments = {"ctx": Context(ctx)} if self._wants_ctx else {}
+
+    def close(self) -> None:
+        close(self._fn, self.ctx)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self.out.emit(self._conformed(self._applied(rows)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 from clonos_py.model.errors import UserCodeError
 from clonos_py.model.operators import Clock, OperatorContext
@@ -19,8 +20,10 @@ R = TypeVar("R")
 class Context:
     """Wraps the operator's context for user code. The operator says which row is at work by ``at_row``."""
 
-    def __init__(self, ctx: OperatorContext) -> None:
+    def __init__(self, ctx: OperatorContext, key: Callable[[], Any] | None = None) -> None:
+        """``key``: gives that of the row or timer at work, where there are keys."""
         self._ctx = ctx
+        self._key = key
         self._row = -1
         self._event_time: int | None = None
         self._calls_frame = (0, 0)
@@ -40,6 +43,14 @@ class Context:
     def random(self) -> random.Random:
         """Like the module ``random``, seeded through the log."""
         return self._ctx.random
+
+    @property
+    def key(self) -> Any:
+        """The key of the row or timer at work: its value or, where key_by was given several columns, a tuple of their
+        values. Only process functions have one."""
+        if self._key is None:
+            raise UserCodeError(f"{self._ctx.operator}: there is no ctx.key here; process functions behind key_by have")
+        return self._key()
 
     @property
     def event_time(self) -> int:

@@ -1,29 +1,112 @@
-"""What a process function says of itself: which row it takes and yields, from ``Process[Txn, Alert | Audit]``."""
+"""``stream.key_by(...).process(...)``: what a process function says of itself, from ``Process[Txn, Alert | Audit]`` or
+``CoProcess[Order, Payment, Alert]``, and how it fits its inputs."""
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import is_record
+from clonos_py.dsl.outputs import OutputPort
+from clonos_py.dsl.projection import carried
+from clonos_py.dsl.shapes import check_row
+from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
-from clonos_py.model.record import Record
+from clonos_py.model.processes import ProcessInput
+from clonos_py.model.record import DeadLetter, Record
+from clonos_py.plan.logical import EventTimeColumn, RunProcess
 
 
-def process_types(process: type[Any]) -> tuple[type[Record], tuple[type[Record], ...]]:
-    """The class of its input and those of its output. Raises GraphError where they are not Records."""
-    from clonos_py.operators.process import Process
+class KeyedRowsOf(NamedTuple):
+    """Rows, and the columns that they are keyed by."""
 
-    if not (isinstance(process, type) and issubclass(process, Process)):
-        raise GraphError(f"{process!r} is no process: give the class itself, derived from Process[In, Out]")
-    for base in (base for cls in process.__mro__ for base in getattr(cls, "__orig_bases__", ())):
-        if typing.get_origin(base) is Process:
-            row, result = typing.get_args(base)
+    rows: OutputPort
+    keys: tuple[str, ...]
+
+
+def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site: CallSite) -> OutputPort:
+    """Adds a process function of these inputs."""
+    if not all(found.keys for found in inputs):
+        raise GraphError("a process keeps its state by key: write key_by before it")
+    row_types, outputs = _types(process, len(inputs))
+    for found, row_type in zip(inputs, row_types, strict=True):
+        check_row(row_type.schema(), found.rows.schema, row_type.__name__)
+        if in_order and found.rows.time is None:
+            raise GraphError("in_order=True needs event time: say which column it is at job.source(event_time=...)")
+    taken = [timed(found.rows, site) if found.rows.time else (found.rows, None) for found in inputs]
+    given = tuple(
+        ProcessInput(_key(found), row_type, time)
+        for found, row_type, (_, time) in zip(inputs, row_types, taken, strict=True)
+    )
+    work = RunProcess(process, given, outputs, in_order)
+    records: tuple[type[Record], ...] = (*outputs, DeadLetter)
+    times = tuple(_event_time(inputs, output.schema()) for output in outputs)
+    first, *others = (rows for rows, _ in taken)
+    schemas = tuple(record.schema() for record in records)
+    return first.followed("process", work, schemas, site, records, times, others=tuple(others))
+
+
+def connected(left: KeyedRowsOf, right: Any) -> KeyedRowsOf:
+    """The right one, if rows of both can meet by their keys."""
+    if not isinstance(right, KeyedRowsOf):
+        raise GraphError(f"{right!r} is no stream by key: write key_by before it")
+    if left.rows.draft is not right.rows.draft:
+        raise GraphError(
+            f"the other stream belongs to job {right.rows.draft.job!r}, this one to {left.rows.draft.job!r}"
+        )
+    if len(left.keys) != len(right.keys):
+        raise GraphError(f"one is keyed by {len(left.keys)} columns, the other by {len(right.keys)}")
+    for one, other in zip(_key(left), _key(right), strict=True):
+        if one.type != other.type and not all(pa.types.is_integer(field.type) for field in (one, other)):
+            raise GraphError(
+                f"the key {one.name!r} is {one.type} on the left, {other.name!r} is {other.type} on the right"
+            )
+    return right
+
+
+def _key(found: KeyedRowsOf) -> pa.Schema:
+    return pa.schema([found.rows.schema.field(key) for key in found.keys])
+
+
+def _event_time(inputs: Sequence[KeyedRowsOf], output: pa.Schema) -> EventTimeColumn | None:
+    """Event time stays with the column of its name, of two inputs the first that the output has."""
+    times = (carried(found.rows.time, output) for found in inputs)
+    return next((time for time in times if time is not None), None)
+
+
+def _types(process: Any, inputs: int) -> tuple[tuple[type[Record], ...], tuple[type[Record], ...]]:
+    """The classes of its rows by input, and those of its results. Raises GraphError where they are not Records."""
+    from clonos_py.operators.process import CoProcess, Process
+
+    origin: type[Any]
+    origin, form, what = (Process, "Process[In, Out]", "process")
+    if inputs == 2:
+        origin, form, what = (CoProcess, "CoProcess[Left, Right, Out]", "process of two inputs")
+    kind = process if isinstance(process, type) else type(process)
+    if not issubclass(kind, origin):
+        raise GraphError(f"{process!r} is no {what}: give a class derived from {form}, or an object of one")
+    if kind is process:
+        _check_no_arguments(kind)
+    for base in (base for cls in kind.__mro__ for base in getattr(cls, "__orig_bases__", ())):
+        if typing.get_origin(base) is origin:
+            *rows, result = typing.get_args(base)
             outputs = _parts(result)
-            if is_record(row) and outputs and all(map(is_record, outputs)):
-                return row, outputs
-    raise GraphError(f"{process.__name__}: say what it takes and yields, as Process[In, Out] with two Record classes")
+            if outputs and all(map(is_record, (*rows, *outputs))):
+                return tuple(rows), outputs
+    raise GraphError(f"{kind.__name__}: say what it takes and yields, as {form} with Record classes")
+
+
+def _check_no_arguments(kind: type[Any]) -> None:
+    try:
+        inspect.signature(kind).bind()
+    except TypeError as error:
+        raise GraphError(f"{kind.__name__} has {error}: give an object, process({kind.__name__}(...))") from error
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:

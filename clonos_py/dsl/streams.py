@@ -28,11 +28,10 @@ from clonos_py.dsl.joining import Keys, Within, enriched, joined
 from clonos_py.dsl.loops import closed_loop, loop_head
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
-from clonos_py.dsl.processes import process_types
-from clonos_py.dsl.projection import carried, exactly, node_with, projected
+from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
+from clonos_py.dsl.projection import exactly, node_with, projected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
-from clonos_py.dsl.shapes import check_row, listed, same_columns
-from clonos_py.dsl.timing import timed
+from clonos_py.dsl.shapes import listed, same_columns
 from clonos_py.dsl.waiting import WaitingOptions
 from clonos_py.model.aggregates import RETRACTABLE
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
@@ -54,7 +53,7 @@ from clonos_py.plan.logical import (
 )
 
 if TYPE_CHECKING:
-    from clonos_py.operators.process import Process
+    from clonos_py.operators.process import CoProcess, Process
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Record)
@@ -389,22 +388,37 @@ class KeyedStream(Generic[R]):
             found = first_rows(self._rows, self._keys, n, by, into, rank, site, schema)
             return Table(found, (*self._keys, rank) if n > 1 else self._keys)
 
-    def process(self, process: type[Process[Any, S]], *, in_order: bool = False) -> Processed[S]:
-        """Runs a process function for each key: its state and timers are declared in the class. ``in_order`` gives it
-        rows and timers in event-time order."""
+    def process(self, process: type[Process[Any, S]] | Process[Any, S], *, in_order: bool = False) -> Processed[S]:
+        """Runs a process function for each key, given as its class or, where it is configured, as an object: its state
+        and timers are declared in the class. ``in_order`` gives it rows and timers in event-time order."""
         with located("process") as site:
-            if not self._keys:
-                raise GraphError("a process keeps its state by key: write key_by before it")
-            row, outputs = process_types(process)
-            check_row(row.schema(), self._rows.schema, row.__name__)
-            if in_order and self._rows.time is None:
-                raise GraphError("in_order=True needs event time: say which column it is at job.source(event_time=...)")
-            rows, time = timed(self._rows, site) if self._rows.time else (self._rows, None)
-            work = RunProcess(process, self._keys, row, outputs, in_order, time)
-            records: tuple[type[Record], ...] = (*outputs, DeadLetter)
-            schemas = tuple(record.schema() for record in records)
-            times = tuple(carried(self._rows.time, output.schema()) for output in outputs)
-            return Processed(rows.followed("process", work, schemas, site, records, times))
+            return Processed(processed(process, (self._keyed,), in_order, site))
+
+    def connect(self, other: KeyedStream[T]) -> ConnectedStreams[R, T]:
+        """Two streams by keys of the same type, for a process function that is given the rows of both: rows of equal
+        keys meet in one task."""
+        with located("connect"):
+            return ConnectedStreams(self._keyed, connected(self._keyed, getattr(other, "_keyed", other)))
+
+    @property
+    def _keyed(self) -> KeyedRowsOf:
+        return KeyedRowsOf(self._rows, self._keys)
+
+
+class ConnectedStreams(Generic[R, T]):
+    """Two streams by key that one process function is given."""
+
+    def __init__(self, left: KeyedRowsOf, right: KeyedRowsOf) -> None:
+        self._both = (left, right)
+
+    def process(
+        self, process: type[CoProcess[Any, Any, S]] | CoProcess[Any, Any, S], *, in_order: bool = False
+    ) -> Processed[S]:
+        """Runs a process function of two inputs for each key. Its ``on_left`` is given the rows of the first stream,
+        ``on_right`` those of the other; both have the same state and timers. Without ``in_order`` rows come in the
+        order of arrival. With it they come in event-time order, those of the first stream first at equal times."""
+        with located("process") as site:
+            return Processed(processed(process, self._both, in_order, site))
 
 
 class WindowedStream(Generic[R]):
@@ -482,7 +496,7 @@ class Processed(Stream[R]):
             assert isinstance(work, RunProcess)
             if set(kinds) != set(work.outputs) or len(kinds) != len(work.outputs):
                 asked, given = (listed(kind.__name__ for kind in found) for found in (kinds, work.outputs))
-                raise GraphError(f"{work.process.__name__} yields {given}, split asks for {asked}")
+                raise GraphError(f"{work.name} yields {given}, split asks for {asked}")
             return tuple(Stream(self._output.sibling(work.outputs.index(kind))) for kind in kinds)
 
     def __iter__(self) -> Iterator[Any]:

@@ -183,7 +183,4 @@ def _window_factory(node: Node, work: AggregateWindows) -> Factory:
 def _process_factory(work: RunProcess) -> Factory:
     from clonos_py.operators.process import ProcessOperator
 
-    return partial(
-        ProcessOperator, work.process, work.keys, work.row_type, work.outputs, work.in_order, work.time_column,
-        work.catch,
-    )  # fmt: skip
+    return partial(ProcessOperator, work.process, work.inputs, work.outputs, work.in_order, work.catch)

@@ -19,6 +19,7 @@ from clonos_py.model.calls import Waiting
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import EventTime
+from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Record
 from clonos_py.model.tables import FirstOf, SortKey, TableMode
 from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling, Window
@@ -215,15 +216,19 @@ class EnrichRows:
 
 @dataclass(frozen=True)
 class RunProcess:
-    """One port for each of ``outputs``, and one behind them for dead letters, if ``catch``."""
+    """One port for each of ``outputs``, and one behind them for dead letters, if ``catch``. ``process``: its class, or
+    an object of it. ``inputs``: one or two."""
 
-    process: type[Any]
-    keys: tuple[str, ...]
-    row_type: type[Record]
+    process: Any
+    inputs: tuple[ProcessInput, ...]
     outputs: tuple[type[Record], ...]
     in_order: bool
-    time_column: str | None
     catch: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the class."""
+        return str((self.process if isinstance(self.process, type) else type(self.process)).__name__)
 
 
 Work = (
@@ -269,8 +274,10 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | JoinDeltas() | RunProcess():
+            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | JoinDeltas():
                 return self.work.keys
+            case RunProcess():
+                return self.work.inputs[side].keys
             case _ if isinstance(self.work, JOINING):
                 return self.work.right_keys if side else self.work.left_keys
             case _:

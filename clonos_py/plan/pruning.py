@@ -120,8 +120,10 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             return _named(*keys, time, *(key.column for key in order), *(name for name in passed if name not in own))
         case EnrichRows(keys=keys, columns=columns):
             return _named(*keys, *(column for name, from_side, column in columns if not from_side and name in passed))
-        case RunProcess(keys=keys, time_column=time, row_type=row_type):
-            return _named(*keys, time, *row_type.__struct_fields__)
+        case RunProcess(inputs=inputs):
+            given = inputs[side]
+            fields = every if given.row_type is None else given.row_type.__struct_fields__
+            return _named(*given.keys, given.time_column, *fields)
         case CallPerBatch() | WriteSink() | ReadSource() | LoopHead() | JoinDeltas():
             return every
 

@@ -236,4 +236,4 @@ class Chain:
 
     def close(self) -> None:
         for stage in self._stages:
-            stage.operator.close()
+            self._guard(stage, stage.operator.close)

@@ -329,7 +329,7 @@ def test_rows_of_a_process_that_go_nowhere_are_noticed() -> None:
     ("write", "message"),
     [
         (lambda: keyed().process(Untyped), "Untyped: say what it takes and yields, as Process[In, Out]"),
-        (lambda: keyed().process(Bid), "is no process: give the class itself"),  # type: ignore[arg-type]
+        (lambda: keyed().process(Bid), "is no process: give a class derived from Process[In, Out]"),  # type: ignore[arg-type]
         (lambda: keyed().process(Strange), "Person asks for column 'id'"),
         (lambda: keyed().process(Two).split(Alert, Bid), "Two yields Alert, Audit, split asks for Alert, Bid"),
         (

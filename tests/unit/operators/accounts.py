@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import Instant, Record
 from clonos_py.model.record_codec import encode
 from clonos_py.model.times import micros
@@ -21,6 +22,8 @@ from clonos_py.operators.process import (
 )
 from clonos_py.services.context import Context
 from tests.unit.operators.scripted import Collected
+
+ACCOUNT = pa.schema([("account", pa.int64())])
 
 
 class Txn(Record):
@@ -89,7 +92,7 @@ def txns(*rows: tuple[int | None, int, int | None]) -> pa.RecordBatch:
 
 
 def operator(process: type[Process[Any, Any]], *outputs: type[Record], in_order: bool = False) -> ProcessOperator:
-    return ProcessOperator(process, ("account",), Txn, outputs, in_order, "at")
+    return ProcessOperator(process, [ProcessInput(ACCOUNT, Txn, "at")], outputs, in_order)
 
 
 def texts(out: Collected) -> list[str]:

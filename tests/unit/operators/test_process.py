@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from clonos_py.model.errors import DivergenceError, GraphError, UserCodeError
+from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import at
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.process import Process, ProcessOperator, event_timer
 from clonos_py.services.context import Context
-from tests.unit.operators.accounts import Alert, Audit, Fraud, Story, Txn, operator, texts, txns
+from tests.unit.operators.accounts import ACCOUNT, Alert, Audit, Fraud, Story, Txn, operator, texts, txns
 from tests.unit.operators.scripted import advance, opened
 
 
@@ -83,9 +84,9 @@ def test_a_timer_without_a_method_is_an_error_at_its_class() -> None:
 
 def test_order_and_ttl_need_an_event_time() -> None:
     with pytest.raises(GraphError, match="Fraud needs an event time"):
-        ProcessOperator(Fraud, ("account",), Txn, (Alert,))
+        ProcessOperator(Fraud, [ProcessInput(ACCOUNT, Txn)], (Alert,))
     with pytest.raises(GraphError, match="Story needs an event time"):
-        ProcessOperator(Story, ("account",), Txn, (Audit,), in_order=True)
+        ProcessOperator(Story, [ProcessInput(ACCOUNT, Txn)], (Audit,), in_order=True)
 
 
 def test_results_go_to_the_port_of_their_type() -> None:

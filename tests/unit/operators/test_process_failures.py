@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.model.errors import DivergenceError
+from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import DeadLetter, Instant, Record
 from clonos_py.model.record_codec import encode
 from clonos_py.model.times import MAX_TIME
@@ -25,6 +26,7 @@ from clonos_py.operators.process import (
     state,
 )
 from clonos_py.services.context import Context
+from tests.unit.operators.accounts import ACCOUNT
 from tests.unit.operators.scripted import Collected, advance, opened, stored
 
 POISON = 7
@@ -84,7 +86,7 @@ def orders(*rows: tuple[int, int, int]) -> pa.RecordBatch:
 
 
 def catching(process: type[Process[Any, Any]], *outputs: type[Record], in_order: bool = False) -> ProcessOperator:
-    return ProcessOperator(process, ("account",), Order, outputs or (Line,), in_order, "at", catch=True)
+    return ProcessOperator(process, [ProcessInput(ACCOUNT, Order, "at")], outputs or (Line,), in_order, catch=True)
 
 
 def texts(out: Collected) -> list[str]:

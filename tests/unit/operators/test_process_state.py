@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.processes import ProcessInput
 from clonos_py.operators.process import MapState, Process, ProcessOperator, list_state, map_state, state
 from clonos_py.services.context import Context
 from tests.unit.operators.accounts import Alarm, Alert, Audit, Story, Txn, operator, texts, txns
@@ -74,7 +75,7 @@ def test_equal_float_keys_are_one_key() -> None:
             self.rows += 1
             return Audit(str(self.rows))
 
-    count = ProcessOperator(Count, ("key",), None, (Audit,))
+    count = ProcessOperator(Count, [ProcessInput(pa.schema([("key", pa.float64())]), None)], (Audit,))
     _, out = opened(count)
     nan = float("nan")
     count.on_rows(pa.RecordBatch.from_pydict({"key": [0.0, -0.0, nan, -nan, None]}), 0)

@@ -1,0 +1,81 @@
+"""What users derive process functions from (P4).
+
+An object of such a class is its configuration: ``stream.process(Scorer("model.bin"))``. Each task has a copy of its
+own, on which ``open`` is called before the first row. What is neither configured, nor made by ``open``, nor declared
+cannot be assigned, since it would be lost with the task and shared between keys.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from clonos_py.model.errors import GraphError
+from clonos_py.operators.process_state import NO_KEY, Scope, Timer, ValueState
+from clonos_py.services.context import Context
+from clonos_py.services.open_context import OpenContext
+
+In = TypeVar("In")
+Left = TypeVar("Left")
+Right = TypeVar("Right")
+Out = TypeVar("Out")
+
+
+class KeyedFunction:
+    """What process functions of one and of two inputs have in common."""
+
+    _scope: Scope = NO_KEY
+    declared_states: typing.ClassVar[dict[str, ValueState]] = {}
+    declared_timers: typing.ClassVar[dict[str, Timer]] = {}
+
+    def open(self, ctx: OpenContext, /) -> None:
+        """Called once in each attempt of a task, before its first row, to load models and to make clients; in a
+        standby when it starts. Assign what it makes to attributes. They are in no snapshot: a replacement opens, too.
+        """
+
+    def close(self) -> None:
+        """Called when a task ends in order, to release what ``open`` made. Not after a failure."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        declared = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+        cls.declared_states = {name: value for name, value in declared.items() if isinstance(value, ValueState)}
+        cls.declared_timers = {name: value for name, value in declared.items() if isinstance(value, Timer)}
+        for name, timer in cls.declared_timers.items():
+            if not timer.callback:
+                raise GraphError(
+                    f"timer {name!r} of {cls.__name__} calls nothing; decorate a method with @{name}.fires"
+                )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.declared_states:
+            kind = type(self).__name__
+            if name in self.declared_timers:
+                raise AttributeError(f"{kind}.{name} is a timer; write self.{name}.set(...)")
+            if self._scope is not NO_KEY:
+                raise AttributeError(
+                    f"{kind}.{name} is not declared; write '{name} = state(...)' in the class {kind}, or assign it in "
+                    "open, if it is of the task and not of a key"
+                )
+        object.__setattr__(self, name, value)
+
+
+class Process(KeyedFunction, Generic[In, Out]):
+    """Base of process functions of one input: takes rows of one type, one by one, with state and timers per key."""
+
+    def on_row(self, row: In, ctx: Context, /) -> Iterable[Out] | Out | None:
+        """What a row gives: nothing, one record, or any number. Methods of timers (without a row) likewise."""
+        raise NotImplementedError
+
+
+class CoProcess(KeyedFunction, Generic[Left, Right, Out]):
+    """Base of process functions of two inputs, ``left.connect(right)``, which share state and timers per key."""
+
+    def on_left(self, row: Left, ctx: Context, /) -> Iterable[Out] | Out | None:
+        """What a row of the left input gives: nothing, one record, or any number."""
+        raise NotImplementedError
+
+    def on_right(self, row: Right, ctx: Context, /) -> Iterable[Out] | Out | None:
+        """What a row of the right input gives."""
+        raise NotImplementedError

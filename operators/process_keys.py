@@ -1,0 +1,44 @@
+"""Keys as a process function sees them: ``ctx.key``."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+_TYPES: tuple[tuple[Callable[[pa.DataType], bool], type], ...] = (
+    (pa.types.is_decimal, Decimal),
+    (pa.types.is_timestamp, datetime.datetime),
+    (pa.types.is_date, datetime.date),
+    (pa.types.is_time, datetime.time),
+    (pa.types.is_duration, datetime.timedelta),
+)
+"""What encoded keys do not say themselves."""
+
+
+class ProcessKeys:
+    """Decodes what ``key_states.encoded_keys`` made of the columns of ``key``."""
+
+    def __init__(self, key: pa.Schema) -> None:
+        self._names = key.names
+        columns: Any = tuple(_python_type(field.type) for field in key)
+        self._decoder: msgspec.msgpack.Decoder[tuple[Any, ...]] = msgspec.msgpack.Decoder(
+            tuple.__class_getitem__(columns)
+        )
+
+    def value(self, encoded: bytes) -> Any:
+        """The key: the value of its column or, where these are several, a tuple of their values."""
+        values = self._decoder.decode(encoded)
+        return values[0] if len(values) == 1 else values
+
+    def by_name(self, encoded: bytes) -> dict[str, Any]:
+        """The values by column."""
+        return dict(zip(self._names, self._decoder.decode(encoded), strict=True))
+
+
+def _python_type(kind: pa.DataType) -> Any:
+    return next((made | None for applies, made in _TYPES if applies(kind)), Any)

@@ -1,0 +1,62 @@
+"""What a process function has given and what has not been emitted yet, by the class of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.model.errors import UserCodeError
+from clonos_py.model.record import Record
+from clonos_py.model.record_codec import SLICE_ROWS, FieldError, encode
+
+
+class ProcessResults:
+    """Records of ``outputs[i]`` go to port i."""
+
+    def __init__(self, process: str, outputs: Sequence[type[Record]]) -> None:
+        self._process = process
+        self._ports = {output: port for port, output in enumerate(outputs)}
+        self._results: list[list[Any]] = [[] for _ in outputs]
+
+    def take(self, given: Any) -> None:
+        """What a call gave: nothing, a record, or any number. Raises UserCodeError for what is no output."""
+        if given is None:
+            return
+        for result in [given] if isinstance(given, Record) else list(given):
+            port = self._ports.get(type(result))
+            if port is None:
+                known = ", ".join(output.__name__ for output in self._ports)
+                raise UserCodeError(f"{self._process} gave {result!r}, which is none of its outputs: {known}")
+            self._results[port].append(result)
+
+    @property
+    def counts(self) -> list[int]:
+        """How many there are, by port."""
+        return [len(results) for results in self._results]
+
+    def cut(self, counts: Sequence[int]) -> None:
+        """Withdraws all but so many."""
+        for results, count in zip(self._results, counts, strict=True):
+            del results[count:]
+
+    def check(self, counts: Sequence[int]) -> None:
+        """Raises FieldError where one of those beyond so many does not fit its schema."""
+        for (output, port), count in zip(self._ports.items(), counts, strict=True):
+            if len(self._results[port]) > count:
+                encode(self._results[port][count:], output.schema())
+
+    def batches(self, operator: str) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Takes all results, as batches with their ports."""
+        for output, port in self._ports.items():
+            results, self._results[port] = self._results[port], []
+            for start in range(0, len(results), SLICE_ROWS):
+                yield _encoded(results[start : start + SLICE_ROWS], output, operator), port
+
+
+def _encoded(results: list[Any], output: type[Record], operator: str) -> pa.RecordBatch:
+    try:
+        return encode(results, output.schema())
+    except FieldError as error:
+        raise UserCodeError(f"operator {operator!r} gave {results[error.row]!r}: {error}") from error

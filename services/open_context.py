@@ -1,0 +1,36 @@
+"""``ctx`` of ``open``: where a function is going to run.
+
+A task that fails is replaced, and its replacement opens the function again. What the function made is so the same, but
+an answer of a service need not be: ``open`` is no event of the task's log. So it can ask nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from clonos_py.model.errors import UserCodeError
+from clonos_py.model.operators import OperatorContext
+
+_SERVICES = ("time", "random", "http", "call")
+_OF_ROWS = ("key", "event_time", "watermark", "frame")
+
+
+class OpenContext:
+    """``operator``: its name. ``index``: which of its ``parallelism`` tasks this is, from 0."""
+
+    def __init__(self, ctx: OperatorContext) -> None:
+        self.operator: str = ctx.operator
+        self.index: int = ctx.task.index
+        self.parallelism: int = ctx.parallelism
+
+    if not TYPE_CHECKING:  # so that type checkers find these, too
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _SERVICES:
+                raise UserCodeError(
+                    f"ctx.{name} cannot be asked in open: a replacement opens again, and could get another answer; ask "
+                    "where rows are given, or do without ctx, if what open makes is the same each time"
+                )
+            if name in _OF_ROWS:
+                raise UserCodeError(f"there is no ctx.{name} in open: no row is at work")
+            raise AttributeError(f"OpenContext has no attribute {name!r}")
