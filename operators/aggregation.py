@@ -2,8 +2,9 @@
 
 A partial batch has one row per group (of one input batch, or of many after merging): the keys, ``_rows`` (how many
 rows it stands for), and the accumulators of the aggregates: ``NAME:count``, ``NAME:sum``, ``NAME:min``, ``NAME:max``,
-``NAME:distinct``, a list of values, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into
-partial batches, and finish as results.
+``NAME:distinct``, a list of values, ``NAME:first``, ``NAME:last`` and ``NAME:collect``, values with the number of their
+arrival, and ``NAME:user``, a user's accumulator as msgpack. Partial batches merge into partial batches, and finish as
+results.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns import arrivals
 from clonos_py.columns.distinct import distinct_values, united
 from clonos_py.columns.grouping import Groups, group
 from clonos_py.columns.reduction import count_rows, count_values, greatest, least, sums
 from clonos_py.columns.views import Column, take
 from clonos_py.model.aggregates import Aggregate
+from clonos_py.operators.arrivals import ARRIVAL_COLUMN
 from clonos_py.operators.folding import fold_rows, merge_folds, results_of_folds
 from clonos_py.operators.means import means, whole_means
 
@@ -32,7 +35,11 @@ _STARTED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
     "count": count_values, "sum": sums, "min": least, "max": greatest, "distinct": distinct_values
 }  # fmt: skip
 _MERGED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
-    "count": sums, "sum": sums, "min": least, "max": greatest, "distinct": united
+    "count": sums, "sum": sums, "min": least, "max": greatest, "distinct": united, "first": arrivals.first,
+    "last": arrivals.last, "collect": arrivals.joined,
+}  # fmt: skip
+_STARTED_BY_ARRIVAL: Mapping[str, Callable[[Column, Groups], Any]] = {
+    "first": arrivals.first, "last": arrivals.last, "collect": arrivals.collected
 }  # fmt: skip
 
 
@@ -134,6 +141,9 @@ def _start(kind: str, aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups
     if kind == "user":
         return fold_rows(aggregate, rows, groups)
     assert aggregate.column is not None
+    if kind in _STARTED_BY_ARRIVAL:
+        values = arrivals.numbered(rows.column(aggregate.column), rows.column(ARRIVAL_COLUMN))
+        return _STARTED_BY_ARRIVAL[kind](values, groups)
     return _STARTED_BY[kind](rows.column(aggregate.column), groups)
 
 
@@ -153,6 +163,10 @@ def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
     if function == "count_distinct":
         return pc.list_value_length(partial.column(f"{name}:distinct"))
     column = partial.column(f"{name}:{function}")
+    if function == "collect":
+        return arrivals.lists_of(column, aggregate.type)
+    if function in ("first", "last"):
+        return arrivals.values_of(column)
     return results_of_folds(aggregate, column) if function == "user" else column
 
 

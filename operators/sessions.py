@@ -71,7 +71,8 @@ class SessionAggregate(WindowOperator):
             sessions, groups = rows, None
         else:
             rows, times = self._times(rows)
-            sessions, groups = by_session(self._partials, rows, times, self._gap_us)
+            numbered = self._arrivals.numbered(rows)
+            sessions, groups = by_session(self._partials, numbered, times, self._gap_us)
         if sessions.num_rows:
             self._take(sessions, rows, groups)
 
@@ -81,11 +82,12 @@ class SessionAggregate(WindowOperator):
         return watermark
 
     def snapshot(self) -> OperatorState:
-        return self._live.snapshot({"reached": self._reached})
+        return self._live.snapshot({"reached": self._reached, **self._arrivals.values()})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._live.restore(parts, self.ctx.groups)
         self._reached = min((part.values["reached"] for part in parts), default=MIN_TIME)
+        self._arrivals.restore(parts)
         self._renumber()
         if self._processing_time:
             for end in np.unique(np.concatenate([np.empty(0, np.int64), *self._live_ends()])).tolist():

@@ -24,6 +24,7 @@ from clonos_py.model.operators import Operator
 from clonos_py.model.state import OperatorState
 from clonos_py.model.tables import TableMode
 from clonos_py.operators.aggregation import ROWS_COLUMN, Partials
+from clonos_py.operators.arrivals import Arrivals
 from clonos_py.operators.distinct_counts import DistinctCounts, counting
 from clonos_py.operators.keyed_chunks import parted, with_groups
 from clonos_py.operators.keyed_rows import KeyedRows
@@ -89,11 +90,15 @@ class TableAggregate(Operator):
         self._weighted = weighted
         self._combined = combined
         self._table = KeyedRows(keys)
+        self._arrivals = Arrivals(aggregates)
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows == 0:
             return
-        partial = self._input.merge_by_key(rows) if self._combined else combined(self._input, rows, self._weighted)
+        if self._combined:
+            partial = self._input.merge_by_key(rows)
+        else:
+            partial = combined(self._input, self._arrivals.numbered(rows), self._weighted)
         change = self._upsert(self._distinct.counted(with_groups(partial, self._partials.keys, self.ctx.key_groups)))
         if self._output.compares:
             before, gone = (None if rows is None else self._finish(rows) for rows in (change.before, change.gone))
@@ -115,12 +120,13 @@ class TableAggregate(Operator):
 
     def snapshot(self) -> OperatorState:
         seen = self._distinct.snapshot()
-        state = self._table.snapshot(seen.values)
+        state = self._table.snapshot({**seen.values, **self._arrivals.values()})
         return OperatorState({**state.tables, **seen.tables}, state.values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._table.restore(parts, self.ctx.groups)
         self._distinct.restore(parts, self.ctx.groups)
+        self._arrivals.restore(parts)
 
     def _upsert(self, partial: pa.RecordBatch) -> _Upserted:
         """Merges partial rows of distinct keys into the table."""

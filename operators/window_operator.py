@@ -14,6 +14,7 @@ from clonos_py.model.operators import Operator, OperatorContext
 from clonos_py.model.times import MAX_TIME
 from clonos_py.model.windows import Window
 from clonos_py.operators.aggregation import Partials
+from clonos_py.operators.arrivals import Arrivals
 
 LATE_PORT = 1
 
@@ -40,6 +41,7 @@ class WindowOperator(Operator):
         self._time_column = time_column or ""
         self._lateness_us = lateness_us
         self._combined = combined
+        self._arrivals = Arrivals(aggregates)
 
     def on_watermark(self, watermark: int) -> int:
         if not self._processing_time:

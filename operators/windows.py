@@ -82,16 +82,18 @@ class WindowAggregate(WindowOperator):
         else:
             rows, times = with_times(rows, self._time_column, self.ctx)
             rows, panes = self._in_windows(rows, self._clock.assign(times))
-            self._take(by_pane(self._partials, rows, panes))
+            self._take(by_pane(self._partials, self._arrivals.numbered(rows), panes))
 
     def snapshot(self) -> OperatorState:
         values = self._progress.values(self.ctx.groups) | {"window_rows": self._merges.last_rows}
+        values |= self._arrivals.values()
         return OperatorState({"panes": self._panes.snapshot()}, values)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         self._panes.restore(stored(parts, "panes"), self.ctx.groups)
         self._merges.restore(min((part.values["window_rows"] for part in parts), default=0))
         self._progress.restore(parts, self.ctx.groups, self.ctx.key_groups)
+        self._arrivals.restore(parts)
         self._next_end = MAX_TIME
         for start in self._panes.starts():
             self._expect(start)
@@ -102,6 +104,7 @@ class WindowAggregate(WindowOperator):
         pane = now // self._clock.pane * self._clock.pane
         if self._clock.windows(pane):
             groups = self._partials.groups(rows)
+            rows = self._arrivals.numbered(rows)
             partial = self._partials.combine(rows, groups, {PANE_COLUMN: constant(pane, groups.size)})
             self._take(partial)
 

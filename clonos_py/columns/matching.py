@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -115,8 +116,17 @@ def _equal_integers(left: Column, left_rows: Ints, right: Column, right_rows: In
 
 
 def _equal_values(left: Any, right: Any) -> Bools:
+    if pa.types.is_nested(left.type):
+        return _equal_nested(left, right)
     equal: Any = pc.equal(left, right)
     if pa.types.is_floating(left.type) and pa.types.is_floating(right.type):
         equal = pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right)))
     found: Bools = equal.fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _equal_nested(left: Any, right: Any) -> Bools:
+    """Lists and structs, which Arrow does not compare."""
+    equal: Any = pl.Series(pl.from_arrow(left)) == pl.Series(pl.from_arrow(right))
+    found: Bools = equal.fill_null(False).to_numpy()
     return found

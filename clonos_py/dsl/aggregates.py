@@ -19,7 +19,7 @@ from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import GraphError
 
 _SUM_PRECISION = 38
-_NEVER_NULL = ("count", "count_distinct", "user")
+_NEVER_NULL = ("count", "count_distinct", "collect", "user")
 
 
 class Expression(Protocol):
@@ -92,6 +92,10 @@ def _result(function: str, taken: pa.DataType) -> pa.DataType | None:
         return pa.int64()
     if function == "count_distinct":
         return None if pa.types.is_nested(taken) else pa.int64()
+    if function == "collect":
+        return pa.list_(pa.field("item", taken, nullable=False))
+    if function in ("first", "last"):
+        return taken
     if function in ("min", "max"):
         return None if pa.types.is_nested(taken) else taken
     if isinstance(taken, pa.Decimal128Type):

@@ -144,6 +144,20 @@ class Expr:
         as SQL has it."""
         return AggregateExpr("mean", self.node, returns=pa.int64() if whole else None)
 
+    def first(self) -> AggregateExpr:
+        """Of what is not null, the value of the row that came first. The order is that in which rows reach the
+        operator, whatever their event time; after a failure it is the same again."""
+        return AggregateExpr("first", self.node)
+
+    def last(self) -> AggregateExpr:
+        """Of what is not null, the value of the row that came last; for the order see ``first``."""
+        return AggregateExpr("last", self.node)
+
+    def collect(self) -> AggregateExpr:
+        """All values that are not null, as a list, in the order in which their rows came; see ``first``. The list is
+        kept whole."""
+        return AggregateExpr("collect", self.node)
+
     def asc(self) -> SortOrder:
         """The least first; nulls and NaN last."""
         return SortOrder(self)

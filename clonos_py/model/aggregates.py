@@ -10,6 +10,8 @@ import pyarrow as pa
 
 RETRACTABLE = ("count", "sum", "mean")
 """Functions that can take back a value that they were given, without knowing the others."""
+ORDERED = ("first", "last", "collect")
+"""Functions whose result depends on the order in which rows come."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,9 @@ class UserAggregate:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``function`` is one of count, count_distinct, sum, min, max, mean, user. ``column`` is its input (None for count
-    of rows); ``name`` and ``type`` are its output field. A mean that is an integer is rounded towards zero."""
+    """``function`` is one of count, count_distinct, sum, min, max, mean, first, last, collect, user. ``column`` is its
+    input (None for count of rows); ``name`` and ``type`` are its output field. A mean that is an integer is rounded
+    towards zero."""
 
     function: str
     column: str | None
@@ -34,9 +37,14 @@ class Aggregate:
     user: UserAggregate | None = None
 
     @property
+    def ordered(self) -> bool:
+        """Whether it depends on the order in which rows come to the operator."""
+        return self.function in ORDERED
+
+    @property
     def mergeable(self) -> bool:
         """Whether partial results of batches may be merged in any order with the same result (D14): integer and
-        decimal sums, counts, extremes. Float sums and user folds are not."""
+        decimal sums, counts, extremes. Float sums, user folds and what depends on the order of arrival are not."""
         if self.function in ("count", "count_distinct", "min", "max"):
             return True
         return self.function in ("sum", "mean") and not pa.types.is_floating(self.type)

@@ -1,0 +1,85 @@
+"""The first value of each group, the last one, and all of them, in the order in which rows came.
+
+Rows carry the number of their arrival, so that partial results can be merged in any order. A value with its number is a
+struct, ``at`` and ``value``. Nulls are no values; a group without any has a null, or an empty list.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clonos_py.columns.distinct import unrolled
+from clonos_py.columns.grouping import Groups
+from clonos_py.columns.ordering import order_by, stable_order
+from clonos_py.columns.views import Column, Ints, fixed, plain, take, valid
+
+
+def numbered(column: Column, arrivals: Column) -> Any:
+    """Each value with its number; null where the value is."""
+    column = plain(column)
+    mask = valid(column)
+    missing = None if mask is None else pa.array(~mask)
+    return pa.StructArray.from_arrays([arrivals, column], ["at", "value"], mask=missing)
+
+
+def first(values: Column, groups: Groups) -> Any:
+    """Of numbered values that with the least number in each group."""
+    return _chosen(values, groups, latest=False)
+
+
+def last(values: Column, groups: Groups) -> Any:
+    """Of numbered values that with the greatest number in each group."""
+    return _chosen(values, groups, latest=True)
+
+
+def collected(values: Column, groups: Groups) -> Any:
+    """The numbered values of each group as a list."""
+    mask = valid(values)
+    rows = np.arange(len(values)) if mask is None else np.flatnonzero(mask)
+    return _lists(take(values, rows), groups.ids[rows], groups.size)
+
+
+def joined(lists: Column, groups: Groups) -> Any:
+    """The lists of each group as one."""
+    values, rows = unrolled(lists)
+    return _lists(values, groups.ids[rows], groups.size)
+
+
+def values_of(values: Any) -> Any:
+    """Without their numbers."""
+    return pc.struct_field(values, "value")
+
+
+def lists_of(lists: Any, kind: pa.DataType) -> Any:
+    """The values of each list in the order of their numbers, as lists of a type."""
+    values, rows = unrolled(lists)
+    order = order_by([rows, _numbers(values)])
+    bounds = np.searchsorted(rows, np.arange(len(lists) + 1))
+    inner = take(values_of(values), order)
+    found: Any = pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), inner)
+    return found if found.type == kind else found.cast(kind)
+
+
+def _chosen(values: Any, groups: Groups, latest: bool) -> Any:
+    mask = valid(values)
+    rows = np.arange(len(values)) if mask is None else np.flatnonzero(mask)
+    order = stable_order(_numbers(values)[rows])
+    rows = rows[order if latest else order[::-1]]
+    chosen = np.full(groups.size, -1, np.int64)
+    chosen[groups.ids[rows]] = rows  # of several assignments to one place the last holds
+    return values.take(pa.array(chosen, mask=chosen < 0))
+
+
+def _numbers(values: Any) -> Ints:
+    found: Ints = fixed(values.field("at"))
+    return found
+
+
+def _lists(values: Any, ids: Ints, size: int) -> Any:
+    order = stable_order(ids)
+    bounds = np.searchsorted(ids[order], np.arange(size + 1))
+    return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), take(values, order))

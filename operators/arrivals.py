@@ -1,0 +1,41 @@
+"""Numbers for rows in the order in which they came, for the aggregates that depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.state import OperatorState
+
+ARRIVAL_COLUMN = "_arrival"
+"""int64 column of rows that are about to be aggregated."""
+
+_STATE = "arrivals"
+
+
+class Arrivals:
+    """Counts the rows of one operator instance. Numbers of one key only grow, also at another parallelism: every
+    instance goes on behind the greatest number that there was."""
+
+    def __init__(self, aggregates: Iterable[Aggregate]) -> None:
+        self._needed = any(aggregate.ordered for aggregate in aggregates)
+        self._next = 0
+
+    def numbered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with their numbers, if an aggregate needs them."""
+        if not self._needed:
+            return rows
+        numbers = np.arange(self._next, self._next + rows.num_rows)
+        self._next += rows.num_rows
+        return rows.append_column(pa.field(ARRIVAL_COLUMN, pa.int64()), pa.array(numbers))
+
+    def values(self) -> dict[str, Any]:
+        """What a snapshot keeps of it."""
+        return {_STATE: self._next} if self._needed else {}
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._next = max((part.values.get(_STATE, 0) for part in parts), default=0)
