@@ -22,6 +22,7 @@ from clonos_py.dsl.calls import called_per_batch, called_per_row
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.draft import Draft
+from clonos_py.dsl.duplicates import without_duplicates
 from clonos_py.dsl.expressions import Expr, SortOrders
 from clonos_py.dsl.functions import Shape, is_record, record_of
 from clonos_py.dsl.joining import Keys, Within, enriched, joined
@@ -194,6 +195,13 @@ class Stream(Generic[R]):
                 raise GraphError("it needs at least one column")
             computed = [(name, node) for name, node in made if node != node_with(name)]
             return KeyedStream(self._output.extended(computed, site), tuple(name for name, _ in made))
+
+    def distinct(self, *columns: str, ttl: str | int | None = None) -> Stream[R]:
+        """Without duplicates: of rows that are equal in these columns, or in all if none are named, the first passes.
+        First is the one that came first, as after a failure again. With ``ttl`` a row passes again when it is so much
+        later in event time than the last one that passed; without it every key is kept for good."""
+        with located("distinct") as site:
+            return Stream(without_duplicates(self._output, columns, ttl, site))
 
     def rebalance(self) -> Stream[R]:
         """Spreads rows evenly over all instances of what follows, in turn."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from clonos_py.expressions.tree import Column
-from clonos_py.plan.logical import GROUPING, JOINING, FilterRows, Node, ProjectColumns
+from clonos_py.plan.logical import GROUPING, JOINING, DistinctRows, FilterRows, Node, ProjectColumns
 
 Keys = frozenset[tuple[str, ...]]
 
@@ -21,6 +21,8 @@ def colocated(node: Node, before: Mapping[int, Keys]) -> Keys:
             origins = {(side, column): name for name, side, column in node.work.columns}
             both = (node.work.left_keys, node.work.right_keys)
             return _known(tuple(origins.get((side, key)) for key in keys) for side, keys in enumerate(both))
+        case DistinctRows(keys=keys):
+            return _known([keys] if set(keys) <= set(node.schemas[0].names) else [])
         case FilterRows() if not node.inputs[0].port:
             return before[node.inputs[0].node]
         case ProjectColumns(columns=made) if not node.inputs[0].port:

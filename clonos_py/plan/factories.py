@@ -17,6 +17,7 @@ from clonos_py.model.plan import OperatorPlan, SourcePlan
 from clonos_py.model.windows import Session
 from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.operators.delta_join import DeltaJoin
+from clonos_py.operators.distinct import Distinct, DistinctCombine
 from clonos_py.operators.enrichment import Enrich
 from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.loops import LoopEntry
@@ -35,6 +36,7 @@ from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerBatch,
     CallPerRow,
+    DistinctRows,
     EnrichRows,
     FilterRows,
     JoinDeltas,
@@ -97,6 +99,9 @@ def combining(name: str, rows: pa.Schema, node: Node, columns: tuple[str, ...]) 
         case TopTable(known_by=None):
             schema = _some_of(rows, columns)
             make = partial(TopCombine, work.keys, work.n, work.order, columns)
+        case DistinctRows(keys=keys, ttl_us=None):
+            schema = _some_of(rows, columns)
+            make = partial(DistinctCombine, keys, columns)
         case TopWindows():
             schema = _some_of(rows, columns)
             make = partial(WindowTopCombine, work.keys, work.window, work.n, work.order, work.time_column, columns)
@@ -140,6 +145,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             )
         case TopWindows(keys, window, n, order, time_column, rank):
             return partial(WindowTop, keys, window, n, order, node.schemas[0], time_column, rank)
+        case DistinctRows(keys, ttl_us, time_column):
+            return partial(Distinct, keys, node.schemas[0], ttl_us, time_column)
         case AggregateWindows() as work:
             return _window_factory(node, work)
         case JoinWindows() as work:

@@ -158,6 +158,15 @@ class TopWindows:
 
 
 @dataclass(frozen=True)
+class DistinctRows:
+    """Rows of which none with these keys came before, or none in the last ``ttl_us`` of event time."""
+
+    keys: tuple[str, ...]
+    ttl_us: int | None = None
+    time_column: str | None = None
+
+
+@dataclass(frozen=True)
 class JoinWindows:
     """``columns``: output name, side, input name. The window's bounds may be further fields of the output."""
 
@@ -233,11 +242,11 @@ class RunProcess:
 
 Work = (
     ReadSource | WriteSink | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch | Unite | Spread
-    | LoopHead | AggregateWindows | AggregateTable | TopTable | TopWindows | JoinWindows | JoinHistory | JoinVersions
-    | JoinDeltas | RunProcess
+    | LoopHead | AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JoinWindows | JoinHistory
+    | JoinVersions | JoinDeltas | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
-STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | JOINING | JoinDeltas | RunProcess
+STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JOINING | JoinDeltas | RunProcess
 """Work that keeps state by key. Sources and sinks keep state too, but are named after what they connect to."""
 GROUPING = AggregateWindows | AggregateTable | TopTable | TopWindows
 """Work whose output is not cut as its input was."""
@@ -274,7 +283,7 @@ class Node:
     def exchange(self, side: int) -> tuple[str, ...] | None:
         """The columns by which rows of a side must be brought together; () for all on one instance, None for none."""
         match self.work:
-            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | JoinDeltas():
+            case AggregateWindows() | AggregateTable() | TopTable() | TopWindows() | DistinctRows() | JoinDeltas():
                 return self.work.keys
             case RunProcess():
                 return self.work.inputs[side].keys

@@ -18,6 +18,7 @@ from clonos_py.plan.logical import (
     AggregateWindows,
     CallPerBatch,
     CallPerRow,
+    DistinctRows,
     EnrichRows,
     FilterRows,
     JoinDeltas,
@@ -72,6 +73,8 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
                 needs = True
+            case DistinctRows(time_column=str()):
+                needs = True
             case CallPerRow(wants_ctx=True) | CallPerBatch(wants_ctx=True):
                 needs = True
             case _:
@@ -110,6 +113,8 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
             of_table = () if known_by is None else (*known_by, WEIGHT_COLUMN)
             others = passed - _named(work.rank, work.kind, WEIGHT_COLUMN)
             return _named(*keys, *(key.column for key in order), *of_table, *others)
+        case DistinctRows(keys=keys, time_column=time):
+            return _named(*keys, time, *passed)
         case JoinWindows() | JoinHistory() | JoinVersions() as work:
             keys, time = ((work.left_keys, work.left_time), (work.right_keys, work.right_time))[side]
             taken = (column for name, from_side, column in work.columns if from_side == side and name in passed)
@@ -155,7 +160,7 @@ def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[P
             return replace(node, work=ProjectColumns(kept), schemas=(_narrowed(node.schemas[0], names),))
         case Unite() | Spread():
             return replace(node, schemas=(_narrowed(node.schemas[0], frozenset(node.reads[0])),))
-        case TopTable() | TopWindows():
+        case TopTable() | TopWindows() | DistinctRows():
             return replace(node, schemas=(_narrowed(node.schemas[0], names),))
         case JoinWindows() | JoinHistory() | JoinVersions() | EnrichRows() as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)

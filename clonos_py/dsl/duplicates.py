@@ -1,0 +1,31 @@
+"""``stream.distinct("user", "page", ttl="1h")``: which rows are duplicates of each other, and for how long."""
+
+from __future__ import annotations
+
+from clonos_py.dsl.callsite import CallSite
+from clonos_py.dsl.changelogs import refuse_changes
+from clonos_py.dsl.outputs import OutputPort
+from clonos_py.dsl.shapes import listed
+from clonos_py.dsl.timing import timed
+from clonos_py.model.errors import GraphError
+from clonos_py.model.times import micros
+from clonos_py.plan.logical import DistinctRows
+
+
+def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | int | None, site: CallSite) -> OutputPort:
+    """Adds the deduplication by these columns, or by all."""
+    refuse_changes(rows, instead="leave duplicates out before what makes the table")
+    keys = columns or tuple(rows.schema.names)
+    for key in keys:
+        if key not in rows.schema.names:
+            raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
+        if nested := rows.schema.field(key).type.num_fields:
+            raise GraphError(f"column {key!r} is a list or struct ({nested} fields), which cannot be compared")
+    ttl_us = None if ttl is None else micros(ttl)
+    if ttl_us is None:
+        return rows.followed("distinct", DistinctRows(keys), (rows.schema,), site, (rows.record,), (rows.time,))
+    if ttl_us <= 0:
+        raise GraphError(f"ttl is {ttl!r}: it is more than 0")
+    taken, time = timed(rows, site)
+    work = DistinctRows(keys, ttl_us, time)
+    return taken.followed("distinct", work, (rows.schema,), site, (rows.record,), (rows.time,))

@@ -1,0 +1,118 @@
+"""Rows of which none with the same key came before: of duplicates the first passes.
+
+State are the keys that have passed, for good or, with a ttl, with the time of the row that passed. That time is never
+earlier than the watermark: so it makes no difference when keys are forgotten whose ttl is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.columns.grouping import Groups, group
+from clonos_py.columns.views import Bools, Ints, fixed
+from clonos_py.model.operators import Operator
+from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
+from clonos_py.operators.keyed_chunks import with_groups
+from clonos_py.operators.keyed_rows import KeyedRows
+from clonos_py.operators.window_operator import with_times
+
+_PASSED = "_passed"
+"""int64 column of the state: the time of the row of this key that passed last, in microseconds."""
+
+
+class DistinctCombine(Operator):
+    """The first row of each key in a batch, with these columns; keeps no state."""
+
+    def __init__(self, keys: Sequence[str], columns: Sequence[str]) -> None:
+        self._keys = tuple(keys)
+        self._columns = list(columns)
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        first = np.sort(group([rows.column(key) for key in self._keys], rows.num_rows).first)
+        rows = rows.select(self._columns)
+        self.out.emit(rows if len(first) == rows.num_rows else rows.take(first))
+
+
+class Distinct(Operator):
+    """Emits rows with the columns of ``schema``. With ``ttl_us`` a row passes, too, if its time in ``time_column``, or
+    the watermark if that is later, is at least so long after that of the last one of its key that passed."""
+
+    def __init__(
+        self, keys: Sequence[str], schema: pa.Schema, ttl_us: int | None = None, time_column: str | None = None
+    ) -> None:
+        self._keys = tuple(keys)
+        self._columns = list(schema.names)
+        self._ttl_us = ttl_us
+        self._time = time_column or ""
+        self._known = KeyedRows(keys)
+        self._swept = MIN_TIME
+
+    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
+        times = np.zeros(rows.num_rows, np.int64)
+        if self._ttl_us is not None:
+            rows, times = with_times(rows, self._time, self.ctx)
+            times = np.maximum(times, self.ctx.watermark)
+        if not rows.num_rows:
+            return
+        groups = group([rows.column(key) for key in self._keys], rows.num_rows)
+        passed = self._passing(rows, groups, times)
+        if passed.any():
+            self.out.emit(rows.select(self._columns).filter(pa.array(passed)))
+
+    def on_watermark(self, watermark: int) -> int:
+        """Forgets keys whose ttl is over, now and then."""
+        if self._ttl_us is not None and watermark - self._swept >= self._ttl_us // 4:
+            numbers = self._known.all_numbers()
+            if len(numbers):
+                over = fixed(self._known.take(numbers, [_PASSED]).column(0)) <= watermark - self._ttl_us
+                self._known.remove(numbers[over])
+                self._known.compact()
+            self._swept = watermark
+        return watermark
+
+    def snapshot(self) -> OperatorState:
+        return self._known.snapshot({})
+
+    def restore(self, parts: Sequence[OperatorState]) -> None:
+        self._known.restore(parts, self.ctx.groups)
+        self._swept = MIN_TIME
+
+    def _passing(self, rows: pa.RecordBatch, groups: Groups, times: Ints) -> Bools:
+        """Which rows pass; from now on their keys are known."""
+        keys = with_groups(rows.select(list(self._keys)).take(groups.first), self._keys, self.ctx.key_groups)
+        positions, numbers = self._known.find(keys)
+        known = np.zeros(groups.size, bool)
+        last = np.zeros(groups.size, np.int64)
+        known[positions] = True
+        if len(numbers):
+            last[positions] = fixed(self._known.take(numbers, [_PASSED]).column(0))
+        passed = _in_turn(groups.ids, times, known, last, self._ttl_us)
+        new = np.zeros(groups.size, bool)
+        new[groups.ids[passed]] = True
+        if new.any():
+            self._known.remove(np.sort(numbers[new[positions]]))
+            self._known.append(keys.append_column(_PASSED, pa.array(last)).filter(pa.array(new)))
+            self._known.compact()
+        return passed
+
+
+def _in_turn(ids: Ints, times: Ints, known: Bools, last: Ints, ttl_us: int | None) -> Bools:
+    """Which rows pass, each after the others of its key. ``known`` and ``last``, by key, are brought up to date."""
+    passed = np.zeros(len(ids), bool)
+    rows = np.arange(len(ids))
+    while True:
+        of = ids[rows]
+        candidates = ~known[of] if ttl_us is None else ~known[of] | (times[rows] - last[of] >= ttl_us)
+        rows = rows[candidates]
+        if not len(rows):
+            return passed
+        first = np.full(len(known), -1, np.int64)
+        first[ids[rows][::-1]] = rows[::-1]  # of several assignments to one place the last holds
+        chosen = first[first >= 0]
+        passed[chosen] = True
+        known[ids[chosen]] = True
+        last[ids[chosen]] = times[chosen]
