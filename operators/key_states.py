@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from clonos_py.columns.grouping import group
 from clonos_py.columns.views import concat, plain
-from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.errors import ClonosError, GraphError, UserCodeError
+from clonos_py.model.numpy_values import plain_value
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 from clonos_py.operators.keyed_chunks import mergeable, unchanged
 from clonos_py.operators.process_functions import KeyedFunction
@@ -109,7 +110,7 @@ class KeyStates:
 
     def encoded(self, cell: Cell) -> bytes:
         """All of a cell. Raises UserCodeError naming an attribute whose value cannot be stored."""
-        values = {name: self._checked(name, value) for name, value in cell.values.items()}
+        values = {name: self._checked(cell, name) for name in cell.values}
         return msgspec.msgpack.encode((values, cell.written, cell.timers))
 
     def revert(self, cell: Cell, state: bytes) -> dict[str, int]:
@@ -128,15 +129,28 @@ class KeyStates:
             cell.stored = True
         return Chunk(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
 
-    def _checked(self, name: str, value: Any) -> msgspec.Raw:
+    def _checked(self, cell: Cell, name: str) -> msgspec.Raw:
         """The value encoded, if it can be read back as what it is declared to be."""
+        value = cell.values[name]
         try:
             msgspec.convert(value, self._types[name], builtin_types=(bytes, Decimal))
             return msgspec.Raw(msgspec.msgpack.encode(value))
         except (TypeError, ValueError, OverflowError) as error:
+            if (encoded := self._without_numpy(cell, name)) is not None:
+                return encoded
             where = f"{self._process.__name__}.{name}"
             message = f"{where} holds {value!r:.200}, which cannot be stored as it is declared: {error}"
             raise UserCodeError(message) from error
+
+    def _without_numpy(self, cell: Cell, name: str) -> msgspec.Raw | None:
+        """The value encoded, with plain values in the place of NumPy's; None if it is not one then either. From now on
+        the key has these, as a replacement that reads the checkpoint will."""
+        try:
+            encoded = msgspec.Raw(msgspec.msgpack.encode(cell.values[name], enc_hook=plain_value))
+            cell.values[name] = self._value(name, encoded)
+        except (TypeError, ValueError, OverflowError, ClonosError):
+            return None
+        return encoded
 
     def _decoded(self, key: bytes, group: int, state: bytes) -> Cell:
         encoded = msgspec.msgpack.decode(state, type=_Encoded)

@@ -12,7 +12,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Protocol, TypeVar, overload
 
+import numpy as np
+
 from clonos_py.model.errors import UserCodeError
+from clonos_py.model.numpy_values import plain_scalar
 from clonos_py.model.record import Record
 from clonos_py.model.times import MIN_TIME, micros
 
@@ -113,6 +116,8 @@ class ValueState:
 
     def __set__(self, instance: Scoped, value: Any) -> None:
         cell = instance._scope.cell
+        if isinstance(value, np.generic):
+            value = plain_scalar(value)  # what is read back from a checkpoint would be no value of NumPy
         if isinstance(value, _IMMUTABLE) and type(value) is type(self.default) and value == self.default:
             self.drop(cell)
             return

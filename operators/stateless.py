@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from clonos_py.columns.frames import ArrowFrame, ColumnError, FrameKind, batch_with, frame_of
 from clonos_py.model.errors import Interrupted, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.places import blamed, place_of_function
@@ -72,10 +73,19 @@ class Project(Operator):
 
 
 class MapBatches(Operator):
-    """Applies a user's function from batch to batch. Its columns are taken by name and must have the declared types."""
+    """Applies a user's function from batch to batch, given as ``kind`` of frame. Columns of what it gives are taken by
+    name. Those of a record batch must have the declared types, those of other frames are converted where that loses
+    nothing."""
 
-    def __init__(self, fn: Callable[..., pa.RecordBatch], schema: pa.Schema, wants_ctx: bool = False) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., ArrowFrame],
+        schema: pa.Schema,
+        wants_ctx: bool = False,
+        kind: FrameKind = FrameKind.BATCH,
+    ) -> None:
         self._fn = fn
+        self._kind = kind
         self._schema = schema
         self._wants_ctx = wants_ctx
 
@@ -90,9 +100,9 @@ class MapBatches(Operator):
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self.out.emit(self._conformed(self._applied(rows)))
 
-    def _applied(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _applied(self, rows: pa.RecordBatch) -> ArrowFrame:
         try:
-            result = self._fn(rows, **self._arguments)
+            result = self._fn(frame_of(rows, self._kind), **self._arguments)
         except Interrupted:
             raise
         except BaseException as error:
@@ -100,14 +110,22 @@ class MapBatches(Operator):
             subject = f"a batch of {rows.num_rows} rows, the first {first}"
             message = f"operator {self.ctx.operator!r} failed on {subject}: {problem_of(error)}"
             raise blamed(message, error, self._fn) from error
-        if not isinstance(result, pa.RecordBatch):
-            raise self._misfit(f"map_batches gave {type(result).__name__}, not a pyarrow.RecordBatch")
+        if not isinstance(result, ArrowFrame):
+            raise self._misfit(
+                f"map_batches gave {type(result).__name__}, not a pyarrow.RecordBatch or Table, nor a frame of pandas "
+                "or Polars"
+            )
         return result
 
     def _misfit(self, problem: str) -> UserCodeError:
         return UserCodeError(f"operator {self.ctx.operator!r}: {problem}", place_of_function(self._fn))
 
-    def _conformed(self, result: pa.RecordBatch) -> pa.RecordBatch:
+    def _conformed(self, result: ArrowFrame) -> pa.RecordBatch:
+        if not isinstance(result, pa.RecordBatch):
+            try:
+                return batch_with(result, self._schema)
+            except ColumnError as error:
+                raise self._misfit(f"of what map_batches gave, {error}") from error
         if result.schema.equals(self._schema):
             return result
         columns = [self._column(result, field) for field in self._schema]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from clonos_py.columns.frames import ArrowFrame, ColumnError, batch_of, batch_with
 from clonos_py.connectors.partitions import PartitionRead, PartitionReader
 from clonos_py.connectors.staging import StagedPiece, StagedSink
 from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
@@ -24,11 +25,12 @@ from clonos_py.model.record_codec import decode, encode
 
 R = TypeVar("R", bound=Record, default=Any)
 
-Rows = Sequence[Any] | pa.Table | pa.RecordBatch
+Rows = Sequence[Any] | ArrowFrame
 
 
 class MemorySource(SourceDefinition[R]):
-    """``rows``: records of one class, a table or a batch. ``schema`` is needed only for an empty list of records.
+    """``rows``: records of one class, or a table, batch or frame of pyarrow, pandas or Polars. ``schema`` is needed
+    only for an empty list of records; a frame is brought into it, where that loses nothing.
 
     Row i belongs to partition i % ``partitions``; a read gives at most ``batch_rows``. Raises GraphError.
     """
@@ -181,15 +183,20 @@ def _epoch_and_task(final: str) -> tuple[int, str]:
 
 
 def _as_batch(rows: Rows, schema: type[Record] | pa.Schema | None) -> pa.RecordBatch:
-    if isinstance(rows, pa.RecordBatch):
-        return rows
-    if isinstance(rows, pa.Table):
-        return rows.combine_chunks().to_batches()[0] if rows.num_rows else encode([], rows.schema)
+    if isinstance(rows, ArrowFrame):
+        try:
+            return batch_of(rows) if schema is None else batch_with(rows, _schema_of(schema))
+        except ColumnError as error:
+            raise GraphError(f"MemorySource: {error}") from error
     if schema is None:
         if not rows or not isinstance(rows[0], Record):
-            raise GraphError("MemorySource needs records, a table or a batch; for anything else give a schema")
+            raise GraphError("MemorySource needs records, a table or a frame; for anything else give a schema")
         schema = type(rows[0])
-    return encode(rows, schema if isinstance(schema, pa.Schema) else schema.schema())
+    return encode(rows, _schema_of(schema))
+
+
+def _schema_of(schema: type[Record] | pa.Schema) -> pa.Schema:
+    return schema if isinstance(schema, pa.Schema) else schema.schema()
 
 
 def _class_of(rows: Rows, schema: type[Record] | pa.Schema | None) -> type[Record] | None:

@@ -7,12 +7,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from clonos_py.columns.frames import FrameKind
 from clonos_py.dsl.callsite import CallSite
-from clonos_py.dsl.functions import Shape, is_record, record_of, returned, schema_of, signature_of
+from clonos_py.dsl.functions import Shape, Signature, is_record, record_of, returned, schema_of, signature_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row
 from clonos_py.dsl.waiting import waiting_of
+from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Record
 from clonos_py.plan.logical import CallPerBatch, CallPerRow
 
@@ -37,11 +39,24 @@ def called_per_row(
 
 
 def called_per_batch(rows: OutputPort, function: Callable[..., Any], returns: Shape, site: CallSite) -> OutputPort:
-    """Adds a function of record batches."""
+    """Adds a function of record batches, or of the frames that its parameter is annotated with."""
     signature = signature_of(function, site.names)
     shape = returned(signature, returns, many=False)
-    work = CallPerBatch(function, signature.wants_ctx)
+    work = CallPerBatch(function, signature.wants_ctx, _frame_kind(signature))
     return _derived(rows, "map_batches", work, schema_of(shape), record_of(shape), site)
+
+
+def _frame_kind(signature: Signature) -> FrameKind:
+    """What the function wants to be given; a record batch if it does not say."""
+    wanted = signature.row
+    if wanted is None or wanted is Any:
+        return FrameKind.BATCH
+    module, name = str(getattr(wanted, "__module__", "")).partition(".")[0], getattr(wanted, "__name__", str(wanted))
+    found = [kind for kind in FrameKind if kind.value == f"{module}.{name}"]
+    if not found:
+        known = ", ".join(kind.value for kind in FrameKind)
+        raise GraphError(f"{signature.name} takes {name}; a function of batches takes one of {known}")
+    return found[0]
 
 
 def _derived(

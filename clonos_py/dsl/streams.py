@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
+from clonos_py.columns.frames import ArrowFrame
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.aggregation import BOUNDS, aggregated, aggregated_in_windows, aggregation
 from clonos_py.dsl.calls import called_per_batch, called_per_row
@@ -179,11 +180,13 @@ class Stream(Generic[R]):
             return Mapped(called_per_row(self._output, "flat_map", function, returns, site, waiting))
 
     @overload
-    def map_batches(self, function: Callable[..., pa.RecordBatch], returns: type[S]) -> Stream[S]: ...
+    def map_batches(self, function: Callable[..., ArrowFrame], returns: type[S]) -> Stream[S]: ...
     @overload
-    def map_batches(self, function: Callable[..., pa.RecordBatch], returns: pa.Schema) -> Stream[Any]: ...
-    def map_batches(self, function: Callable[..., pa.RecordBatch], returns: Shape) -> Stream[Any]:
-        """Record batches in, record batches out. How rows are cut into batches must not matter to the function."""
+    def map_batches(self, function: Callable[..., ArrowFrame], returns: pa.Schema) -> Stream[Any]: ...
+    def map_batches(self, function: Callable[..., ArrowFrame], returns: Shape) -> Stream[Any]:
+        """Record batches in, record batches out; or a pyarrow.Table, pandas.DataFrame or polars.DataFrame: in, if the
+        function's parameter is annotated so; out, whatever it returns. How rows are cut into batches must not matter
+        to the function."""
         with located("map_batches") as site:
             return Stream(called_per_batch(self._output, function, returns, site))
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from clonos_py.model.decimals import EXACT
 from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.numpy_values import plain_scalar, plain_value
 from clonos_py.model.record import Record, field_types
 
 R = TypeVar("R", bound=Record)
@@ -158,6 +159,11 @@ def _kinds(type_: pa.DataType) -> tuple[tuple[type, ...], str]:
 
 def _fitted(value: Any, field: pa.Field[Any], row: int) -> Any:
     """The value, converted where that loses nothing."""
+    given = value
+    try:
+        value = plain_scalar(value) if isinstance(value, np.generic) else value
+    except ValueError as error:
+        raise _misfit(given, field, row) from error
     if value is None:
         if field.nullable:
             return None
@@ -165,7 +171,7 @@ def _fitted(value: Any, field: pa.Field[Any], row: int) -> Any:
     try:
         return _converted(value, field.type)
     except (TypeError, ValueError, OverflowError, InvalidOperation) as error:
-        raise _misfit(value, field, row) from error
+        raise _misfit(given, field, row) from error
 
 
 def _misfit(value: Any, field: pa.Field[Any], row: int) -> FieldError:
@@ -175,15 +181,13 @@ def _misfit(value: Any, field: pa.Field[Any], row: int) -> FieldError:
 
 
 def _converted(value: Any, type_: pa.DataType) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
     if pa.types.is_decimal(type_) and isinstance(value, Decimal):
         return value.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_EVEN, EXACT)
     if pa.types.is_floating(type_) and isinstance(value, Decimal):
         return float(value)
     kinds, _ = _kinds(type_)
     if not kinds:
-        return msgspec.to_builtins(value, builtin_types=(bytes, Decimal))
+        return msgspec.to_builtins(value, builtin_types=(bytes, Decimal), enc_hook=plain_value)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise TypeError(type(value).__name__)
     return value

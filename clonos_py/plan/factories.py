@@ -131,8 +131,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
             )
         case CallPerRow() as work:
             return _row_factory(node, work)
-        case CallPerBatch(function, wants_ctx):
-            return partial(MapBatches, function, node.schemas[0], wants_ctx)
+        case CallPerBatch(function, wants_ctx, kind):
+            return partial(MapBatches, function, node.schemas[0], wants_ctx, kind)
         case AggregateTable() as work:
             return partial(
                 TableAggregate, work.keys, work.aggregates, node.schemas[0], work.mode, work.weighted, work.combined,

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
+from clonos_py.columns.frames import FrameKind
 from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.calls import Waiting
@@ -78,8 +79,11 @@ class CallPerRow:
 
 @dataclass(frozen=True)
 class CallPerBatch:
+    """A Python function of batches, given as ``kind`` of frame."""
+
     function: Callable[..., Any]
     wants_ctx: bool
+    kind: FrameKind = FrameKind.BATCH
 
 
 @dataclass(frozen=True)

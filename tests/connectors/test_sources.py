@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -355,6 +357,17 @@ def test_memory_takes_records_tables_and_batches() -> None:
     assert reads(opened(MemorySource([], schema=Bid)))[0].last
     with pytest.raises(GraphError, match="give a schema"):
         MemorySource([])
+
+
+@pytest.mark.parametrize("frame_of", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_memory_takes_frames(frame_of: Any) -> None:
+    frame = frame_of({"auction": [1, 2], "note": ["a", None]})
+    source = MemorySource(frame)
+    assert [str(field.type) for field in source.schemas[0]] == ["int64", "string"]
+    assert rows_of(reads(opened(source))) == [{"auction": 1, "note": "a"}, {"auction": 2, "note": None}]
+    noted = pa.schema([pa.field("note", pa.string(), nullable=False)])
+    with pytest.raises(GraphError, match="MemorySource: column 'note' is partly null, declared is string without"):
+        MemorySource(frame, schema=noted)
 
 
 def test_memory_is_read_again_and_projected() -> None:

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from clonos_py import Job, Stream, col, testing
+from clonos_py import Job, Record, Stream, col, testing
 from clonos_py.connectors import MemorySink
-from tests.jobs.rows import BY_KEY, EVENTS, IN_FOURS, Body, Event, Pair, both_parallelisms, ran, started, values
+from tests.jobs.rows import (
+    BY_KEY,
+    EVENTS,
+    IN_FOURS,
+    KEYS,
+    SECOND,
+    Body,
+    Event,
+    Pair,
+    both_parallelisms,
+    ran,
+    started,
+    values,
+)
 
 
 def doubled(event: Event) -> Pair:
@@ -29,12 +45,46 @@ def incremented(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch["key"], pc.add(batch["value"], 1)], schema=Pair.schema())
 
 
+def incremented_table(table: pa.Table) -> pa.Table:
+    return pa.table({"value": pc.add(table["value"], 1), "key": table["key"]})
+
+
+def incremented_by_pandas(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(value=frame["value"] + 1)
+
+
+def incremented_by_polars(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(pl.col("value") + 1, "key")
+
+
+def incremented_by_numpy(event: Event) -> Pair:
+    return Pair(np.str_(event.key), np.int64(event.value) + 1)  # type: ignore[arg-type]
+
+
+class Keyed(Record):
+    key: str
+
+
 def reunited(events: Stream[Event]) -> Stream[Pair]:
     positive, others = events.filter(col("value") > 0), events.filter(col("value") <= 0).rebalance()
     return positive.union(others).select(Pair)
 
 
-ROW_VERBS: Mapping[str, tuple[Body, list[Pair]]] = {
+def passing(ttl: int) -> list[Event]:
+    """The rows that are no duplicates, as they come: four at once, event time after them."""
+    last: dict[str, int] = {}
+    found: list[Event] = []
+    for start in range(0, len(EVENTS), 4):
+        watermark = max((event.at for event in EVENTS[:start]), default=0) - 4 * SECOND
+        for event in EVENTS[start : start + 4]:
+            now = max(event.at, watermark)
+            if event.key not in last or now - last[event.key] >= ttl:
+                last[event.key] = now
+                found.append(event)
+    return found
+
+
+ROW_VERBS: Mapping[str, tuple[Body, Sequence[Record]]] = {
     "map": (lambda events: events.map(doubled), [Pair(e.key, e.value * 2) for e in EVENTS]),
     "flat_map": (
         lambda events: events.flat_map(repeated).rebalance(),
@@ -52,6 +102,31 @@ ROW_VERBS: Mapping[str, tuple[Body, list[Pair]]] = {
         lambda events: events.map_batches(incremented, returns=Pair),
         [Pair(e.key, e.value + 1) for e in EVENTS],
     ),
+    "map_batches of tables": (
+        lambda events: events.map_batches(incremented_table, returns=Pair),
+        [Pair(e.key, e.value + 1) for e in EVENTS],
+    ),
+    "map_batches of pandas": (
+        lambda events: events.map_batches(incremented_by_pandas, returns=Pair),
+        [Pair(e.key, e.value + 1) for e in EVENTS],
+    ),
+    "map_batches of Polars": (
+        lambda events: events.map_batches(incremented_by_polars, returns=Pair),
+        [Pair(e.key, e.value + 1) for e in EVENTS],
+    ),
+    "map to values of NumPy": (
+        lambda events: events.map(incremented_by_numpy),
+        [Pair(e.key, e.value + 1) for e in EVENTS],
+    ),
+    "distinct": (
+        lambda events: events.distinct("key", "value").select(Pair),
+        list(dict.fromkeys(Pair(e.key, e.value) for e in EVENTS)),
+    ),
+    "distinct with a ttl": (
+        lambda events: events.rebalance().distinct("key", ttl="1h").select("key"),
+        [Keyed(key) for key in KEYS],
+    ),
+    "distinct for a while": (lambda events: events.distinct("key", ttl="5s"), passing(5 * SECOND)),
     "union": (reunited, [Pair(e.key, e.value) for e in EVENTS]),
 }
 

@@ -162,6 +162,35 @@ def test_what_loses_nothing_is_converted_and_money_is_rounded_half_to_even() -> 
     assert back([Loose(3, 2, Decimal("1.235"))], Loose) == [Loose(3, 2.0, Decimal("1.24"))]
 
 
+def test_values_of_numpy_are_what_python_has_for_them() -> None:
+    class Every(Record):
+        count: int
+        rate: float
+        kept: bool
+        name: str
+        raw: bytes
+        amount: Money
+        seen: Instant
+        later: Instant | None
+        rates: list[float]
+        counts: list[int]
+
+    given: Any = Every(
+        np.int64(3), np.float32(0.5), np.bool_(True), np.str_("n"), np.bytes_(b"r"), np.int16(2),  # type: ignore[arg-type]
+        np.datetime64("1970-01-01T00:00:01"), np.datetime64("NaT"), np.array([0.5, 1]), [np.uint8(1), 2],  # type: ignore[arg-type, list-item]
+    )  # fmt: skip
+    assert back([given], Every) == [Every(3, 0.5, True, "n", b"r", Decimal(2), 1_000_000, None, [0.5, 1.0], [1, 2])]
+
+
+def test_values_of_numpy_that_do_not_fit_are_named() -> None:
+    class Counted(Record):
+        count: int
+
+    for wrong in (np.float64(1.5), np.datetime64("NaT"), np.datetime64("1970-01-01T00:00:00.000000001"), np.str_("1")):
+        with pytest.raises(FieldError, match="field 'count' is"):
+            encode([Counted(wrong)], Counted.schema())  # type: ignore[arg-type]
+
+
 def test_rounding_does_not_depend_on_the_decimal_context() -> None:
     row: Any = record_type(pa.schema([pa.field("a", pa.decimal128(38, 2), nullable=False)]))
     with decimal.localcontext(prec=3):

@@ -1,0 +1,29 @@
+"""Values of NumPy as plain Python values, which records and state hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def plain_scalar(value: np.generic) -> Any:
+    """A scalar of NumPy as Python has it; a ``datetime64`` as microseconds since 1970-01-01 UTC, which is an Instant,
+    and NaT as None. Raises ValueError for a time that is finer than that."""
+    if not isinstance(value, np.datetime64):
+        return value.item()
+    if np.isnat(value):
+        return None
+    whole = value.astype("datetime64[us]")
+    if whole != value:
+        raise ValueError(f"{value} is finer than microseconds")
+    return int(whole.astype(np.int64))
+
+
+def plain_value(value: Any) -> Any:
+    """A scalar or an array of NumPy, for encoders that know neither. Raises TypeError for anything else."""
+    if isinstance(value, np.generic):
+        return plain_scalar(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.dtype.kind not in "mM" else [plain_scalar(item) for item in value]
+    raise TypeError(f"{value!r:.200} ({type(value).__name__}) is no plain data")
