@@ -18,7 +18,7 @@ import pytest
 from clonos_py import at, testing
 from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
-from examples import fraud, from_python, hot_auctions
+from examples import fraud, from_python, hot_auctions, orders_and_payments
 from examples.rates_server import BASE_RATES, Rates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +120,44 @@ def test_fraud_is_found_whatever_fails_and_when() -> None:
     txns = [txn(1, 50, "0s"), txn(2, 60_000, "5s"), txn(1, 90_000, "30s"), txn(2, 99, "1m"), txn(2, 70_000, "130s")]
     out = testing.run(fraud.job, {"txns": txns}, kills=2, seeds=20)
     assert out["alerts"] == [fraud.Alert(1, 90_000)]
+
+
+def test_orders_are_settled_or_overdue_whatever_fails_and_when() -> None:
+    def order(number: int, price: int, offset: str) -> orders_and_payments.Order:
+        return orders_and_payments.Order(number, "ada", Decimal(price), at(offset))
+
+    def payment(number: int, amount: int, offset: str) -> orders_and_payments.Payment:
+        return orders_and_payments.Payment(number, Decimal(amount), at(offset))
+
+    orders = [order(1, 10, "0s"), order(2, 20, "1m"), order(3, 30, "2m"), order(4, 40, "3m"), order(5, 50, "40m")]
+    payments = [
+        payment(2, 20, "30s"), payment(1, 10, "14m"), payment(3, 5, "16m"), payment(4, 40, "18m"), payment(5, 9, "41m")
+    ]  # fmt: skip
+    out = testing.run(orders_and_payments.job, {"orders": orders, "payments": payments}, kills=2, seeds=20)
+    assert out["paid"] == [orders_and_payments.Paid(2, "ada", 0), orders_and_payments.Paid(1, "ada", at("14m"))]
+    missing = {row.order: row.missing for row in out["unpaid"]}
+    assert missing == {3: Decimal(25), 4: Decimal(40), 5: Decimal(41)}
+
+
+def test_orders_and_payments_settle_what_their_files_hold(capfd: pytest.CaptureFixture[str]) -> None:
+    run("orders_and_payments")
+    limit = at("15m")
+    paid, unpaid = {}, {}
+    for order in rows("purchases.jsonl"):
+        left = Decimal(order["price"])
+        for payment in sorted(rows("payments.jsonl"), key=lambda row: row["at"]):
+            if payment["order"] == order["id"] and payment["at"] < order["at"] + limit:
+                left -= Decimal(payment["amount"])
+                if left <= 0:
+                    paid[order["id"]] = max(0, payment["at"] - order["at"])
+                    break
+        if left > 0:
+            unpaid[order["id"]] = left
+    printed = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert {row["order"]: row["waited"] for row in printed if "waited" in row} == paid
+    assert {row["order"]: Decimal(row["missing"]) for row in printed if "missing" in row} == unpaid
+    assert len(paid) > 30
+    assert len(unpaid) > 5
 
 
 def test_hot_auctions_are_counted_in_windows() -> None:
