@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.outputs import OutputPort
@@ -19,8 +21,8 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | in
     for key in keys:
         if key not in rows.schema.names:
             raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
-        if nested := rows.schema.field(key).type.num_fields:
-            raise GraphError(f"column {key!r} is a list or struct ({nested} fields), which cannot be compared")
+        if pa.types.is_nested(rows.schema.field(key).type):
+            raise GraphError(f"column {key!r} is a list or struct, which cannot be compared; name other columns")
     ttl_us = None if ttl is None else micros(ttl)
     if ttl_us is None:
         return rows.followed("distinct", DistinctRows(keys), (rows.schema,), site, (rows.record,), (rows.time,))

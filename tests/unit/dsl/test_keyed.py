@@ -10,6 +10,7 @@ import pytest
 
 from clonos_py import (
     Context,
+    CoProcess,
     DeadLetter,
     GraphError,
     Instant,
@@ -33,7 +34,8 @@ from clonos_py import (
 from clonos_py.connectors import MemorySource
 from clonos_py.dsl.timing import EVENT_TIME_COLUMN
 from clonos_py.dsl.windows import Between
-from clonos_py.plan.logical import AggregateWindows, ProjectColumns
+from clonos_py.plan.logical import AggregateWindows, ProjectColumns, RunProcess
+from clonos_py.plan.physical import plan
 from tests.unit.dsl.connectors import Bid, Nowhere, Rows, bids
 
 
@@ -342,3 +344,150 @@ def test_a_process_that_cannot_be_is_refused(write: Callable[[], Any], message: 
     with pytest.raises(GraphError) as caught:
         write()
     assert message in str(caught.value)
+
+
+class Limit(Record):
+    who: int
+    limit: int
+    since: Instant
+
+
+class Wider(Record):
+    auction: int
+    bidder: int
+
+
+class Limited(CoProcess[Wider, Limit, Alert | Audit]):
+    def on_left(self, bid: Wider, ctx: Context) -> Alert:
+        return Alert(bid.auction)
+
+    def on_right(self, limit: Limit, ctx: Context) -> Alert:
+        return Alert(limit.who)
+
+
+class Threshold(Process[Bid, Alert]):
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def on_row(self, bid: Bid, ctx: Context) -> Alert:
+        return Alert(bid.auction)
+
+
+def limits(job: Job, *, timed: bool = True) -> Stream[Any]:
+    if timed:
+        return job.source(Rows(Limit), event_time="since").named("limits")
+    return job.source(Rows(Limit)).named("limits")
+
+
+def test_two_inputs_give_what_their_process_gives() -> None:
+    job = Job("two")
+    both = bids(job).key_by("bidder").connect(limits(job).key_by("who")).process(Limited, in_order=True)
+    assert [stream.record for stream in both.split(Audit, Alert)] == [Audit, Alert]
+    work = both._output.node.work
+    assert isinstance(work, RunProcess)
+    assert [(taken.keys, taken.time_column) for taken in work.inputs] == [(("bidder",), "at"), (("who",), "since")]
+
+
+def test_a_configured_process_is_given_as_an_object() -> None:
+    assert keyed().process(Threshold(3)).record is Alert
+    with pytest.raises(GraphError, match=r"Threshold has missing a required argument: 'least': give an object"):
+        keyed().process(Threshold)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda b, li: b.key_by("bidder").connect(li), "is no stream by key: write key_by before it"),
+        (lambda b, li: b.key_by("bidder", "at").connect(li.key_by("who")), "one is keyed by 2 columns, the other by 1"),
+        (
+            lambda b, li: b.key_by("price").connect(li.key_by("who")),
+            "the key 'price' is decimal128(18, 2) on the left, 'who' is int64 on the right",
+        ),
+        (
+            lambda b, li: b.key_by("bidder").connect(limits(Job("else")).key_by("who")),
+            "the other stream belongs to job 'else', this one to 'two'",
+        ),
+        (
+            lambda b, li: b.key_by("bidder").connect(li.key_by("who")).process(Watch),
+            "is no process of two inputs: give a class derived from CoProcess[Left, Right, Out]",
+        ),
+        (
+            lambda b, li: b.key_by("bidder").process(Limited),
+            "is no process: give a class derived from Process[In, Out]",
+        ),
+        (
+            lambda b, li: b.select("bidder").key_by("bidder").connect(li.key_by("who")).process(Limited),
+            "Wider asks for column 'auction'",
+        ),
+    ],
+)
+def test_two_inputs_that_cannot_meet_are_refused(write: Callable[[Any, Any], Any], message: str) -> None:
+    job = Job("two")
+    with pytest.raises(GraphError) as caught:
+        write(bids(job), limits(job))
+    assert message in str(caught.value)
+    assert "test_keyed.py:" in str(caught.value)
+
+
+def test_in_order_both_inputs_need_an_event_time() -> None:
+    job = Job("two")
+    both = bids(job).key_by("bidder").connect(limits(job, timed=False).key_by("who"))
+    with pytest.raises(GraphError, match="in_order=True needs event time"):
+        both.process(Limited, in_order=True)
+
+
+def test_first_last_and_collect_have_the_type_of_their_column() -> None:
+    made = keyed().window(tumbling("10s")).aggregate(
+        first=col("price").first(), note=col("note").last(), notes=col("note").collect(),
+        bidders=col("bidder").collect(),
+    )  # fmt: skip
+    assert [(field.name, str(field.type), field.nullable) for field in made.schema][3:] == [
+        ("first", "decimal128(18, 2)", False),
+        ("note", "string", True),
+        ("notes", "list<item: string not null>", False),
+        ("bidders", "list<item: int64 not null>", False),
+    ]
+    with pytest.raises(GraphError, match="rows of a table change, and first cannot take a value back"):
+        keyed().aggregate(n=count()).key_by("n").aggregate(a=col("auction").first())
+
+
+def test_rows_without_duplicates_are_the_rows_that_they_were() -> None:
+    assert bids().distinct("auction", "bidder", ttl="1h").schema == Bid.schema()
+    job = Job("distinct")
+    bids(job).distinct("auction").key_by("auction").aggregate(n=count()).at_end().sink(Nowhere())
+    physical = plan(job, parallelism=2)
+    assert [vertex.name for vertex in physical.vertices] == ["source-rows", "distinct"], "no second shuffle"
+    assert "distinct.combine" in [operator.name for operator in physical.vertices[0].operators]
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda s: s.distinct("seller"), "no column 'seller'; there are auction"),
+        (lambda s: s.distinct("auction", ttl=0), "ttl is 0: it is more than 0"),
+        (lambda s: s.select("auction").distinct(ttl="1h"), "this stream has no event time"),
+        (
+            lambda s: s.key_by("auction").aggregate(n=count()).changes().distinct(),
+            "these rows are changes of the table",
+        ),
+        (
+            lambda s: s.key_by("auction").window(tumbling("1s")).aggregate(all=col("bidder").collect()).distinct(),
+            "column 'all' is a list or struct, which cannot be compared",
+        ),
+    ],
+)
+def test_duplicates_that_cannot_be_left_out_are_refused(write: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        write(bids())
+    assert message in str(caught.value)
+
+
+def of_dicts(rows: dict[str, list[int]]) -> pa.RecordBatch:
+    raise NotImplementedError
+
+
+def test_a_function_of_batches_says_which_frame_it_takes() -> None:
+    with pytest.raises(
+        GraphError, match=r"of_dicts takes dict; a function of batches takes one of pyarrow\.RecordBatch"
+    ):
+        bids().map_batches(of_dicts, returns=Bid)

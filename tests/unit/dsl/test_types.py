@@ -13,7 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = """
-from clonos_py import Job, Record, col
+import polars as pl
+import pyarrow as pa
+from clonos_py import CoProcess, Context, Job, OpenContext, Process, Record, col
 from clonos_py.connectors import FileSink, FileSource, KafkaSource, MemorySource
 
 class Line(Record):
@@ -28,6 +30,29 @@ def doubled(row: Line) -> Double:
 def number(row: Line) -> int:
     return row.id
 
+def framed(table: pa.Table) -> pl.DataFrame:
+    return pl.DataFrame(pl.from_arrow(table))
+
+def listed(table: pa.Table) -> list[int]:
+    return []
+
+class Doubling(Process[Line, Double]):
+    def __init__(self, by: int = 2) -> None:
+        self.by = by
+
+    def open(self, ctx: OpenContext) -> None:
+        ctx.time  # "OpenContext" has no attribute "time" | "time"
+
+    def on_row(self, row: Line, ctx: Context) -> Double:
+        return Double(self.by * row.id)
+
+class Both(CoProcess[Line, Double, Line]):
+    def on_left(self, row: Line, ctx: Context) -> Line:
+        return Line(ctx.key)
+
+    def on_right(self, row: Double, ctx: Context) -> Line:
+        return Line(row.id)  # "Double" has no attribute "id" | "id"
+
 job = Job("typed")
 lines = job.source(FileSource("lines.jsonl", Line))
 reveal_type(lines)  # Stream[Line]
@@ -37,6 +62,18 @@ reveal_type(job.source(KafkaSource("lines", bootstrap="kafka:9092", format="text
 reveal_type(job.source(FileSource("lines.txt")))  # Stream[Any]
 reveal_type(lines.map(doubled))  # Mapped[Double]
 reveal_type(lines.filter(col("id") > 0))  # Stream[Line]
+reveal_type(lines.distinct("id", ttl="1h"))  # Stream[Line]
+reveal_type(lines.map_batches(framed, returns=Double))  # Stream[Double]
+keyed, doubles = lines.key_by("id"), lines.map(doubled).key_by("twice")
+reveal_type(keyed.process(Doubling))  # Processed[Double]
+reveal_type(keyed.process(Doubling(3)))  # Processed[Double]
+reveal_type(keyed.connect(doubles))  # ConnectedStreams[Line, Double]
+reveal_type(keyed.connect(doubles).process(Both()))  # Processed[Line]
+lines.map_batches(listed, returns=Line)  # Argument 1 to "map_batches" of "Stream" | No overloads for "map_batches"
+lines.distinct(3)  # Argument 1 to "distinct" of "Stream" | "columns"
+keyed.process(Both)  # Argument 1 to "process" of "KeyedStream" | "process"
+keyed.connect(lines)  # Argument 1 to "connect" of "KeyedStream" | "other"
+keyed.connect(doubles).process(Doubling)  # Argument 1 to "process" of "ConnectedStreams" | "process"
 lines.map(number)  # Argument 1 to "map" of "Stream" | No overloads for "map"
 lines.filter(number, concurency=3)  # Unexpected keyword argument "concurency" | No overloads for "filter"
 lines.sink(FileSink("out", delivery="atomic"))  # Argument "delivery" to "FileSink" | 'atomic'
