@@ -131,6 +131,7 @@ class UpsertFileWriter(FileWriter):
         super().__init__(folder, file_format, schema)
         self._latest = latest
         self._changed = False
+        self._rescaled = False
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         if rows.num_rows:
@@ -139,8 +140,11 @@ class UpsertFileWriter(FileWriter):
             self.ctx.count("rows_out", rows.num_rows)
 
     def snapshot(self) -> OperatorState:
-        state = super().snapshot()
-        return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, state.values)
+        values = {**super().snapshot().values, _PARALLELISM: self.ctx.parallelism}
+        return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, values)
+
+    def loaded(self, parts: Sequence[OperatorState]) -> None:
+        self._rescaled = _are_of_others(parts, self.ctx.parallelism)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
@@ -159,11 +163,12 @@ class UpsertFileWriter(FileWriter):
     def _check_new(self, final: str) -> None:
         """The file is there to be replaced."""
 
-    def _discard_before(self, checkpoint: int) -> None:
-        """Also removes the tables of tasks that no longer are, their keys having moved."""
-        super()._discard_before(checkpoint)
+    def _publish(self, piece: StagedPiece) -> None:
+        """Also removes the tables of tasks that no longer are, once their keys have moved."""
+        moved = not self._rescaled or piece.staged in self._own
+        super()._publish(piece)
         gone = self.ctx.parallelism
-        while self.ctx.task.index == 0 and self._remove(f"{self._operator}-{gone}.latest.{self._format}"):
+        while moved and self.ctx.task.index == 0 and self._remove(f"{self._operator}-{gone}.latest.{self._format}"):
             gone += 1
 
 
@@ -173,14 +178,20 @@ class UpsertCollector(MemoryCollector):
     def __init__(self, name: str, latest: LatestRows) -> None:
         super().__init__(name)
         self._latest = latest
+        self._rescaled = False
+        self._own: set[str] = set()
+        """Staged by this sink and not visible yet."""
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self._latest.add(rows)
         self.ctx.count("rows_out", rows.num_rows)
 
     def snapshot(self) -> OperatorState:
-        state = super().snapshot()
-        return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, state.values)
+        values = {**super().snapshot().values, _PARALLELISM: self.ctx.parallelism}
+        return OperatorState(self._latest.snapshot(self.ctx.key_groups).tables, values)
+
+    def loaded(self, parts: Sequence[OperatorState]) -> None:
+        self._rescaled = _are_of_others(parts, self.ctx.parallelism)
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
         super().restore(parts)
@@ -188,15 +199,19 @@ class UpsertCollector(MemoryCollector):
 
     def _close_staged(self) -> str | None:
         self._written = [self._latest.rows()]
-        return super()._close_staged()
+        staged = super()._close_staged()
+        self._own |= {staged} if staged is not None else set()
+        return staged
 
     def _final_name(self, checkpoint: int) -> str:
         return super()._final_name(0)
 
     def _publish(self, piece: StagedPiece) -> None:
         super()._publish(piece)
-        for gone in [final for final in self._collection.visible if self._is_gone(final)]:
-            del self._collection.visible[gone]
+        moved = not self._rescaled or piece.staged in self._own
+        self._own.discard(piece.staged)
+        for gone in [final for final in list(self._collection.visible) if moved and self._is_gone(final)]:
+            self._collection.visible.pop(gone, None)
 
     def _is_gone(self, final: str) -> bool:
         operator, index, _ = final.rsplit("-", 2)
@@ -204,6 +219,13 @@ class UpsertCollector(MemoryCollector):
 
 
 _POSITION = "__position"
+_PARALLELISM = "parallelism"
+"""Of the tasks that took a snapshot."""
+
+
+def _are_of_others(parts: Sequence[OperatorState], parallelism: int) -> bool:
+    """Whether snapshots were taken at another parallelism: what is visible is of those tasks still."""
+    return any(part.values.get(_PARALLELISM, parallelism) != parallelism for part in parts)
 
 
 def _there(rows: pa.RecordBatch) -> Bools:
