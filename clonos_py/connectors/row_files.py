@@ -11,7 +11,7 @@ import io
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol
 
 import polars as pl
@@ -85,10 +85,10 @@ class RowFile:
         """Deletes the file; what is not written yet is forgotten."""
         with named_errors(self._path):
             os.unlink(self._path)
-            try:
+            with suppress(OSError, pa.ArrowException):  # what did not fit is not wanted
+                self._encoder.end()  # Arrow would do so later, and complain that the file is closed
+            with suppress(OSError):
                 self._file.close()
-            except OSError:
-                return  # the rest of the buffer did not fit: it is not wanted
 
     def _flush(self) -> None:
         with named_errors(self._path):
