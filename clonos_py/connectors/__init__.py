@@ -1,4 +1,4 @@
-"""Sources and sinks, as users name them in a job.
+"""Sources and sinks, as users name them in a job, and what sources and sinks of their own are made of.
 
 Each is imported when it is named: a process of a job loads what its own operators need, and no more.
 """
@@ -21,32 +21,69 @@ if TYPE_CHECKING:
     from clonos_py.connectors.kafka.sink import KafkaSink
     from clonos_py.connectors.kafka.source import KafkaSource
     from clonos_py.connectors.memory import MemorySink, MemorySource
+    from clonos_py.connectors.partitions import Partition, PartitionRead, PartitionReader
+    from clonos_py.connectors.row_committer import CommitId, RowCommitter, TransactionalSink
+    from clonos_py.connectors.row_reader import PartitionedSource, RowReader
+    from clonos_py.connectors.row_writer import IdempotentSink, RowWriter
     from clonos_py.connectors.secrets import Secret
     from clonos_py.connectors.socket_source import SocketDeadLetter, SocketSource
+    from clonos_py.connectors.staging import StagedPiece, StagedSink
     from clonos_py.connectors.upserts import UpsertFileSink, UpsertMemorySink
     from clonos_py.connectors.webhook_source import WebhookDeadLetter, WebhookSource
+    from clonos_py.model.connectors import Delivery, MultiSourceDefinition, SinkDefinition, SourceDefinition
+    from clonos_py.model.errors import SinkError, SourceError
+    from clonos_py.model.operators import Discovered, End, OperatorContext, Output, Read, Sink, Source, Wait
+    from clonos_py.model.state import Chunk, OperatorState
 
 __all__ = [
     "Avro",
     "BlackholeSink",
+    "Chunk",
+    "CommitId",
+    "Delivery",
     "DigestSink",
+    "Discovered",
+    "End",
     "FileDeadLetter",
     "FileSink",
     "FileSource",
+    "IdempotentSink",
     "KafkaDeadLetter",
     "KafkaSecurity",
     "KafkaSink",
     "KafkaSource",
     "MemorySink",
     "MemorySource",
+    "MultiSourceDefinition",
+    "OperatorContext",
+    "OperatorState",
+    "Output",
+    "Partition",
+    "PartitionRead",
+    "PartitionReader",
+    "PartitionedSource",
     "PrintSink",
     "Protobuf",
+    "Read",
+    "RowCommitter",
+    "RowReader",
+    "RowWriter",
     "SchemaRegistry",
     "Secret",
+    "Sink",
+    "SinkDefinition",
+    "SinkError",
     "SocketDeadLetter",
     "SocketSource",
+    "Source",
+    "SourceDefinition",
+    "SourceError",
+    "StagedPiece",
+    "StagedSink",
+    "TransactionalSink",
     "UpsertFileSink",
     "UpsertMemorySink",
+    "Wait",
     "WebhookDeadLetter",
     "WebhookSource",
     "read_results",
@@ -55,22 +92,34 @@ __all__ = [
 _HOMES = {
     "Avro": "kafka.avro",
     "BlackholeSink": "blackhole",
+    "CommitId": "row_committer",
     "DigestSink": "digests",
     "FileDeadLetter": "files",
     "FileSink": "files",
     "FileSource": "files",
+    "IdempotentSink": "row_writer",
     "KafkaDeadLetter": "kafka.columns",
     "KafkaSecurity": "kafka.clients",
     "KafkaSink": "kafka.sink",
     "KafkaSource": "kafka.source",
     "MemorySink": "memory",
     "MemorySource": "memory",
+    "Partition": "partitions",
+    "PartitionRead": "partitions",
+    "PartitionReader": "partitions",
+    "PartitionedSource": "row_reader",
     "PrintSink": "console",
     "Protobuf": "kafka.protobuf",
+    "RowCommitter": "row_committer",
+    "RowReader": "row_reader",
+    "RowWriter": "row_writer",
     "SchemaRegistry": "kafka.registry",
     "Secret": "secrets",
     "SocketDeadLetter": "socket_source",
     "SocketSource": "socket_source",
+    "StagedPiece": "staging",
+    "StagedSink": "staging",
+    "TransactionalSink": "row_committer",
     "UpsertFileSink": "upserts",
     "UpsertMemorySink": "upserts",
     "WebhookDeadLetter": "webhook_source",
@@ -78,8 +127,30 @@ _HOMES = {
     "read_results": "files",
 }
 
+_CONTRACTS = {
+    "Chunk": "clonos_py.model.state",
+    "Delivery": "clonos_py.model.connectors",
+    "Discovered": "clonos_py.model.operators",
+    "End": "clonos_py.model.operators",
+    "MultiSourceDefinition": "clonos_py.model.connectors",
+    "OperatorContext": "clonos_py.model.operators",
+    "OperatorState": "clonos_py.model.state",
+    "Output": "clonos_py.model.operators",
+    "Read": "clonos_py.model.operators",
+    "Sink": "clonos_py.model.operators",
+    "SinkDefinition": "clonos_py.model.connectors",
+    "SinkError": "clonos_py.model.errors",
+    "Source": "clonos_py.model.operators",
+    "SourceDefinition": "clonos_py.model.connectors",
+    "SourceError": "clonos_py.model.errors",
+    "Wait": "clonos_py.model.operators",
+}
+"""What connectors are made of."""
+
 
 def __getattr__(name: str) -> Any:
+    if name in _CONTRACTS:
+        return getattr(import_module(_CONTRACTS[name]), name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

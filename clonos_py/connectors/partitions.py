@@ -15,13 +15,14 @@ import pyarrow as pa
 import xxhash
 
 from clonos_py.model.errors import SourceError
-from clonos_py.model.operators import End, Read, Source
+from clonos_py.model.operators import End, Read, Source, Wait
 
 ACTIVE = 64
 """So many partitions are read in turn; the others wait, so that not all files are open at once."""
 
 _TAG_SHIFT = 47
-_POSITIONS = 1 << _TAG_SHIFT
+POSITIONS = 1 << _TAG_SHIFT
+"""Positions of a partition are below it."""
 
 
 class PartitionRead(NamedTuple):
@@ -92,7 +93,7 @@ class PartitionReader(Source):
     def limit(self, rows: int) -> None:
         self._rows_max = rows
 
-    def poll(self, now: int) -> Read | End:
+    def poll(self, now: int) -> Read | Wait | End:
         if not self._turn:
             return End()
         number = self._turn.popleft()
@@ -136,7 +137,7 @@ def _tag(partition: Partition) -> int:
 
 def _position(partition: Partition, offset: int) -> int:
     position = offset - _tag(partition)
-    if not 0 <= position < _POSITIONS:
+    if not 0 <= position < POSITIONS:
         raise SourceError(
             f"{partition.name}: the list of inputs has changed since the checkpoint; put back what was removed or "
             "renamed, or start over with --fresh"

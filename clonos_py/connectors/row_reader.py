@@ -1,0 +1,220 @@
+"""A source of one's own: name its partitions, and read rows at a position. The rest is done here.
+
+Replay needs one thing of a source: the same positions always have the same rows. Here a position is a place between two
+rows. So a piece that was read before is read again by reading on from where it began until it ends at the same place,
+however reads are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import TypeVar
+
+from clonos_py.columns.compact import checksum
+from clonos_py.connectors.partitions import POSITIONS, PartitionRead, PartitionReader
+from clonos_py.connectors.users_code import failures_of
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.operators import End, Read, Source, Wait
+from clonos_py.model.record import Record
+from clonos_py.model.record_codec import encode
+
+R = TypeVar("R", bound=Record, default=Any)
+
+FoundRows = tuple[pa.RecordBatch | Sequence[Any], int]
+"""Rows, as a batch, records or dicts, and the position behind the last of them."""
+
+
+class RowReader:
+    """Reads one partition. It lives in the process of the task that reads it, and is called by one thread.
+
+    A position is a place between two rows of the partition: 0 is before its first row, and a later row has a higher
+    one, below 2**47. It may count rows or bytes, or be the id of the last row.
+    """
+
+    def read(self, position: int, rows_max: int) -> FoundRows | None:
+        """The next rows from ``position`` on, ``rows_max`` at most, and the position behind the last of them.
+
+        No rows and the same position where there are none for now: it is asked again after ``poll_every_us``. None at
+        the end of the partition, for good.
+
+        The same position always has the same rows behind it, in this process and any other, until a checkpoint covers
+        them; ``rows_max`` changes only how many of them are given. Any position that was given may be asked for again:
+        calls do not have to follow each other. The task waits meanwhile, so it should take milliseconds.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Releases what the reader holds. Not called when the process is killed."""
+
+
+class PartitionedSource(SourceDefinition[R]):
+    """Base of sources of one's own. Give the class of the rows, or their schema, to ``__init__``; write ``partitions``
+    and ``open``.
+
+    The definition travels to the tasks as a pickle: keep addresses in it, not connections.
+    """
+
+    read_rows_max = 4096
+    """At most so many rows are asked for at once."""
+    poll_every_us = 100_000
+    """After so long (microseconds) it is looked again whether there are rows, where all partitions had none."""
+
+    def __init__(self, rows: type[R] | pa.Schema) -> None:
+        self.schemas = (rows if isinstance(rows, pa.Schema) else rows.schema(),)
+        self.records = (rows if isinstance(rows, type) else None,)
+
+    def partitions(self) -> Sequence[str]:
+        """The names of the partitions. Called once, where the job is submitted: a run, its replacements and those that
+        resume it read these. Partitions may come behind the others for the next run; any other change is an error on
+        resuming."""
+        raise NotImplementedError
+
+    def open(self, partition: str) -> RowReader:
+        """The reader of a partition. Called in the process of a task, when it is first read, and again by every
+        replacement."""
+        raise NotImplementedError
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What ``partitions`` gave. Raises SourceError."""
+        with failures_of(f"{type(self).__name__}.partitions", SourceError):
+            names = tuple(self.partitions())
+        if not names or len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+            raise SourceError(
+                f"{type(self).__name__}.partitions gave {list(names)}: give at least one name, each once, none empty"
+            )
+        return names
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Submitting pickles: from here on all processes must see the same list."""
+        _ = self.names
+        return self.__dict__
+
+    def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
+        (wanted,) = columns
+        rows_max = min(self.read_rows_max, read_rows or self.read_rows_max)
+        if rows_max < 1:
+            raise GraphError(f"{type(self).__name__}.read_rows_max is {self.read_rows_max}: it is at least 1")
+        return _TakingTurns(self, self.names, wanted, rows_max)
+
+
+class _TakingTurns(PartitionReader):
+    """The source of one task: reads its partitions in turn, and waits where none has rows for now."""
+
+    def __init__(
+        self, definition: PartitionedSource[Any], names: Sequence[str], columns: tuple[str, ...] | None, rows_max: int
+    ) -> None:
+        super().__init__(len(names), lambda number: _RowPartition(definition, names[number], columns, rows_max))
+        self._poll_every_us = definition.poll_every_us
+
+    def poll(self, now: int) -> Read | Wait | End:
+        for _ in range(len(self._turn)):
+            found = super().poll(now)
+            if not isinstance(found, Read) or found.last:
+                return found
+            self._turn.remove(found.partition)
+            self._turn.append(found.partition)
+            if found.stop > found.start:
+                return found
+        return Wait(now + self._poll_every_us) if self._turn else End()
+
+    def close(self) -> None:
+        for partition in self._own.values():
+            assert isinstance(partition, _RowPartition)
+            partition.close()
+
+
+class _RowPartition:
+    """A reader as a ``Partition``."""
+
+    def __init__(
+        self, definition: PartitionedSource[Any], name: str, columns: tuple[str, ...] | None, rows_max: int
+    ) -> None:
+        self.name = name
+        self._definition, self._columns, self._rows_max = definition, columns, rows_max
+        self._what = f"{type(definition).__name__}, partition {name!r}"
+        self._schema = definition.schemas[0]
+        self._reader: RowReader | None = None
+        self._rows_last = rows_max
+        """Of the last piece that was read again: the next is likely to have as many."""
+
+    def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
+        found = self._read(start, min(self._rows_max, rows_max or self._rows_max))
+        return None if found is None else self._piece([found[0]], found[1])
+
+    def between(self, start: int, stop: int) -> PartitionRead:
+        pieces = list(self._pieces(start, stop))
+        self._rows_last = sum(rows.num_rows for rows in pieces)
+        return self._piece(pieces, stop)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def _pieces(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Reads on until ``stop``; a read that leads beyond it is made again with fewer rows."""
+        position, rows_max = start, self._rows_last
+        while position < stop:
+            found = self._read(position, rows_max)
+            if found is None or not found[0].num_rows:
+                raise SourceError(
+                    f"{self._what}: there were rows between positions {start} and {stop}, and there are none at "
+                    f"{position} now; rows must stay where they are until a checkpoint covers them"
+                )
+            rows, reached = found
+            if reached <= stop:
+                yield rows
+                position, rows_max = reached, min(2 * rows_max, self._rows_max)
+            elif rows.num_rows > 1:
+                rows_max = rows.num_rows // 2
+            else:
+                raise SourceError(
+                    f"{self._what}: a read ended at position {stop} before, and now the row at {position} leads to "
+                    f"{reached}; a read must end right behind its last row, however many rows were asked for"
+                )
+
+    def _piece(self, pieces: Sequence[pa.RecordBatch], stop: int) -> PartitionRead:
+        taken = pieces if self._columns is None else [rows.select(list(self._columns)) for rows in pieces]
+        (rows,) = taken if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()
+        return PartitionRead(stop, rows, checksum(rows) if rows.num_rows else 0, False)
+
+    def _read(self, position: int, rows_max: int) -> tuple[pa.RecordBatch, int] | None:
+        """Raises SourceError for what breaks the contract."""
+        with failures_of(self._what, SourceError):
+            if self._reader is None:
+                self._reader = self._definition.open(self.name)
+            found = self._reader.read(position, rows_max)
+            if found is None:
+                return None
+            given, reached = found
+            rows = given if isinstance(given, pa.RecordBatch) else encode(given, self._schema)
+        self._check(rows, position, reached, rows_max)
+        return rows, reached
+
+    def _check(self, rows: pa.RecordBatch, position: int, reached: int, rows_max: int) -> None:
+        gave = f"{self._what}: read({position}, {rows_max}) gave {rows.num_rows} rows and position {reached!r}"
+        if rows.schema != self._schema:
+            raise SourceError(
+                f"{self._what}: its rows have the columns {_listed(rows.schema)}, and were declared as "
+                f"{_listed(self._schema)}"
+            )
+        if rows.num_rows > rows_max:
+            raise SourceError(f"{gave}; give at most as many rows as are asked for, the rest with the next read")
+        moved = isinstance(reached, int) and position <= reached < POSITIONS
+        if not moved or (reached > position) != (rows.num_rows > 0):
+            raise SourceError(
+                f"{gave}; give the position behind the last row, a higher integer below 2**47, or the same one where "
+                "there are no rows for now"
+            )
+        for column, field in zip(rows.columns, self._schema, strict=True):
+            if column.null_count and not field.nullable:
+                raise SourceError(f"{gave}: column {field.name!r} has nulls; declare it '| None'")
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema)
