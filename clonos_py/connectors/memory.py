@@ -157,9 +157,10 @@ class MemoryCollector(StagedSink):
         return staged
 
     def _publish(self, piece: StagedPiece) -> None:
-        rows = self._collection.staged.pop(piece.staged, None)
+        rows = self._collection.staged.get(piece.staged)
         if rows is not None:
             self._collection.visible[piece.final] = rows
+            self._collection.staged.pop(piece.staged, None)
         elif piece.final not in self._collection.visible:
             raise SinkError(
                 f"operator {self.ctx.operator!r}: {piece.final} was staged in another process, which is gone"
@@ -169,8 +170,8 @@ class MemoryCollector(StagedSink):
         self._written = []
 
     def _discard_before(self, checkpoint: int) -> None:
-        for staged in [name for name in self._collection.staged if self._is_left_over(name, checkpoint)]:
-            del self._collection.staged[staged]
+        for staged in [name for name in list(self._collection.staged) if self._is_left_over(name, checkpoint)]:
+            self._collection.staged.pop(staged, None)
 
 
 _numbers = itertools.count()

@@ -35,6 +35,7 @@ from clonos_py.plan.physical import plan
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.sim.run import SimulatedRun, simulate_plan
 from clonos_py.settings.resolution import resolve
+from clonos_py.testing import check_sink
 from tests.connectors.contexts import opened as opened_sink
 from tests.small_pieces import in_small_pieces
 
@@ -335,6 +336,18 @@ def simulated(seed: int, kills: int, actions: int | None) -> SimulatedRun:
 
 def in_folder(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in folder.glob("*.json")]
+
+
+def test_an_idempotent_sink_keeps_the_contract(tmp_path: Path) -> None:
+    check_sink(FolderSink(str(tmp_path)), lambda: in_folder(tmp_path), row=first_of, later=later_of)
+
+
+def first_of(number: int) -> Number:
+    return Number("first", number)
+
+
+def later_of(number: int) -> Number:
+    return Number("later", number)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

@@ -1,4 +1,4 @@
-"""Tests of jobs without a server: sources and sinks are replaced by name, and failures are part of the call (P10).
+"""Runs of jobs: sources and sinks are replaced by name, and failures are part of the call (P10).
 
 The job runs in the simulator: the real protocol in virtual time. With ``kills`` and several ``seeds`` it runs once for
 every seed, each time under another schedule of delays and failures, and must give the same rows every time.
@@ -33,15 +33,13 @@ from clonos_py.dsl.job import Job
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
 from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan
-from clonos_py.model.record import DeadLetter, Record, at
+from clonos_py.model.record import DeadLetter, Record
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import raise_for
 from clonos_py.runtime.sim.run import simulate_plan
 from clonos_py.services.definition import ServiceDefinition
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.resolution import resolve
-
-__all__ = ["at", "run"]
 
 Given = Sequence[Record | Sequence[Record]]
 """Rows of a source, each taken in by itself; those of a list within it together."""

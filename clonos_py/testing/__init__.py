@@ -1,0 +1,14 @@
+"""Tests of jobs and of connectors without a server.
+
+``run`` runs a job in the simulator, with sources and sinks replaced by name and failures on order. ``check_source`` and
+``check_sink`` hold a connector of one's own to its contract.
+"""
+
+from __future__ import annotations
+
+from clonos_py.model.record import at
+from clonos_py.testing.jobs import run
+from clonos_py.testing.sinks import check_sink
+from clonos_py.testing.sources import check_source
+
+__all__ = ["at", "check_sink", "check_source", "run"]

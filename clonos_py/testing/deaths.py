@@ -1,0 +1,87 @@
+"""Death of a process between any two lines of a connector: an exception before a line that no code expects.
+
+What the connector's ``with`` and ``finally`` do on the way out is done all the same. That is more than a process does
+that is killed, and what a database does for it: it rolls back.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import clonos_py.connectors
+from clonos_py.model.places import is_users
+
+T = TypeVar("T")
+
+_CONNECTORS = str(Path(clonos_py.connectors.__file__).parent)
+
+
+class Death(BaseException):
+    """The process is gone."""
+
+
+def dies_before(line: int | None, action: Callable[[], object]) -> int:
+    """Runs ``action`` in another thread until it comes to this line of a connector, from 1, and drops what it was
+    working with; to its end if there is no such line. How many lines it came to."""
+    came_to = [0]
+    try:
+        in_thread(lambda: _traced(action, line, came_to))
+    except Death as death:
+        traceback.clear_frames(death.__traceback__)
+    gc.collect()
+    return came_to[0]
+
+
+def spread(lines: int, most: int) -> list[int]:
+    """Lines from 1 to ``lines``, at most so many, evenly."""
+    count = min(lines, most)
+    return [1 + number * lines // count for number in range(count)]
+
+
+def in_thread(action: Callable[[], T]) -> T:
+    """What ``action`` gives or raises in a thread of its own."""
+    given: list[T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            given.append(action())
+        except BaseException as problem:  # noqa: BLE001 - raised by who waits
+            raised.append(problem)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+    return given[0]
+
+
+def _traced(action: Callable[[], object], death_before: int | None, came_to: list[int]) -> None:
+    def enter(frame: FrameType, event: str, argument: Any) -> Any:
+        return step if _is_connector(frame.f_code.co_filename) else None
+
+    def step(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            came_to[0] += 1
+            if came_to[0] == death_before:
+                raise Death
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+
+
+def _is_connector(file: str) -> bool:
+    return is_users(file) or file.startswith(_CONNECTORS)

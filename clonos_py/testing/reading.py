@@ -1,0 +1,188 @@
+"""Reads a source as a task does, and keeps what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from clonos_py.model.connectors import SourceDefinition
+from clonos_py.model.operators import Discovered, End, Read, Source, Wait
+from clonos_py.testing.rules import Rule, broken, holding
+
+_NOW_US = 1_700_000_000_000_000
+_QUIET_MAX = 20
+"""After so many polls without rows there are none for now."""
+
+READS = Rule("a source can be read", "see the error")
+POLLS = Rule(
+    "poll gives a Read, a Wait, an End or what is Discovered",
+    "give Wait(now + ...) where there are no rows for now, and End() where there will be none",
+)
+ADVANCES = Rule(
+    "positions advance with the rows",
+    "stop is the position behind the last row of the read, and higher than start where there are rows",
+)
+JOINS = Rule("a read begins where the last one of its partition ended", "begin each read at the stop of the one before")
+SEEK = Rule(
+    "reading goes on at the position that it was given",
+    "the position is the one behind the last row that was read: give the row there first, without skipping it",
+)
+GO_ON = Rule("after a piece was read again, reading goes on behind it", "reread moves the partition's position to stop")
+ENDS = Rule("a partition whose read was the last gives no more", "set last only where no row can follow")
+SCHEMA = Rule("rows have the schema that the definition declares", "cast the columns, or declare what they are")
+
+
+class Content(dict[tuple[int, int], list[str]]):
+    """Rows as they are compared, by partition and port."""
+
+    @classmethod
+    def of(cls, reads: Iterable[Read], columns: Sequence[tuple[str, ...]] | None = None) -> Content:
+        """Of some columns of each port only, if given."""
+        found = cls()
+        found.add(reads, columns)
+        return found
+
+    def add(self, reads: Iterable[Read], columns: Sequence[tuple[str, ...]] | None = None) -> None:
+        for read in reads:
+            for port, rows in enumerate(read.rows):
+                given = self.setdefault((read.partition, port), [])
+                if rows is not None:
+                    taken = rows if columns is None else rows.select(list(columns[port]))
+                    given.extend(map(repr, taken.to_pylist()))
+
+    def without(self, first: Content) -> Content:
+        """What follows ``first``."""
+        return Content({key: rows[len(first.get(key, [])) :] for key, rows in self.items()})
+
+    def difference(self, expected: Content, whole: bool) -> str | None:
+        """Where these rows are others; None if they are the same. Of contents that are not ``whole`` only those rows
+        are compared that both have."""
+        for key in sorted({*self, *expected}):
+            found, wanted = self.get(key, []), expected.get(key, [])
+            both = min(len(found), len(wanted))
+            for number in range(both):
+                if found[number] != wanted[number]:
+                    return f"partition {key[0]}: row {number} is {found[number]}, and was {wanted[number]}"
+            if whole and len(found) != len(wanted):
+                surplus = (found[both:] or wanted[both:])[0]
+                kind = "too many" if len(found) > both else "missing"
+                return f"partition {key[0]}: {len(found)} rows instead of {len(wanted)}; {kind} is {surplus}"
+        return None
+
+
+class Reading:
+    """One instance of a source and what it has given. ``named`` stands in error messages."""
+
+    def __init__(
+        self,
+        named: SourceDefinition,
+        definition: SourceDefinition,
+        index: int,
+        parallelism: int,
+        columns: tuple[tuple[str, ...], ...] | None = None,
+        read_rows: int | None = None,
+    ) -> None:
+        self._named = named
+        wanted = columns or (None,) * len(definition.schemas)
+        names = [schema.names if c is None else c for schema, c in zip(definition.schemas, wanted, strict=True)]
+        self._types = [
+            [(name, schema.field(name).type) for name in given]
+            for schema, given in zip(definition.schemas, names, strict=True)
+        ]
+        with holding(named, READS):
+            self.source: Source = definition.create(wanted, read_rows)
+            self.source.open(index, parallelism)
+        self.seek({}, None)
+
+    def seek(self, positions: Mapping[int, int], saved: Any) -> None:
+        """As at a restart, from what is kept of a checkpoint."""
+        self.reads: list[Read] = []
+        self.ended = False
+        """Whether all partitions are at their end, rather than without rows for now."""
+        self.starts: dict[int, int] = {}
+        """Of partitions that were discovered."""
+        self._positions = dict(positions)
+        self._begins = dict.fromkeys(positions, SEEK)
+        """By partition: which rule says where its next read begins, if not the usual one."""
+        self._finished: set[int] = set()
+        self._now_us = _NOW_US
+        with holding(self._named, READS):
+            if saved is not None:
+                self.source.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(saved)))
+            self.source.seek(dict(positions))
+
+    def discovered(self, starts: Mapping[int, int]) -> None:
+        """The log says that these partitions were found."""
+        if starts:
+            self.source.discovered(starts)
+
+    def positions_after(self, reads: int) -> dict[int, int]:
+        """What a checkpoint keeps after so many reads, partitions that were discovered among it."""
+        return self.starts | {read.partition: read.stop for read in self.reads[:reads]}
+
+    def take(self, reads: Sequence[Read]) -> None:
+        """These were read again: reading goes on behind them."""
+        self._positions |= {read.partition: read.stop for read in reads}
+        self._begins |= dict.fromkeys(self._positions, GO_ON)
+        self._finished |= {read.partition for read in reads if read.last}
+
+    def read_on(self, rows_max: int) -> None:
+        """Until the end, or there are no rows for now, or so many were read."""
+        quiet = 0
+        while rows_max > 0 and quiet < _QUIET_MAX:
+            with holding(self._named, READS):
+                given = self.source.poll(self._now_us)
+            match given:
+                case Read():
+                    self._check(given)
+                    self.reads.append(given)
+                    rows_max -= given.row_count
+                    quiet = 0 if given.row_count or given.last else quiet + 1
+                case Discovered(starts):
+                    self.starts |= starts
+                    self.source.discovered(starts)
+                    quiet += 1
+                case Wait(until):
+                    self.source.wait_for_rows()
+                    self._now_us = max(until, self._now_us + 1)
+                    quiet += 1
+                case End():
+                    self.ended = True
+                    return
+                case _:
+                    broken(self._named, POLLS, f"it gave {given!r}")
+
+    @property
+    def content(self) -> Content:
+        return Content.of(self.reads)
+
+    def _check(self, read: Read) -> None:
+        partition, count = read.partition, self.source.partitions()
+        place = f"partition {partition} [{read.start}, {read.stop}) with {read.row_count} rows"
+        if not 0 <= partition < (count or 1 << 63):
+            broken(self._named, READS, f"{place}: there are {count} partitions")
+        expected = self._positions.get(partition, self.starts.get(partition, read.start))
+        if read.start != expected:
+            broken(self._named, self._begins.get(partition, JOINS), f"{place} follows position {expected}")
+        if not 0 <= read.start <= read.stop < 1 << 63 or (read.row_count > 0 and read.stop == read.start):
+            broken(self._named, ADVANCES, place)
+        if partition in self._finished and read.row_count:
+            broken(self._named, ENDS, place)
+        self._positions[partition] = read.stop
+        self._begins.pop(partition, None)
+        self._finished |= {partition} if read.last else set()
+        self._check_schema(read)
+
+    def _check_schema(self, read: Read) -> None:
+        if len(read.rows) != len(self._types):
+            broken(self._named, SCHEMA, f"a read has rows for {len(read.rows)} ports of {len(self._types)}")
+        for rows, types in zip(read.rows, self._types, strict=True):
+            found = types if rows is None else [(field.name, field.type) for field in rows.schema]
+            if found != types:
+                broken(self._named, SCHEMA, f"it gave {_listed(found)}, and {_listed(types)} is declared")
+
+
+def _listed(types: Iterable[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in types)
