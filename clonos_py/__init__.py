@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from clonos_py.model.record import Money as Money
     from clonos_py.model.record import Record as Record
     from clonos_py.model.record import at as at
+    from clonos_py.model.time_formats import Epoch as Epoch
+    from clonos_py.model.time_formats import Iso8601 as Iso8601
     from clonos_py.model.times import micros as micros
     from clonos_py.model.user_functions import deterministic as deterministic
     from clonos_py.operators.process import CoProcess as CoProcess
@@ -66,6 +68,7 @@ _HOMES = {
     "clonos_py.model.aggregates": ("UserAggregate",),
     "clonos_py.model.errors": ("ClonosError", "GraphError", "ServiceError", "SettingError", "UserCodeError"),
     "clonos_py.model.record": ("DeadLetter", "Instant", "Money", "Record", "at"),
+    "clonos_py.model.time_formats": ("Epoch", "Iso8601"),
     "clonos_py.model.times": ("micros",),
     "clonos_py.model.user_functions": ("deterministic",),
     "clonos_py.operators.process": (
@@ -93,9 +96,11 @@ __all__ = [
     "ConnectedStreams",
     "Context",
     "DeadLetter",
+    "Epoch",
     "Expr",
     "GraphError",
     "Instant",
+    "Iso8601",
     "Job",
     "KeyedStream",
     "ListState",

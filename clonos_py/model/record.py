@@ -2,9 +2,10 @@
 
 A ``Record`` is a frozen msgspec struct. Its annotations are its Arrow schema::
 
-    int -> int64, float -> float64, str -> string, bool -> bool, bytes -> binary, Instant -> int64 (microseconds UTC),
-    Money -> decimal128(18, 2), T | None -> nullable, list[T] -> list, a Record -> struct,
-    Annotated[T, pa.DataType] -> that very Arrow type
+    int -> int64, float -> float64, str -> string, bool -> bool, bytes -> binary, datetime -> timestamp("us", "UTC"),
+    date -> date32, timedelta -> duration("us"), Instant -> int64 (microseconds UTC), Money -> decimal128(18, 2),
+    T | None -> nullable, list[T] -> list, a Record -> struct, Annotated[T, pa.DataType] -> that very Arrow type,
+    Annotated[datetime, Epoch("ms")] -> a datetime that text formats have as a number
 
 Rows are decoded from and encoded into record batches by ``clonos_py.model.record_codec``.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import functools
 import types
 import typing
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Self, dataclass_transform
 
@@ -21,6 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.model.errors import GraphError
+from clonos_py.model.time_formats import written_as
 from clonos_py.model.times import micros
 
 Instant = Annotated[int, pa.int64()]
@@ -30,6 +33,7 @@ Money = Annotated[Decimal, pa.decimal128(18, 2)]
 
 _SCALARS: dict[Any, pa.DataType] = {
     int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_(), bytes: pa.binary(),
+    datetime: pa.timestamp("us", "UTC"), date: pa.date32(), timedelta: pa.duration("us"),
 }  # fmt: skip
 
 
@@ -110,9 +114,16 @@ def _field(cls: type[Record], name: str, annotation: Any) -> pa.Field[Any]:
     inner, nullable = split_optional(annotation)
     type_ = _arrow_type(inner)
     if type_ is None:
-        known = "int, float, str, bool, bytes, Instant, Money, list[...], a Record, or Annotated[..., pa.DataType]"
+        known = (
+            "int, float, str, bool, bytes, datetime, date, timedelta, Instant, Money, list[...], a Record, or "
+            "Annotated[..., pa.DataType]"
+        )
         raise GraphError(f"{cls.__name__}.{name}: {_spelled(annotation)} has no column type; use {known}")
-    return pa.field(name, type_, nullable=nullable)
+    extras = typing.get_args(inner)[1:] if typing.get_origin(inner) is Annotated else ()
+    try:
+        return pa.field(name, type_, nullable=nullable, metadata=written_as(type_, extras))
+    except GraphError as error:
+        raise GraphError(f"{cls.__name__}.{name}: {error}") from error
 
 
 def split_optional(annotation: Any) -> tuple[Any, bool]:
@@ -154,6 +165,12 @@ def _python_type(type_: pa.DataType) -> Any:
         return str
     if pa.types.is_boolean(type_):
         return bool
+    if pa.types.is_timestamp(type_):
+        return datetime
+    if pa.types.is_date(type_):
+        return date
+    if pa.types.is_duration(type_):
+        return timedelta
     return Any
 
 

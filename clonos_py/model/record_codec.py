@@ -2,13 +2,19 @@
 
 Arrow itself would turn 1.5 into 1 and b"x" into "x" without a word; here every value must be of its field's type. What
 loses nothing is converted: integers to float and decimal columns, numpy scalars, a Decimal to a float column; Decimals
-with too many places are rounded half to even. Work is done in slices, so that the interpreter lock is not held long.
+with too many places are rounded half to even.
+
+Rows have aware datetimes, in UTC. A naive one is refused, as it would be of another zone on every machine; a column
+without a zone is UTC. What is finer than a microsecond, which a datetime cannot say, is cut off.
+
+Work is done in slices, so that the interpreter lock is not held long.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
@@ -19,6 +25,7 @@ import pyarrow as pa
 
 from clonos_py.model.decimals import EXACT
 from clonos_py.model.errors import GraphError, UserCodeError
+from clonos_py.model.moments import day_values, duration_values, is_naive, moment_values
 from clonos_py.model.numpy_values import plain_scalar, plain_value
 from clonos_py.model.record import Record, field_types
 
@@ -36,7 +43,12 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] 
     (pa.types.is_large_string, (str,), "a str"),
     (pa.types.is_boolean, (bool,), "a bool"),
     (pa.types.is_binary, (bytes,), "bytes"),
+    (pa.types.is_timestamp, (datetime,), "a datetime"),
+    (pa.types.is_date, (date,), "a date"),
+    (pa.types.is_duration, (timedelta,), "a timedelta"),
 )
+_BUILTIN = (bytes, Decimal, datetime, date, timedelta)
+"""What nested values are made of beside numbers and text."""
 
 
 class FieldError(UserCodeError):
@@ -84,7 +96,11 @@ def _converter(type_: pa.DataType, annotation: Any) -> Callable[[pa.Array[Any]],
         return functools.partial(_nested_values, list[annotation])
     if pa.types.is_decimal(type_):
         return _decimal_values
-    return _plain_values
+    if pa.types.is_timestamp(type_):
+        return moment_values
+    if pa.types.is_date(type_):
+        return day_values
+    return duration_values if pa.types.is_duration(type_) else _plain_values
 
 
 def _plain_values(column: pa.Array[Any]) -> list[Any]:
@@ -99,7 +115,7 @@ def _decimal_values(column: pa.Array[Any]) -> list[Any]:
 
 
 def _nested_values(type_: Any, column: pa.Array[Any]) -> list[Any]:
-    values: list[Any] = msgspec.convert(column.to_pylist(), type_, builtin_types=(bytes, Decimal))
+    values: list[Any] = msgspec.convert(column.to_pylist(), type_, builtin_types=_BUILTIN)
     return values
 
 
@@ -123,7 +139,7 @@ def _value(row: Any, name: str, position: int) -> Any:
 
 
 def _encoded(values: list[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    if set(map(type, values)) <= _accepted(field.type, field.nullable):
+    if set(map(type, values)) <= _accepted(field.type, field.nullable) and not _some_naive(values, field.type):
         column = _array(values, field.type)
         if column is not None:
             return column
@@ -177,6 +193,12 @@ def _fitted(value: Any, field: pa.Field[Any], row: int) -> Any:
 def _misfit(value: Any, field: pa.Field[Any], row: int) -> FieldError:
     _, spelled = _kinds(field.type)
     found = f"{value!r} ({type(value).__name__})"
+    if pa.types.is_timestamp(field.type) and isinstance(value, datetime) and is_naive(value):
+        return FieldError(
+            f"field {field.name!r} is {value!r}, which has no time zone: write datetime.now(UTC), or tzinfo=UTC for a "
+            "time that is in UTC",
+            row,
+        )
     return FieldError(f"field {field.name!r} is {found} where {spelled} of {field.type} is declared", row)
 
 
@@ -187,7 +209,26 @@ def _converted(value: Any, type_: pa.DataType) -> Any:
         return float(value)
     kinds, _ = _kinds(type_)
     if not kinds:
-        return msgspec.to_builtins(value, builtin_types=(bytes, Decimal), enc_hook=plain_value)
+        return _aware(msgspec.to_builtins(value, builtin_types=_BUILTIN, enc_hook=plain_value))
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise TypeError(type(value).__name__)
+    if (isinstance(value, datetime) and pa.types.is_date(type_)) or _some_naive([value], type_):
+        raise TypeError(type(value).__name__)
     return value
+
+
+def _some_naive(values: list[Any], type_: pa.DataType) -> bool:
+    """Whether a datetime lacks the zone that its column has."""
+    if not isinstance(type_, pa.TimestampType) or type_.tz is None:
+        return False
+    return any(value is not None and is_naive(value) for value in values)
+
+
+def _aware(nested: Any) -> Any:
+    """The value itself. Raises TypeError for a datetime in it that has no zone."""
+    if isinstance(nested, datetime) and is_naive(nested):
+        raise TypeError("datetime without a time zone")
+    if isinstance(nested, list | dict):
+        for part in nested.values() if isinstance(nested, dict) else nested:
+            _aware(part)
+    return nested

@@ -39,14 +39,14 @@ class PreparedRows(msgspec.Struct, frozen=True, array_like=True):
     checksums: list[int]
 
 
-class Epoch(NamedTuple):
+class TaskEpoch(NamedTuple):
     """Rows that task ``task_index`` has prepared for a checkpoint."""
 
     task_index: int
     checkpoint: int
 
 
-Kept = Mapping[Epoch, Sequence[Chunk]]
+Kept = Mapping[TaskEpoch, Sequence[Chunk]]
 
 
 class _Claimed(NamedTuple):
@@ -65,10 +65,10 @@ class KafkaTransactionalWriter(Sink):
     def __init__(self, medium: JournaledTopic, maker: MessageMaker) -> None:
         self._medium, self._maker = medium, maker
         self._coming: list[pa.RecordBatch] = []
-        self._kept: dict[Epoch, Sequence[Chunk]] = {}
+        self._kept: dict[TaskEpoch, Sequence[Chunk]] = {}
         self._loaded: Kept = {}
         """Of the thread that commits, as are the following."""
-        self._committed: set[Epoch] = set()
+        self._committed: set[TaskEpoch] = set()
         self._claimed: dict[int, _Claimed] = {}
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
@@ -91,7 +91,7 @@ class KafkaTransactionalWriter(Sink):
             return None
         parts = list(_parts(self._coming))
         self._coming = []
-        self._kept[Epoch(self.ctx.task.index, checkpoint)] = [Chunk(part) for part in parts]
+        self._kept[TaskEpoch(self.ctx.task.index, checkpoint)] = [Chunk(part) for part in parts]
         return msgspec.msgpack.encode(
             PreparedRows(
                 lineage_of(self.ctx.numbering),
@@ -147,7 +147,7 @@ class KafkaTransactionalWriter(Sink):
             self._forget(index, prepared[0], claimed)
 
         self._medium.patiently(commit, self._drop)
-        self._committed.update(Epoch(index, each.checkpoint) for each in prepared)
+        self._committed.update(TaskEpoch(index, each.checkpoint) for each in prepared)
 
     def _write_missing(self, prepared: PreparedRows, claimed: _Claimed, end: int) -> None:
         """``end``: an offset before the entries that are written now. Raises KafkaFailure, SinkError."""
@@ -179,7 +179,7 @@ class KafkaTransactionalWriter(Sink):
         return claimed
 
     def _rows(self, index: int, key: PartKey) -> pa.RecordBatch:
-        epoch = Epoch(index, key.checkpoint)
+        epoch = TaskEpoch(index, key.checkpoint)
         chunks = self._kept.get(epoch) or self._loaded.get(epoch) or ()
         if key.number >= len(chunks):
             raise SinkError(
@@ -216,5 +216,8 @@ def _parts(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _kept(parts: Sequence[OperatorState]) -> Kept:
     return {
-        Epoch(*map(int, name.split("."))): chunks for state in parts for name, chunks in state.tables.items() if chunks
+        TaskEpoch(*map(int, name.split("."))): chunks
+        for state in parts
+        for name, chunks in state.tables.items()
+        if chunks
     }

@@ -45,7 +45,7 @@ class Everything(Record):
 
 
 class Odd(Record):
-    when: datetime.datetime
+    when: datetime.time
 
 
 def back(rows: list[Any], record: type[Record]) -> list[Record]:
@@ -64,7 +64,7 @@ def test_annotations_are_the_schema() -> None:
 
 
 def test_a_type_without_a_column_is_an_error_naming_the_field() -> None:
-    with pytest.raises(GraphError, match=r"Odd.when: datetime has no column type"):
+    with pytest.raises(GraphError, match=r"Odd.when: time has no column type"):
         Odd.schema()
 
 

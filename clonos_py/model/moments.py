@@ -1,0 +1,79 @@
+"""Columns of times as Python values: datetimes in UTC, dates and timedeltas."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clonos_py.model.errors import UserCodeError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+_YEARS_US = tuple((moment - _EPOCH.replace(tzinfo=None)) // _MICROSECOND for moment in (datetime.min, datetime.max))
+
+
+def instant_of(moment: datetime) -> int:
+    """An aware datetime as microseconds UTC. Raises UserCodeError for a naive one."""
+    if is_naive(moment):
+        raise UserCodeError(f"{moment!r} has no time zone: write datetime.now(UTC), or tzinfo=UTC for a time in UTC")
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def is_naive(moment: datetime) -> bool:
+    """Whether a datetime does not say of which zone it is."""
+    return moment.tzinfo is None or moment.utcoffset() is None
+
+
+def moment_values(column: pa.Array[Any]) -> list[datetime | None]:
+    """Aware datetimes. Raises UserCodeError for a time outside of the years 1 to 9999."""
+    micros = _microseconds(column)
+    _check_years(micros)
+    values: list[Any] = micros.to_numpy(zero_copy_only=False).tolist()
+    return [None if value is None else value.replace(tzinfo=UTC) for value in values]
+
+
+def day_values(column: pa.Array[Any]) -> list[Any]:
+    """Dates."""
+    return column.to_pylist()
+
+
+def duration_values(column: pa.Array[Any]) -> list[Any]:
+    """Timedeltas."""
+    values: list[Any] = column.cast(pa.duration("us"), safe=False).to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _check_years(micros: pa.Array[Any]) -> None:
+    extremes: Any = pc.min_max(micros.cast(pa.int64())).as_py()
+    for far in (extremes["min"], extremes["max"]):
+        if far is not None and not _YEARS_US[0] <= far <= _YEARS_US[1]:
+            raise UserCodeError(
+                f"{far} microseconds since 1970 are no datetime, whose years are 1 to 9999: the unit of the column is "
+                "probably another one than it is read with"
+            )
+
+
+def _microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Earlier ones where nanoseconds lie between two."""
+    if column.type.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    found: pa.Array[Any] = column.cast(pa.timestamp("us"))
+    return found
+
+
+def python_values(column: pa.Array[Any]) -> list[Any]:
+    """The values of a column as Python has them, those of nanoseconds, too."""
+    if pa.types.is_timestamp(column.type):
+        return moment_values(column)
+    return duration_values(column) if pa.types.is_duration(column.type) else column.to_pylist()
+
+
+def python_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as Python has them."""
+    columns = [python_values(column) for column in rows.columns]
+    return [dict(zip(rows.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
