@@ -36,6 +36,7 @@ import xxhash
 from clonos_py.connectors.file_writer import flush_folder
 from clonos_py.connectors.journal import JournalEntry, Mark, add_entry, entries, write_all
 from clonos_py.connectors.row_files import json_lines, named_errors, open_regular
+from clonos_py.connectors.written_times import written_times
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.ids import Attempt
 from clonos_py.model.operators import CausalSink, OperatorContext, Output, OutputSegment, PublishedOutput
@@ -251,7 +252,7 @@ class CausalFileWriter(CausalSink):
             if self._format == "jsonl":
                 return bytes(json_lines(rows))
             made = io.BytesIO()
-            pa_csv.write_csv(rows, made, pa_csv.WriteOptions(include_header=first))
+            pa_csv.write_csv(written_times(rows, numbers_exact=True), made, pa_csv.WriteOptions(include_header=first))
             return made.getvalue()
 
     def _journal(self, epoch: int) -> io.FileIO:

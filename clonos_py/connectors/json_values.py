@@ -9,16 +9,21 @@ to topic 122 thousand messages a second instead of 98). What msgspec refuses, Ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from clonos_py.columns.times import EPOCH_NUMBER
 from clonos_py.connectors.line_formats import JsonLines
+from clonos_py.connectors.written_times import as_written, read_times
 
 _FEW = 1_000
-_TYPES: dict[pa.DataType, type] = {pa.int64(): int, pa.float64(): float, pa.string(): str, pa.bool_(): bool}
+_TYPES: dict[pa.DataType, Any] = {
+    pa.int64(): int, pa.float64(): float, pa.string(): str, pa.bool_(): bool, EPOCH_NUMBER: Decimal
+}  # fmt: skip
 
 
 class JsonValues:
@@ -26,7 +31,8 @@ class JsonValues:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._lines = schema, JsonLines(schema)
-        self._decode = _decoder(schema)
+        self._written = as_written(schema)
+        self._decode = _decoder(self._written)
         self._columns = [attrgetter(_attribute(number)) for number in range(len(schema))]
 
     def parse(self, values: Sequence[bytes]) -> pa.RecordBatch:
@@ -39,10 +45,11 @@ class JsonValues:
         return self._parsed(values)
 
     def _rows(self, objects: Sequence[Any]) -> pa.RecordBatch:
-        columns = [
+        written = [
             pa.array(list(map(column, objects)), field.type)
-            for column, field in zip(self._columns, self._schema, strict=True)
+            for column, field in zip(self._columns, self._written, strict=True)
         ]
+        columns = [read_times(column, field) for column, field in zip(written, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:

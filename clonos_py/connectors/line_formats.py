@@ -1,21 +1,24 @@
 """Lines of text, JSON or CSV to columns, a block of whole records at a time, and which record of a block is malformed.
 
 Parsers are Arrow's, single-threaded; what they let pass is checked here: text that is not UTF-8, and a missing value
-of a column that is not nullable.
+of a column that is not nullable. Times are read as the text or the numbers that they are written as.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
+from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_wanted
 from clonos_py.model.errors import SourceError
 
 NEWLINE, RETURN, QUOTE, OPEN, CLOSE = 10, 13, 34, 123, 125
@@ -135,7 +138,8 @@ class JsonLines:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        lenient = pa.schema([field.with_nullable(True) for field in schema])  # nulls are found below, with their field
+        written = as_written(schema)
+        lenient = pa.schema([field.with_nullable(True) for field in written])  # nulls are found below, with their field
         self._parse = pa_json.ParseOptions(explicit_schema=lenient, unexpected_field_behavior="ignore")
 
     def begin(self, head: bytes, path: str) -> int:
@@ -158,7 +162,11 @@ class JsonLines:
         if not content.strip():
             return _empty(self._schema)
         options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
-        return _conforming(pa_json.read_json(_stream(content), options, self._parse), self._schema)
+        try:
+            table = pa_json.read_json(_stream(content), options, self._parse)
+        except pa.ArrowInvalid as error:
+            raise ValueError(_misread_time(content, self._schema) or str(error)) from error
+        return _conforming(table, self._schema)
 
 
 class CsvLines:
@@ -173,7 +181,7 @@ class CsvLines:
         self._schema, self._resynchronize = schema, resynchronize
         self._names = list(names)
         self._convert = pa_csv.ConvertOptions(
-            column_types=schema,
+            column_types=as_text(schema),
             include_columns=schema.names,
             null_values=[""],
             strings_can_be_null=True,
@@ -288,10 +296,30 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
+def _misread_time(line: bytes, schema: pa.Schema) -> str | None:
+    """Of a line by itself: what is wrong with one of its times, if one is."""
+    try:
+        found = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return None
+    for field, written in zip(schema, as_written(schema), strict=True):
+        value = found.get(field.name)
+        if value is None or not is_written_otherwise(field):
+            continue
+        kinds = str if pa.types.is_string(written.type) else (int, float)
+        try:
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                raise ValueError(f"{value!r} is of another type")
+            read_times(pa.array([value if isinstance(value, str) else Decimal(repr(value))], written.type), field)
+        except ValueError:  # as Arrow's errors are
+            return f"field {field.name!r} is {value!r}, {what_is_wanted(field)}"
+    return None
+
+
 def _conforming(table: pa.Table, schema: pa.Schema, empty_text: str | None = None) -> pa.RecordBatch:
     columns = []
     for field in schema:
-        column = table.column(field.name).combine_chunks()
+        column = read_times(table.column(field.name).combine_chunks(), field)
         if empty_text is not None and not field.nullable and pa.types.is_string(field.type):
             column = column.fill_null(empty_text)
         if column.null_count and not field.nullable:

@@ -6,6 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,8 @@ import xxhash
 from clonos_py.columns.views import concat
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
 from clonos_py.connectors.partitions import PartitionRead
-from clonos_py.model.errors import SourceError
+from clonos_py.connectors.written_times import fitted_times
+from clonos_py.model.errors import SourceError, one_line
 
 PIECE_ROWS = 65_536
 _DECODED_ROWS_MIN = 8_192
@@ -113,12 +115,20 @@ class ParquetPartition:
         return pa.schema([file_schema.field(name) for name in self._schema.names])
 
     def _conforming(self, rows: pa.Table, start: int) -> pa.RecordBatch:
-        columns = [rows.column(field.name).cast(field.type).combine_chunks() for field in self._schema]
+        columns = [self._fitted(rows.column(field.name), field) for field in self._schema]
         for field, column in zip(self._schema, columns, strict=True):
             if column.null_count and not field.nullable:
                 row = start + pc.index(pc.is_null(column), True).as_py()
                 raise SourceError(f"{self.name}, row {row}: column {field.name!r} is null, but not declared '| None'")
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _fitted(self, found: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+        whole = found.combine_chunks()
+        try:
+            times = fitted_times(whole, field)
+        except ValueError as error:
+            raise SourceError(f"{self.name}: {one_line(error)}") from error
+        return whole.cast(field.type) if times is None else times
 
     def _opened(self) -> pq.ParquetFile:
         if self._file is None:

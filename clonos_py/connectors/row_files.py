@@ -21,6 +21,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import xxhash
 
+from clonos_py.connectors.written_times import written_schema, written_times
 from clonos_py.model.errors import GraphError, SinkError
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -116,7 +117,7 @@ def json_lines(rows: pa.Table | pa.RecordBatch) -> memoryview:
                 "null there, or write csv or parquet"
             )
     lines = io.BytesIO()  # an error of the disk would lose its number on the way through Polars
-    pl.DataFrame(pl.from_arrow(rows)).write_ndjson(lines)
+    pl.DataFrame(pl.from_arrow(written_times(rows))).write_ndjson(lines)
     return lines.getbuffer()
 
 
@@ -127,10 +128,10 @@ def _finite(column: Any) -> bool:
 
 class _Csv:
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._writer = pa_csv.CSVWriter(file, schema)
+        self._writer = pa_csv.CSVWriter(file, written_schema(schema))
 
     def encode(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows)
+        self._writer.write_table(written_times(rows, numbers_exact=True))
 
     def end(self) -> None:
         self._writer.close()

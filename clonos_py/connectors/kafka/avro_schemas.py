@@ -14,6 +14,9 @@ _BY_ARROW: Mapping[pa.DataType, str] = {
     pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "long", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "bytes", pa.bool_(): "boolean",
 }  # fmt: skip
+_LOGICAL: Mapping[pa.DataType, tuple[str, str]] = {
+    pa.timestamp("us", "UTC"): ("long", "timestamp-micros"), pa.date32(): ("int", "date")
+}  # fmt: skip
 _PLAIN = {"boolean", "int", "long", "float", "double", "string"}
 _BY_COLUMNS = {"timestamp-millis", "timestamp-micros", "date"}
 TIMES: Mapping[str, pa.DataType] = {
@@ -40,6 +43,9 @@ def _record(name: str, fields: Any) -> dict[str, Any]:
 def _type(name: str, kind: pa.DataType) -> Any:
     if kind in _BY_ARROW:
         return _BY_ARROW[kind]
+    if kind in _LOGICAL:
+        stored, logical = _LOGICAL[kind]
+        return {"type": stored, "logicalType": logical}
     if isinstance(kind, pa.Decimal128Type):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if isinstance(kind, pa.ListType):

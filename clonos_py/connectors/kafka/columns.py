@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from clonos_py.columns.times import MOMENT
 from clonos_py.connectors.kafka.formats import Decoded, FormatDefinition, Malformed, by_row, format_of
 from clonos_py.connectors.kafka.port import Fields, Messages
 from clonos_py.model.errors import GraphError, SourceError
@@ -25,7 +26,7 @@ ATTRIBUTES: Mapping[str, pa.DataType] = {
     "headers": _HEADERS,
     "tombstone": pa.bool_(),
 }
-"""What a column can have of a message instead of its value. Times are microseconds UTC; a key may be text, too."""
+"""What a column can have of a message instead of its value. A key may be text, too, and a time a datetime."""
 _MS_US = 1_000
 _LONG_BYTES = 4_096
 """Values of this length on average are not copied together before a checksum is made of them."""
@@ -48,7 +49,8 @@ class RowLayout:
             if column not in self.schema.names:
                 raise GraphError(f"KafkaSource: there is no column {column!r} for the {attribute} of messages")
             found, wanted = self.schema.field(column).type, ATTRIBUTES[attribute]
-            if found != wanted and not (attribute == "key" and pa.types.is_string(found)):
+            other = {"key": pa.string(), "timestamp": MOMENT}.get(attribute)
+            if found not in (wanted, other):
                 raise GraphError(f"KafkaSource: column {column!r} is {found}, but the {attribute} of messages {wanted}")
         format_of(self.format, self.values)
         if self.tells_tombstones and not all(field.nullable for field in self.values):
@@ -244,7 +246,7 @@ def _attribute(name: str, messages: Messages, counts: Sequence[int] | None, fiel
             column = [[{"name": n, "value": v} for n, v in headers] for headers in messages.headers]
         case _:
             column = [value is None for value in messages.values]
-    made = pa.array(by_row(counts, column), pa.binary() if name == "key" else field.type)
+    made = pa.array(by_row(counts, column), ATTRIBUTES[name])
     if made.null_count and not field.nullable:
         missing = by_row(counts, messages.offsets)[made.is_null().index(True).as_py()]
         raise SourceError(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos_py.connectors.written_times import fitted_times
+
 
 def fitted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """Timestamps become microseconds, numbers those of the wanted types. Columns that are missing are null. Raises
@@ -29,8 +31,9 @@ def _fitted(columns: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
 def _cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     """Raises ValueError, which Arrow's errors are, for values that do not fit."""
     try:
-        if pa.types.is_timestamp(found.type) and pa.types.is_int64(field.type):
-            return found.cast(pa.timestamp("us", found.type.tz), safe=False).cast(pa.int64())
+        times = fitted_times(found, field) if pa.types.is_timestamp(found.type) else None
+        if times is not None:
+            return times
         if pa.types.is_int64(found.type) and pa.types.is_timestamp(field.type):
             micros = found.cast(pa.timestamp("us", field.type.tz))
             return micros.cast(field.type, safe=field.type.unit == "ns")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from importlib.util import find_spec
 from itertools import groupby
@@ -14,6 +15,7 @@ import pyarrow as pa
 from clonos_py.connectors.json_values import JsonValues
 from clonos_py.connectors.line_formats import first_refused
 from clonos_py.connectors.row_files import json_lines
+from clonos_py.connectors.written_times import fitted_times
 from clonos_py.model.errors import GraphError, one_line
 from clonos_py.model.record_codec import FieldError, encode
 
@@ -122,12 +124,13 @@ class _Json(ByRow):
 
 
 class _Msgpack(ByRow):
-    """Each value is a map. Decimals are text."""
+    """Each value is a map. Decimals are text, as are dates and timedeltas; datetimes are timestamps of msgpack."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._absent = {field.name: None for field in schema if field.nullable}
         self._decimals = [field.name for field in schema if pa.types.is_decimal(field.type)]
+        self._texts = {field.name: kind for field in schema if (kind := _kind_of_text(field.type)) is not None}
         self._decode = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
     def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
@@ -136,12 +139,24 @@ class _Msgpack(ByRow):
             for name in self._decimals:
                 for row in found:
                     row[name] = Decimal(row[name]) if isinstance(row.get(name), str) else row.get(name)
+            for name, kind in self._texts.items():
+                for row in found:
+                    row[name] = msgspec.convert(row[name], kind) if isinstance(row.get(name), str) else row.get(name)
             return encode(found, self._schema)
         except (msgspec.MsgspecError, FieldError, InvalidOperation) as problem:
             raise ValueError(one_line(problem)) from problem
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         return list(map(msgspec.msgpack.Encoder(decimal_format="string").encode, rows.to_pylist()))
+
+
+def _kind_of_text(type_: pa.DataType) -> type[Any] | None:
+    """What text is of a column of times."""
+    if pa.types.is_date(type_):
+        return date
+    if pa.types.is_duration(type_):
+        return timedelta
+    return datetime if pa.types.is_timestamp(type_) else None
 
 
 class _Plain(ByRow):
@@ -196,6 +211,9 @@ class _Arrow(_Together):
         for field in self._schema:
             if not field.nullable and found.column(field.name).null_count:
                 raise ValueError(f"field {field.name!r} is null, but not declared '| None'")
+        times = [fitted_times(found.column(field.name).combine_chunks(), field) for field in self._schema]
+        for number, (field, column) in enumerate(zip(self._schema, times, strict=True)):
+            found = found if column is None else found.set_column(number, field, column)
         return found.cast(self._schema)
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.times import MOMENT, instants
 from clonos_py.connectors.kafka.formats import FormatDefinition, format_of
 from clonos_py.connectors.kafka.port import Message
 from clonos_py.model.errors import GraphError, SinkError
@@ -21,8 +22,8 @@ _MS_US = 1_000
 
 @dataclass(frozen=True)
 class MessageLayout:
-    """``key``: the columns of which the key of a message is made; none: it has no key. ``timestamp``: a column of
-    microseconds UTC that becomes the message's time, None for the time of writing."""
+    """``key``: the columns of which the key of a message is made; none: it has no key. ``timestamp``: a
+    column of datetimes or Instants that becomes the message's time, None for the time of writing."""
 
     topic: str
     format: str | FormatDefinition
@@ -35,8 +36,8 @@ class MessageLayout:
         for name in (*self.key, *((self.timestamp,) if self.timestamp else ())):
             if name not in shown.names:
                 raise GraphError(f"KafkaSink: there is no column {name!r} among {', '.join(shown.names)}")
-        if self.timestamp and not pa.types.is_int64(shown.field(self.timestamp).type):
-            raise GraphError(f"KafkaSink: column {self.timestamp!r} has no times, which are microseconds")
+        if self.timestamp and shown.field(self.timestamp).type not in (pa.int64(), MOMENT):
+            raise GraphError(f"KafkaSink: column {self.timestamp!r} has no times, which are datetimes or Instants")
         if self.format == "arrow" and (self.key or self.timestamp or len(shown) != len(schema)):
             raise GraphError("KafkaSink: in the format arrow many rows are one message: it has no key and no timestamp")
         format_of(self.format, shown, self.topic)
@@ -81,7 +82,8 @@ def _keys(rows: pa.RecordBatch) -> list[bytes | None]:
     return [None if value is None else msgspec.json.encode(value) for value in column.to_pylist()]
 
 
-def _milliseconds(column: pa.Array[Any]) -> list[int | None]:
+def _milliseconds(times_given: pa.Array[Any]) -> list[int | None]:
+    column = instants(times_given)
     if column.null_count:
         return [None if at is None else at // _MS_US for at in column.to_pylist()]
     times: list[int | None] = (column.to_numpy() // np.int64(_MS_US)).tolist()

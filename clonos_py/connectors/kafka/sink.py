@@ -29,7 +29,7 @@ class KafkaSink(SinkDefinition):
     ``format`` is json, msgpack, text, bytes (both of one column), ``Avro(...)``, ``Protobuf(...)`` or arrow (many rows
     are one message, of about 500 KB at most). ``key`` names the columns of which the key of a message is made: one
     column of text or bytes as it is, of another type as JSON; several as a JSON object. A key goes to the partition to
-    which Java's producer sends it. ``timestamp`` names a column of microseconds that becomes the message's time.
+    which Java's producer sends it. ``timestamp`` names a column of times that becomes the message's time.
 
     ``delivery``: with "causal" rows are visible within milliseconds; the determinants that they depend on go, in the
     same transaction, into the topic ``journal``, which no other sink may have; by default its name is made of those of

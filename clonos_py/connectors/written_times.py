@@ -1,0 +1,169 @@
+"""Times in formats of text: how a schema's columns of times are written there, and both ways of turning them.
+
+A ``datetime`` is ISO 8601 text, or, with ``Epoch``, a number; a ``date`` and a ``timedelta`` are ISO 8601 text. Times
+within lists and inner records are left to the format.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clonos_py.columns.times import (
+    EPOCH_NUMBER,
+    MOMENT,
+    duration_from_iso,
+    duration_to_iso,
+    from_epoch,
+    from_iso,
+    instants,
+    moments,
+    to_epoch,
+    to_iso,
+)
+from clonos_py.model.time_formats import epoch_unit
+
+
+def is_written_otherwise(field: pa.Field[Any]) -> bool:
+    """Whether text formats have a column in another type."""
+    return pa.types.is_timestamp(field.type) or pa.types.is_date(field.type) or pa.types.is_duration(field.type)
+
+
+def as_written(schema: pa.Schema) -> pa.Schema:
+    """The schema with the types that JSON has: text, and numbers with a fraction."""
+    return pa.schema([_written(field) if is_written_otherwise(field) else field for field in schema])
+
+
+def as_text(schema: pa.Schema) -> pa.Schema:
+    """The schema with times as text, as CSV has all of them."""
+    return pa.schema([_text(field) if is_written_otherwise(field) else field for field in schema])
+
+
+def read_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    """A column as ``as_written`` or ``as_text`` says, or of integers, as the times of ``field``; any other column as it
+    is. Raises ValueError naming column and value."""
+    if not is_written_otherwise(field):
+        return column
+    try:
+        return _read(column, field)
+    except pa.ArrowException:
+        raise ValueError(_complaint(column, field)) from None
+
+
+def fitted_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any] | None:
+    """Of a format that has types itself: times of any unit and zone, and text and numbers where the column is declared
+    so, as those of ``field``; an Instant takes times, too. None where neither is a time. Raises ValueError naming
+    column and value."""
+    timed = is_written_otherwise(field)
+    found: pa.Array[Any]
+    if not timed:
+        if not (pa.types.is_timestamp(column.type) and pa.types.is_int64(field.type)):
+            return None
+        found = instants(column)
+        return found
+    if column.type == field.type:
+        return column
+    if pa.types.is_timestamp(column.type) and field.type == MOMENT:
+        found = moments(column)
+        return found
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    number = pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)
+    if number and epoch_unit(field) is not None:
+        return read_times(column.cast(EPOCH_NUMBER) if pa.types.is_decimal(column.type) else column, field)
+    if pa.types.is_string(column.type) and epoch_unit(field) is None:
+        return read_times(column, field)
+    if number:
+        raise ValueError(f"field {field.name!r} is {column.type}, {what_is_wanted(field)}")
+    return None
+
+
+def written_times(rows: pa.Table | pa.RecordBatch, numbers_exact: bool = False) -> pa.Table:
+    """The rows with times as text and numbers. ``numbers_exact``: seconds and milliseconds are decimals; otherwise
+    integers, or floats where one of them has a fraction."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    for number, field in enumerate(table.schema):
+        if is_written_otherwise(field):
+            column = _shown(table.column(number).combine_chunks(), field, numbers_exact)
+            table = table.set_column(number, pa.field(field.name, column.type, field.nullable), column)
+    return table
+
+
+def written_schema(schema: pa.Schema) -> pa.Schema:
+    """Of ``written_times`` with exact numbers."""
+    return written_times(schema.empty_table(), numbers_exact=True).schema
+
+
+def _text(field: pa.Field[Any]) -> pa.Field[Any]:
+    return pa.field(field.name, pa.string(), field.nullable)
+
+
+def _written(field: pa.Field[Any]) -> pa.Field[Any]:
+    return _text(field) if epoch_unit(field) is None else pa.field(field.name, EPOCH_NUMBER, field.nullable)
+
+
+def _read(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    found: pa.Array[Any]
+    unit = epoch_unit(field)
+    if pa.types.is_date(field.type):
+        found = column.cast(field.type)
+    elif pa.types.is_duration(field.type):
+        found = duration_from_iso(column).cast(field.type)
+    elif unit is None:
+        found = from_iso(column).cast(field.type)
+    else:
+        numbers = column.cast(EPOCH_NUMBER) if pa.types.is_string(column.type) else column
+        found = from_epoch(numbers, unit).cast(field.type)
+    return found
+
+
+def _complaint(column: pa.Array[Any], field: pa.Field[Any]) -> str:
+    for value in column:
+        try:
+            _read(pa.array([value.as_py()], column.type), field)
+        except pa.ArrowException:
+            return f"field {field.name!r} is {_shown_value(value.as_py())}, {what_is_wanted(field)}"
+    return f"field {field.name!r} has a value that is {what_is_wanted(field)}"
+
+
+def _shown_value(value: Any) -> str:
+    return f"{value.normalize():f}" if isinstance(value, Decimal) else repr(value)
+
+
+def what_is_wanted(field: pa.Field[Any]) -> str:
+    """What a value should be, and the remedy, for an error."""
+    unit = epoch_unit(field)
+    if unit is not None:
+        return f"no time in {unit} since 1970; for text declare Annotated[datetime, Iso8601()]"
+    if pa.types.is_date(field.type):
+        return "no ISO 8601 date, such as 2026-01-31"
+    if pa.types.is_duration(field.type):
+        return "no ISO 8601 duration, such as PT1M30S"
+    return (
+        "no ISO 8601 time, such as 2026-01-31T09:30:00Z; for numbers declare Annotated[datetime, Epoch('ms')], for "
+        "other text a str and use col(...).strptime(...)"
+    )
+
+
+def _shown(column: pa.Array[Any], field: pa.Field[Any], exact: bool) -> Any:
+    unit = epoch_unit(field)
+    if pa.types.is_date(field.type):
+        return column.cast(pa.date32()).cast(pa.string())
+    if pa.types.is_duration(field.type):
+        return duration_to_iso(column)
+    if unit is None:
+        return to_iso(column)
+    numbers = to_epoch(column, unit)
+    return numbers if exact or pa.types.is_integer(numbers.type) else _plain_numbers(numbers)
+
+
+def _plain_numbers(numbers: Any) -> Any:
+    """Decimals as integers or, if one has a fraction, as floats: microseconds since 1970 are exact in these until the
+    year 2255."""
+    whole = pc.floor(numbers)
+    if pc.all(pc.equal(whole, numbers), min_count=0).as_py():
+        return whole.cast(pa.decimal128(38, 0)).cast(pa.int64())
+    return numbers.cast(pa.float64())
