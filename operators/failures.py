@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.model.errors import ClonosError, ServiceError, UserCodeError
+from clonos_py.model.moments import python_rows
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.places import blamed, place_of_failure
 from clonos_py.model.record import DeadLetter
@@ -83,7 +84,7 @@ def problem_of(error: BaseException) -> str:
 
 def row_text(rows: pa.RecordBatch, row: int) -> str:
     """A row as text."""
-    return as_text(rows.slice(row, 1).to_pylist()[0])
+    return as_text(python_rows(rows.slice(row, 1))[0])
 
 
 def as_text(values: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from clonos_py.columns.views import Column
 from clonos_py.model.aggregates import Aggregate, UserAggregate
 from clonos_py.model.errors import Interrupted
 from clonos_py.model.hidden import is_hidden
+from clonos_py.model.moments import python_values
 from clonos_py.model.places import blamed
 
 _SLICE_ROWS = 4_096
@@ -82,7 +83,7 @@ def _call(aggregate: Aggregate, fold: Callable[[Any], Any], values: Any) -> Any:
 
 def _values(column: Column) -> Iterator[Any]:
     for start in range(0, len(column), _SLICE_ROWS):
-        yield from column.slice(start, _SLICE_ROWS).to_pylist()
+        yield from python_values(column.slice(start, _SLICE_ROWS))
 
 
 def _unpack(packed: bytes) -> Any:

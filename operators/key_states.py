@@ -19,6 +19,7 @@ import pyarrow as pa
 from clonos_py.columns.grouping import group
 from clonos_py.columns.views import concat, plain
 from clonos_py.model.errors import ClonosError, GraphError, UserCodeError
+from clonos_py.model.moments import python_values
 from clonos_py.model.numpy_values import plain_value
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 from clonos_py.operators.keyed_chunks import mergeable, unchanged
@@ -192,7 +193,7 @@ def encoded_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> list[bytes]:
 
 def _key_values(column: pa.Array[Any]) -> list[Any]:
     column = plain(column)
-    values = column.to_pylist()
+    values = python_values(column)
     if pa.types.is_floating(column.type):
         return [None if value is None else _NAN if value != value else value + 0.0 for value in values]
     return values

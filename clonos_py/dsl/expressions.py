@@ -39,7 +39,8 @@ class Expr:
         return Expr(self.node, name)
 
     def cast(self, target: object) -> Expr:
-        """As another type: int, float, str, bool, Money, Instant or a pyarrow type; what does not fit raises."""
+        """As another type: int, float, str, bool, datetime, date, Money, Instant or a pyarrow type; what does not fit
+        raises. Whole numbers become times as microseconds UTC, text as ISO 8601."""
         return Expr(Cast(self.node, column_type(target)), self.given)
 
     def is_null(self) -> Expr:
@@ -111,12 +112,20 @@ class Expr:
         """What a group of a regular expression matches where that is found first; null where it is not."""
         return self._call("extract", pattern, group)
 
+    def strptime(self, pattern: str, *, strict: bool = True) -> Expr:
+        """Text as a datetime: ``strptime("%d/%m/%Y %H:%M")``. Directives are those of Python: ``%f`` is a fraction of a
+        second, ``%z`` a zone; text without one is UTC. What does not fit the pattern ends the job with an error that
+        names it, or is null if not ``strict``."""
+        if not isinstance(pattern, str) or "%" not in pattern:
+            raise refused(f"strptime({pattern!r}): it takes a pattern such as '%d/%m/%Y %H:%M'")
+        return self._call("strptime" if strict else "try_strptime", pattern)
+
     def strftime(self, pattern: str) -> Expr:
-        """An Instant as text, UTC: ``strftime("%Y-%m-%d %H:%M")``."""
+        """A datetime, a date or an Instant as text, UTC: ``strftime("%Y-%m-%d %H:%M")``."""
         return self._call("strftime", pattern)
 
     def hour(self) -> Expr:
-        """The hour of the day of an Instant, UTC, 0 to 23."""
+        """The hour of the day of a datetime or an Instant, UTC, 0 to 23."""
         return self._call("hour")
 
     def count(self) -> AggregateExpr:

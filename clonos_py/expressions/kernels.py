@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from clonos_py.columns.decimals import integers_times
 from clonos_py.columns.grouping import group_integers
+from clonos_py.columns.times import DURATION, MOMENT, from_iso, instants, moments, to_iso
 from clonos_py.columns.views import fixed, valid
 from clonos_py.model.errors import Interrupted, UserCodeError
 from clonos_py.model.places import blamed, place_of_function
@@ -141,12 +142,33 @@ def _cast(argument: Callable[[pa.RecordBatch], Values], target: pa.DataType, row
 
 
 def as_type(values: Values, target: pa.DataType) -> Values:
-    """A checked cast; decimals are rounded half to even to fewer places, as Money is."""
+    """A checked cast; decimals are rounded half to even to fewer places, as Money is. Whole numbers that become times
+    are microseconds UTC, as an Instant is, and text is ISO 8601; times that become coarser are cut off."""
+    if target == pa.int64() and pa.types.is_timestamp(values.type):
+        return instants(values)
+    if isinstance(target, pa.TimestampType):
+        return _as_timestamp(values, target)
+    if target == pa.string() and pa.types.is_timestamp(values.type):
+        return to_iso(values)
     if isinstance(target, pa.Decimal128Type) and pa.types.is_integer(values.type):
         return values.cast(pa.decimal128(38, target.scale)).cast(target)
     if isinstance(target, pa.Decimal128Type) and pa.types.is_decimal(values.type) and values.type.scale > target.scale:
         return _round(values, target.scale).cast(target)
     return values.cast(target)
+
+
+def _as_timestamp(values: Values, target: pa.TimestampType[Any, Any]) -> Values:
+    if pa.types.is_string(values.type):
+        return from_iso(values).cast(target)
+    if pa.types.is_integer(values.type):
+        values = values.cast(pa.int64()).cast(MOMENT)
+    finer = not pa.types.is_timestamp(values.type) or values.type.unit != target.unit
+    return (_floor_to(values, target.unit) if finer else values).cast(target)
+
+
+def _floor_to(values: Values, unit: str) -> Values:
+    names: dict[str, Any] = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+    return pc.floor_temporal(values, unit=names[unit])
 
 
 def _choose(
@@ -180,6 +202,23 @@ def _arrow(function: str) -> Callable[..., Values]:
 
 def _call(function: str, *values: Values) -> Values:
     return pc.call_function(function, list(values))
+
+
+def _sum(left: Values, right: Values) -> Values:
+    total = pc.add_checked(left, right)
+    return _day_of(total) if pa.types.is_date(left.type) or pa.types.is_date(right.type) else total
+
+
+def _difference(left: Values, right: Values) -> Values:
+    """Of dates a duration in microseconds, as of datetimes; a date less a duration is a date."""
+    found = pc.subtract_checked(left, right)
+    if not pa.types.is_date(left.type):
+        return found
+    return found.cast(DURATION) if pa.types.is_duration(found.type) else _day_of(found)
+
+
+def _day_of(times: Values) -> Values:
+    return pc.floor_temporal(times, unit="day").cast(pa.date32())
 
 
 def _product(left: Values, right: Values) -> Values:
@@ -303,9 +342,29 @@ def _hour(times: Values) -> Values:
 
 
 def _moment(times: Values) -> Values:
-    if times.type != pa.int64():
-        raise pa.ArrowNotImplementedError("a moment is an Instant: int64, microseconds UTC")
-    return times
+    """As microseconds UTC."""
+    if times.type == pa.int64() or pa.types.is_timestamp(times.type) or pa.types.is_date(times.type):
+        return instants(times)
+    raise pa.ArrowNotImplementedError("a moment is a datetime, a date or an Instant (int64, microseconds UTC)")
+
+
+def _strptime(text: Values, pattern: str, strict: bool) -> Values:
+    """Text as moments; without a zone it is UTC. A fraction of a second is ``%f``, as in Python."""
+    import polars as pl
+
+    if isinstance(text, pa.Scalar):
+        return _strptime(pa.array([text.as_py()], text.type), pattern, strict)[0]
+    if not pa.types.is_string(text.type):
+        raise pa.ArrowNotImplementedError("strptime reads text")
+    spelled = pattern.replace(".%f", "%.f")
+    try:
+        found: Values = pl.Series(pl.from_arrow(text)).str.strptime(pl.Datetime("us"), spelled, strict=False).to_arrow()
+    except pl.exceptions.PolarsError as error:
+        raise pa.ArrowInvalid(str(error)) from error
+    if strict and found.null_count > text.null_count:
+        misread = pc.and_(pc.is_null(found), pc.is_valid(text))
+        raise pa.ArrowInvalid(f"{text.filter(misread)[0].as_py()!r} is no time of the form {pattern!r}")
+    return moments(found)
 
 
 def _contains(text: Values, pattern: str) -> Values:
@@ -337,8 +396,8 @@ def _round(values: Values, digits: int) -> Values:
 
 
 KERNELS: dict[str, Kernel] = {
-    "+": Kernel(_arrow("add_checked"), fallible=True),
-    "-": Kernel(_arrow("subtract_checked"), fallible=True),
+    "+": Kernel(_sum, fallible=True),
+    "-": Kernel(_difference, fallible=True),
     "*": Kernel(_product, fallible=True),
     "/": Kernel(_ratio, fallible=True),
     "//": Kernel(_floor_divide, fallible=True),
@@ -371,6 +430,8 @@ KERNELS: dict[str, Kernel] = {
     "extract": Kernel(_extract, gives_null=True),
     "strftime": Kernel(_strftime),
     "hour": Kernel(_hour),
+    "strptime": Kernel(partial(_strptime, strict=True), fallible=True),
+    "try_strptime": Kernel(partial(_strptime, strict=False), gives_null=True),
     "split": Kernel(_split),
     "part": Kernel(_part, gives_null=True),
 }

@@ -1,20 +1,23 @@
 """Plain values as Arrow scalars: which type a literal has, alone and beside a column.
 
 A whole number beside a narrower integer, a decimal or a float takes that type if it fits; a float beside a decimal is
-read as the decimal it is written as (``price * 0.908`` stays exact, as in SQL); moments and durations become
-microseconds.
+read as the decimal it is written as (``price * 0.908`` stays exact, as in SQL). Datetimes and timedeltas beside whole
+numbers, such as an Instant, are microseconds; else they are timestamps and durations. A date beside a datetime is its
+midnight, UTC.
 """
 
 from __future__ import annotations
 
 import types
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
 
+from clonos_py.columns.times import DURATION, MOMENT
 from clonos_py.model.errors import GraphError
+from clonos_py.model.moments import is_naive
 from clonos_py.model.record import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -34,7 +37,12 @@ def column_type(annotation: object) -> pa.DataType:
 def natural(value: object) -> pa.Scalar[Any]:
     """A plain value by itself. Raises GraphError for what no column can hold."""
     try:
-        return cast("pa.Scalar[Any]", pa.scalar(_plain(value)))
+        if isinstance(value, timedelta):
+            return pa.scalar(value, DURATION)
+        if isinstance(value, datetime):
+            return pa.scalar(_aware(value), MOMENT)
+        plain: Any = value
+        return cast("pa.Scalar[Any]", pa.scalar(plain))
     except (pa.ArrowException, OverflowError) as error:
         raise GraphError(f"{value!r} cannot be a value of a column: {error}") from error
 
@@ -46,7 +54,9 @@ def fitted(value: object, beside: pa.DataType, compared: bool) -> pa.Scalar[Any]
     """
     if value is None:
         return pa.scalar(None, beside)
-    plain = _plain(value)
+    if isinstance(value, date | timedelta) or pa.types.is_temporal(beside):
+        return _fitted_time(value, beside)
+    plain: Any = value
     if pa.types.is_decimal(beside) and isinstance(plain, int | float | Decimal) and not isinstance(plain, bool):
         plain = plain if isinstance(plain, Decimal) else Decimal(repr(plain))
         if not compared:
@@ -65,11 +75,32 @@ def _is_text(type_: pa.DataType) -> bool:
     return pa.types.is_string(type_) or pa.types.is_large_string(type_)
 
 
-def _plain(value: object) -> Any:
+def _fitted_time(value: object, beside: pa.DataType) -> pa.Scalar[Any]:
+    """Numbers and text beside times stay what they are: which unit would they be of?"""
     if isinstance(value, timedelta):
-        return value // _MICROSECOND
-    if not isinstance(value, datetime):
+        return _of_unit(value // _MICROSECOND, natural(value), beside)
+    if isinstance(value, datetime):
+        micros = (_aware(value) - _EPOCH) // _MICROSECOND
+        local = isinstance(beside, pa.TimestampType) and beside.tz is None
+        return _of_unit(micros, natural(value).cast(pa.timestamp("us")) if local else natural(value), beside)
+    if isinstance(value, date) and (pa.types.is_integer(beside) or pa.types.is_timestamp(beside)):
+        return _fitted_time(datetime.combine(value, time(), UTC), beside)
+    return natural(value)
+
+
+def _of_unit(micros: int, value: pa.Scalar[Any], beside: pa.DataType) -> pa.Scalar[Any]:
+    """Microseconds beside whole numbers; beside times of another unit, of that unit if it is exact."""
+    if pa.types.is_integer(beside):
+        return pa.scalar(micros, pa.int64())
+    if beside.id != value.type.id:
         return value
-    if value.tzinfo is None:
-        raise GraphError(f"{value!r} has no time zone: an instant is UTC, write tzinfo=timezone.utc")
-    return (value - _EPOCH) // _MICROSECOND
+    try:
+        return value.cast(beside)
+    except pa.ArrowException:
+        return value
+
+
+def _aware(moment: datetime) -> datetime:
+    if is_naive(moment):
+        raise GraphError(f"{moment!r} has no time zone: an instant is UTC, write tzinfo=timezone.utc")
+    return moment
