@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from clonos_py.columns.keys import key_groups
 from clonos_py.columns.ordering import stable_order
+from clonos_py.columns.times import instants
 from clonos_py.columns.views import fixed
 from clonos_py.model.operators import OperatorContext
 from clonos_py.model.processes import ProcessInput
@@ -69,7 +70,9 @@ class InputRows:
         keys = encoded_keys(rows, self._keys)
         groups = key_groups(rows, self._keys, self._ctx.key_groups).tolist()
         rows = rows.select([name for name in rows.schema.names if name != GROUP_COLUMN])
-        times: list[Any] = [None] * rows.num_rows if self._time is None else rows.column(self._time).to_pylist()
+        times: list[Any] = (
+            [None] * rows.num_rows if self._time is None else instants(rows.column(self._time)).to_pylist()
+        )
         records = next(decode(rows, self._row_type or record_type(rows.schema)))
         for row, (record, key, group, time) in enumerate(zip(records, keys, groups, times, strict=True)):
             yield GivenRow(record, key, group, time, rows, row, start)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import copy
 import typing
 from collections.abc import Callable
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
 from clonos_py.model.errors import UserCodeError
+from clonos_py.model.moments import instant_of
 from clonos_py.model.numpy_values import plain_scalar
 from clonos_py.model.record import Record
 from clonos_py.model.times import MIN_TIME, micros
@@ -28,7 +30,7 @@ ListState = list
 """A list per key; changed in place."""
 
 _ABSENT: Any = object()
-_IMMUTABLE = (type(None), bool, int, float, str, bytes, Decimal, Record)
+_IMMUTABLE = (type(None), bool, int, float, str, bytes, Decimal, date, timedelta, Record)
 
 
 class Cell:
@@ -157,9 +159,10 @@ class BoundTimer:
         """When it will fire, in microseconds; None if it is not set."""
         return self._scope.cell.timers.get(self._timer.name)
 
-    def set(self, at: int) -> None:
-        """Fires at ``at`` (microseconds UTC), and no more at the time set before."""
-        self._scope.set_timer(self._timer, at)
+    def set(self, at: int | datetime) -> None:
+        """Fires at ``at`` (an Instant or an aware datetime), and no more at the time set before. Raises UserCodeError
+        for a datetime without a zone."""
+        self._scope.set_timer(self._timer, instant_of(at) if isinstance(at, datetime) else at)
 
     def clear(self) -> None:
         """Does not fire. No error if it was not set."""

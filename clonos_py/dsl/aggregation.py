@@ -22,11 +22,6 @@ from clonos_py.model.record import Record
 from clonos_py.model.windows import Window
 from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn
 
-BOUNDS: Mapping[str, pa.Field[Any]] = {
-    name: pa.field(name, pa.int64(), nullable=False) for name in ("window_start", "window_end")
-}
-"""What a result of windows has beside its keys."""
-
 
 @dataclass(frozen=True)
 class Aggregation:

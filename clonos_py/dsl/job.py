@@ -13,6 +13,7 @@ from clonos_py.dsl.callsite import located
 from clonos_py.dsl.draft import Draft
 from clonos_py.dsl.naming import stem_of
 from clonos_py.dsl.outputs import OutputPort
+from clonos_py.dsl.projection import is_event_time
 from clonos_py.dsl.runs import FinishedRun, JobHandle, runner
 from clonos_py.dsl.shapes import listed
 from clonos_py.dsl.streams import Stream
@@ -196,9 +197,8 @@ def _event_time(
             continue
         if schema.get_field_index(column) < 0:
             raise GraphError(f"event_time: no column {column!r}; there are {listed(schema.names)}")
-        if schema.field(column).type != pa.int64():
-            found = schema.field(column).type
-            raise GraphError(f"event_time: column {column!r} is {found}; an Instant is int64, microseconds UTC")
+        if not is_event_time(found := schema.field(column).type):
+            raise GraphError(f"event_time: column {column!r} is {found}; declare it datetime or Instant")
     out_of_order_us, idle_us = micros(out_of_order), None if idle is None else micros(idle)
     if out_of_order_us < 0 or (idle_us is not None and idle_us <= 0):
         raise GraphError(f"out_of_order={out_of_order!r}, idle={idle!r}: neither can be negative, nor idle 0")

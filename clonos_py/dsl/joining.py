@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.times import MOMENT
 from clonos_py.columns.views import plain
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import filled, listed
-from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed
+from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed, window_bounds
 from clonos_py.dsl.windows import AsOf, Between, Forever, Until
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
 from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling
 from clonos_py.plan.logical import JOINING, EnrichRows, EventTimeColumn, JoinHistory, JoinVersions, JoinWindows
-
-_BOUNDS = ("window_start", "window_end")
 
 Keys = str | tuple[str, str] | list[str | tuple[str, str]]
 """One name for both sides, a pair of names (left, right), or a list of these."""
@@ -44,7 +44,8 @@ def joined(
             f"within={within!r}: a match may take tumbling(...), hopping(...), between(...), until(...), as_of(...) or "
             "forever(...)"
         )
-    schema, columns = _result(left.schema, right.schema, pairs, into, _BOUNDS if windowed else ())
+    bounds_made = window_bounds(left, into) if windowed else {}
+    schema, columns = _result(left.schema, right.schema, pairs, into, bounds_made)
     work: JOINING
     time = None
     if isinstance(within, Between | Until | Forever):
@@ -71,7 +72,7 @@ def enriched(stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape |
     """Adds the join with a bounded side input. Event time stays with the rows of the stream."""
     (side_schema,) = side.schemas
     pairs = _pairs(on, stream.schema, side_schema)
-    schema, columns = _result(stream.schema, side_schema, pairs, into, ())
+    schema, columns = _result(stream.schema, side_schema, pairs, into, {})
     work = EnrichRows(side, tuple(a for a, _ in pairs), tuple(b for _, b in pairs), columns)
     record = None if into is None else record_of(into)
     time = stream.time if stream.time is not None and (stream.time.name, 0, stream.time.name) in columns else None
@@ -100,8 +101,8 @@ def _bounds(within: Between | Until | Forever, left: pa.Schema) -> Bounds | None
             return lower_us, upper_us
         case Until(column):
             kind = _type(left, column, "left", "until")
-            if kind != pa.int64():
-                raise GraphError(f"until: column {column!r} is {kind}; an Instant is int64, microseconds UTC")
+            if kind not in (pa.int64(), MOMENT):
+                raise GraphError(f"until: column {column!r} is {kind}; cast() makes it a datetime or an Instant")
             return 0, column
         case Forever(ttl_us):
             return None if ttl_us is None else (-ttl_us, ttl_us)
@@ -159,7 +160,11 @@ def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]]) ->
 
 
 def _result(
-    left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]], into: Shape | None, bounds: tuple[str, ...]
+    left: pa.Schema,
+    right: pa.Schema,
+    pairs: list[tuple[str, str]],
+    into: Shape | None,
+    bounds: Mapping[str, pa.Field[Any]],
 ) -> tuple[pa.Schema, JoinColumns]:
     """The result's schema, and (name, side, column) of what the join takes from its inputs.
 
@@ -178,6 +183,6 @@ def _result(
     for name in wanted:
         side, column = sources[name]
         available[name] = (left, right)[side].field(column)
-    available.update({name: pa.field(name, pa.int64(), nullable=False) for name in bounds if name not in available})
+    available.update({name: field for name, field in bounds.items() if name not in available})
     schema = filled(target, available, (), getattr(into, "__name__", "the schema"))
     return schema, tuple((name, *sources[name]) for name in wanted)

@@ -57,6 +57,11 @@ def result_fields(columns: Columns, schema: pa.Schema) -> pa.Schema:
     return pa.schema([node.field(name, schema) for name, node in columns])
 
 
+def is_event_time(type_: pa.DataType) -> bool:
+    """Whether a column can carry event time: datetimes of any unit, and Instants."""
+    return type_ == pa.int64() or pa.types.is_timestamp(type_)
+
+
 def carried(time: EventTimeColumn | None, schema: pa.Schema, columns: Columns | None = None) -> EventTimeColumn | None:
     """Where event time is after a verb: in the column that took it over under another name, else in that of the same
     name, else nowhere."""
@@ -65,7 +70,7 @@ def carried(time: EventTimeColumn | None, schema: pa.Schema, columns: Columns | 
     taken = [name for name, node in columns or () if isinstance(node, Column) and node.column == time.name]
     name = time.name if not taken or time.name in taken else taken[0]
     index = schema.get_field_index(name)
-    if index < 0 or schema.field(index).type != pa.int64():
+    if index < 0 or not is_event_time(schema.field(index).type):
         return None
     return EventTimeColumn(name, time.offset_us)
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from clonos_py.dsl.aggregation import BOUNDS
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import Expr, SortOrder, SortOrders, col
 from clonos_py.dsl.functions import Shape, record_of, schema_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import Columns, carried
 from clonos_py.dsl.shapes import filled
-from clonos_py.dsl.timing import timed
+from clonos_py.dsl.timing import timed, window_bounds
 from clonos_py.expressions.tree import Column
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
@@ -59,7 +58,7 @@ def first_of_windows(
     site: CallSite,
 ) -> OutputPort:
     """Adds a top-n of windows."""
-    schema = ranked(rows.schema, BOUNDS, n, into, rank)
+    schema = ranked(rows.schema, window_bounds(rows, into), n, into, rank)
     order, computed = sort_order(rows.schema, by)
     rows, time = timed(rows.extended(computed, site), site)
     work = TopWindows(keys, window, n, order, time, rank if rank in schema.names else None)

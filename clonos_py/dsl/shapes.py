@@ -1,6 +1,7 @@
 """How rows fit into classes: what a verb gives is put into a Record's fields by name, and types must agree.
 
-A field takes a column of its own type, a narrower integer or float, or a decimal with as many places after the point.
+A field takes a column of its own type, a narrower integer or float, a decimal with as many places after the point, or
+times of a coarser unit.
 """
 
 from __future__ import annotations
@@ -24,7 +25,22 @@ def assignable(column: pa.DataType, field: pa.DataType) -> bool:
         return column.bit_width <= field.bit_width
     if pa.types.is_decimal(column) and pa.types.is_decimal(field):
         return bool(column.scale == field.scale)
+    if isinstance(column, pa.TimestampType) and isinstance(field, pa.TimestampType):
+        return (column.tz is None) == (field.tz is None) and _at_least_as_fine(field.unit, column.unit)
+    if isinstance(column, pa.DurationType) and isinstance(field, pa.DurationType):
+        return _at_least_as_fine(field.unit, column.unit)
     return bool(column == field)
+
+
+def _at_least_as_fine(unit: str, other: str) -> bool:
+    units = ("s", "ms", "us", "ns")
+    return units.index(unit) >= units.index(other)
+
+
+def _readable(column: pa.DataType, field: pa.DataType) -> bool:
+    """Whether a function can be given the values: datetimes and timedeltas come from columns of any unit."""
+    kinds = (pa.types.is_timestamp, pa.types.is_duration)
+    return assignable(column, field) or any(kind(column) and kind(field) for kind in kinds)
 
 
 def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
@@ -33,7 +49,7 @@ def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
         if schema.get_field_index(field.name) < 0:
             raise GraphError(f"{name} asks for column {field.name!r}; there are {listed(schema.names)}")
         found = schema.field(field.name).type
-        if not assignable(found, field.type):
+        if not _readable(found, field.type):
             raise GraphError(f"{name}.{field.name} is {field.type}, the stream's column is {found}")
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from clonos_py.columns.frames import ArrowFrame
 from clonos_py.dsl.aggregates import AggregateExpr
-from clonos_py.dsl.aggregation import BOUNDS, aggregated, aggregated_in_windows, aggregation
+from clonos_py.dsl.aggregation import aggregated, aggregated_in_windows, aggregation
 from clonos_py.dsl.calls import called_per_batch, called_per_row
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
@@ -34,6 +34,7 @@ from clonos_py.dsl.processes import KeyedRowsOf, connected, processed
 from clonos_py.dsl.projection import exactly, node_with, projected
 from clonos_py.dsl.ranking import RANK, first_of_windows, first_rows, ranked, sort_order
 from clonos_py.dsl.shapes import listed, same_columns
+from clonos_py.dsl.timing import window_bounds
 from clonos_py.dsl.waiting import WaitingOptions
 from clonos_py.model.aggregates import RETRACTABLE
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
@@ -449,7 +450,7 @@ class WindowedStream(Generic[R]):
         """One row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates, or the
         fields of a class that these fill by name."""
         with located("aggregate") as site:
-            found = aggregation(self._rows.schema, self._keys, BOUNDS, into, aggregates)
+            found = aggregation(self._rows.schema, self._keys, window_bounds(self._rows, into), into, aggregates)
             output = aggregated_in_windows(self._rows, self._keys, self._window, self._lateness_us, found, site)
             return Windowed(output, self._rows)
 

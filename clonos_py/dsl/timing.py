@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from clonos_py.columns.times import MOMENT
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import col
+from clonos_py.dsl.functions import Shape, schema_of
 from clonos_py.dsl.loops import loop_before
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
@@ -11,11 +19,13 @@ from clonos_py.model.hidden import hidden
 from clonos_py.plan.logical import Port, ProjectColumns
 
 EVENT_TIME_COLUMN = hidden("event_time")
+_BOUNDS = ("window_start", "window_end")
 
 
 def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[OutputPort, str]:
-    """The rows and their event-time column. A result of a window belongs to the window it came from, not to the next
-    one, which begins at its ``window_end``: for these a column is computed. Raises GraphError without event time."""
+    """The rows and their event-time column, of microseconds. A result of a window belongs to the window it came from,
+    not to the next one, which begins at its ``window_end``: for these a column is computed, as for datetimes of another
+    unit. Raises GraphError without event time."""
     time = rows.time
     if (head := loop_before(rows)) is not None:
         raise GraphError(
@@ -27,11 +37,28 @@ def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[
             f"{what} has no event time; say which column it is at job.source(..., event_time='...') and keep that "
             "column (after a window keep window_end), or use processing_time=True"
         )
-    if not time.offset_us:
+    type_ = rows.schema.field(time.name).type
+    if not time.offset_us and type_ in (pa.int64(), MOMENT):
         return rows, time.name
-    computed = [(EVENT_TIME_COLUMN, (col(time.name) + time.offset_us).node)]
+    whole = col(time.name) if type_ in (pa.int64(), MOMENT) else col(time.name).cast(MOMENT)
+    offset = time.offset_us if type_ == pa.int64() else timedelta(microseconds=time.offset_us)
+    computed = [(EVENT_TIME_COLUMN, (whole + offset if time.offset_us else whole).node)]
     for node in rows.draft.nodes:
         made = isinstance(node.work, ProjectColumns) and node.work.columns[-1:] == tuple(computed)
         if made and node.inputs == (rows.port,):
             return OutputPort(rows.draft, Port(node.id)), EVENT_TIME_COLUMN
     return rows.extended(computed, site), EVENT_TIME_COLUMN
+
+
+def window_bounds(rows: OutputPort, into: Shape | None) -> Mapping[str, pa.Field[Any]]:
+    """What a result of windows has beside its keys: datetimes or Instants, as ``into`` declares them, else as the event
+    time of the rows is."""
+    timed_by = None if rows.time is None else rows.schema.field(rows.time.name).type
+    default = pa.int64() if timed_by is None or timed_by == pa.int64() else MOMENT
+    target = pa.schema([]) if into is None else schema_of(into)
+    return {name: pa.field(name, _bound_type(target, name, default), nullable=False) for name in _BOUNDS}
+
+
+def _bound_type(target: pa.Schema, name: str, default: pa.DataType) -> pa.DataType:
+    declared = target.field(name).type if name in target.names else default
+    return declared if declared in (pa.int64(), MOMENT) else default

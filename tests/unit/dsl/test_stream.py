@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_at_its_line(write: Callable[[Stream[Any]], An
     [
         (lambda job: job.source(7), "source: 7 is no source"),
         (lambda job: job.source(Rows(Bid), event_time="when"), "event_time: no column 'when'; there are auction"),
-        (lambda job: job.source(Rows(Bid), event_time="note"), "column 'note' is string; an Instant is int64"),
+        (lambda job: job.source(Rows(Bid), event_time="note"), "'note' is string; declare it datetime"),
         (lambda job: job.source(Rows(Bid), event_time=("at", "at")), "the source has 1 ports"),
         (lambda job: job.source(Rows(Bid), event_time="at", out_of_order="-1s"), "neither can be negative"),
     ],
