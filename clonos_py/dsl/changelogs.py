@@ -7,6 +7,7 @@ from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.plan.logical import (
     AggregateTable,
+    AssignEventTimes,
     CallPerBatch,
     CallPerRow,
     EnrichRows,
@@ -19,7 +20,9 @@ from clonos_py.plan.logical import (
     Unite,
 )
 
-_ROW_BY_ROW = FilterRows | ProjectColumns | CallPerRow | CallPerBatch | EnrichRows | Unite | Spread | LoopHead
+_ROW_BY_ROW = (
+    AssignEventTimes | FilterRows | ProjectColumns | CallPerRow | CallPerBatch | EnrichRows | Unite | Spread | LoopHead
+)
 """Work whose rows are of the kind that its input's are."""
 
 

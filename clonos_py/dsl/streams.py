@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
 from clonos_py.columns.frames import ArrowFrame
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.aggregation import aggregated, aggregated_in_windows, aggregation
+from clonos_py.dsl.assigning import with_assigned_time
 from clonos_py.dsl.calls import called_per_batch, called_per_row
 from clonos_py.dsl.callsite import located
 from clonos_py.dsl.changelogs import refuse_changes
@@ -207,6 +208,17 @@ class Stream(Generic[R]):
         with located("distinct") as site:
             return Stream(without_duplicates(self._output, columns, ttl, site))
 
+    def with_event_time(self, column: str, *, delay: str | int = 0, idle: str | int | None = None) -> Stream[R]:
+        """The rows with the event time of a column, which may have been made on the way, as by ``strptime``.
+
+        ``delay``: how far a row may be behind an earlier one of its partition of the source; ``idle``: a partition of
+        the source silent for so long does not hold time back. Watermarks are made for each partition, as by
+        ``job.source(event_time=...)``, whose event time ends here. It stands before what brings rows together:
+        ``key_by``, windows and joins.
+        """
+        with located("with_event_time") as site:
+            return Stream(with_assigned_time(self._output, column, delay, idle, site))
+
     def rebalance(self) -> Stream[R]:
         """Spreads rows evenly over all instances of what follows, in turn."""
         with located("rebalance") as site:
@@ -361,6 +373,11 @@ class KeyedStream(Generic[R]):
     def __init__(self, rows: OutputPort, keys: tuple[str, ...]) -> None:
         self._rows = rows
         self._keys = keys
+
+    def with_event_time(self, column: str, *, delay: str | int = 0, idle: str | int | None = None) -> NoReturn:
+        """Raises GraphError: rows of a key come from many partitions."""
+        with located("with_event_time"):
+            raise GraphError(f"the stream is keyed: write .with_event_time({column!r}) before key_by")
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
         """Windows for each key. Rows later than ``lateness`` after their window's end are late: see ``with_late``."""

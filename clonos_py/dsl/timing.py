@@ -34,8 +34,9 @@ def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[
         )
     if time is None:
         raise GraphError(
-            f"{what} has no event time; say which column it is at job.source(..., event_time='...') and keep that "
-            "column (after a window keep window_end), or use processing_time=True"
+            f"{what} has no event time; say which column it is at job.source(..., event_time='...'), or with "
+            ".with_event_time('...') behind it, and keep that column (after a window keep window_end), or use "
+            "processing_time=True"
         )
     type_ = rows.schema.field(time.name).type
     if not time.offset_us and type_ in (pa.int64(), MOMENT):

@@ -5,6 +5,15 @@ from __future__ import annotations
 import msgspec
 
 
+class EventTimesRead(msgspec.Struct, frozen=True):
+    """The earliest and the latest event time that a source has read, or an operator behind it has assigned."""
+
+    source: str
+    column: str
+    earliest_us: int
+    latest_us: int
+
+
 class ProcessCounters(msgspec.Struct, frozen=True):
     """Totals since the process began, and how it stands now. What does not apply where it was counted is 0 or None."""
 
@@ -42,5 +51,7 @@ class ProcessCounters(msgspec.Struct, frozen=True):
     """Processor time; 0 where tasks have no processes of their own."""
     counts: dict[str, int] = {}
     """What operators have counted since the job's first run, by ``operator.counter``: users choose these names."""
+    event_times: list[EventTimesRead] = []
+    """Of a source, since the process began; approximately, to a second."""
     latency: dict[int, int] = {}
     """Of the markers that reached it, by bucket of a ``LatencyHistogram``."""

@@ -228,6 +228,22 @@ class Sink(Operator):
         may be committed before the task has restored them."""
 
 
+class EventTimeAssigner(Operator):
+    """An operator that works at once on what the source of its task reads, and gives its rows their event time. The
+    task says from partition to partition what was seen of each, and what watermark that comes to."""
+
+    column: str
+    out_of_order_us: int
+
+    def take_extent(self) -> tuple[int, int] | None:
+        """The earliest and the latest event time of the rows since the last call; None if there were none."""
+        raise NotImplementedError
+
+    def reach(self, watermark: int) -> None:
+        """The watermark that now holds for what was emitted: ``released`` gives it."""
+        raise NotImplementedError
+
+
 class OutputSegment(NamedTuple):
     """Rows as they leave a causal sink, numbered; ``checksum`` is of the rows."""
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from clonos_py.model.errors import GraphError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, Wire
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
 from clonos_py.plan.factories import combining, narrowing, operator_plan
 from clonos_py.plan.feeds import RequiredColumns, feeds
 from clonos_py.plan.logical import (
     GROUPING,
+    AssignEventTimes,
     CallPerRow,
     LogicalGraph,
     LoopHead,
@@ -27,6 +29,7 @@ from clonos_py.plan.logical import (
     ReadSource,
     Spread,
     Unite,
+    leading_to,
 )
 
 SOURCE = -1
@@ -90,9 +93,12 @@ class DraftVertices:
     """All chains of a graph, and the links between them."""
 
     def __init__(self, graph: LogicalGraph, parallelism: int, chaining: bool = True) -> None:
-        """Without ``chaining`` each node begins a vertex. Only what the planner puts in before an edge, to combine rows
+        """Without ``chaining`` each node begins a vertex, but for those that assign event time and those between them
+        and their source. Only what the planner puts in before an edge, to combine rows
         or leave out columns, stays with its producer: it is there so that less travels."""
         self._graph, self._parallelism, self._chaining = graph, parallelism, chaining
+        timed = [node.id for node in graph.nodes if isinstance(node.work, AssignEventTimes)]
+        self._at_sources = leading_to(timed, graph.by_id)
         self._places: dict[int, _Place] = {}
         self._colocated: dict[int, Keys] = {}
         self.chains: list[DraftVertex] = []
@@ -115,6 +121,11 @@ class DraftVertices:
         sides = [list(feeds(self._graph, port, node.reads[side])) for side, port in enumerate(node.inputs)]
         chain = self._shared_chain(node, sides)
         chained = chain is not None
+        if isinstance(node.work, AssignEventTimes) and (chain is None or chain.source is None):
+            raise GraphError(
+                f"{node.where}: {node.name} runs in other tasks than its source, as something before it, or it itself, "
+                "asks for another parallelism: write with_event_time before that"
+            )
         if chain is None:
             chain = self._begin(self._parallelism_of(node, sides))
         ready = [[(feed, *self._prepared(node, feed, chained)) for feed in found] for found in sides]
@@ -137,7 +148,7 @@ class DraftVertices:
 
     def _shared_chain(self, node: Node, sides: list[list[RequiredColumns]]) -> DraftVertex | None:
         """The vertex that the operator can run in: that of all its producers."""
-        if not self._chaining or isinstance(node.work, LoopHead):
+        if isinstance(node.work, LoopHead) or not (self._chaining or node.id in self._at_sources):
             return None
         every = [feed for found in sides for feed in found]
         places = [self._places[feed.port.node] for feed in every]

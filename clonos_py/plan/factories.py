@@ -19,6 +19,7 @@ from clonos_py.operators.async_rows import MapAsyncRows
 from clonos_py.operators.delta_join import DeltaJoin
 from clonos_py.operators.distinct import Distinct, DistinctCombine
 from clonos_py.operators.enrichment import Enrich
+from clonos_py.operators.event_time import AssignEventTime
 from clonos_py.operators.history_join import HistoryJoin
 from clonos_py.operators.loops import LoopEntry
 from clonos_py.operators.rows import MapRows
@@ -34,6 +35,7 @@ from clonos_py.operators.windows import WindowAggregate, WindowCombine, combined
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
+    AssignEventTimes,
     CallPerBatch,
     CallPerRow,
     DistinctRows,
@@ -116,6 +118,8 @@ def _factory(node: Node, rows: pa.Schema) -> Factory:
     match node.work:
         case WriteSink(definition):
             return partial(definition.create, rows)
+        case AssignEventTimes(column, out_of_order_us):
+            return partial(AssignEventTime, column, out_of_order_us)
         case FilterRows(predicate):
             ((_, only),), shared = compiled([("", predicate)], rows, node.name)
             return partial(Filter, only, shared)

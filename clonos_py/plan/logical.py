@@ -48,6 +48,16 @@ class WriteSink:
 
 
 @dataclass(frozen=True)
+class AssignEventTimes:
+    """Rows carry the event time of a column from here on. Between it and the source are only operators that work in the
+    tasks of the source. ``idle_us``: a partition of it that is silent for so long does not hold time back."""
+
+    column: str
+    out_of_order_us: int = 0
+    idle_us: int | None = None
+
+
+@dataclass(frozen=True)
 class FilterRows:
     predicate: Expression
 
@@ -245,9 +255,9 @@ class RunProcess:
 
 
 Work = (
-    ReadSource | WriteSink | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch | Unite | Spread
-    | LoopHead | AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JoinWindows | JoinHistory
-    | JoinVersions | JoinDeltas | RunProcess
+    ReadSource | WriteSink | AssignEventTimes | FilterRows | ProjectColumns | EnrichRows | CallPerRow | CallPerBatch
+    | Unite | Spread | LoopHead | AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JoinWindows
+    | JoinHistory | JoinVersions | JoinDeltas | RunProcess
 )  # fmt: skip
 JOINING = JoinWindows | JoinHistory | JoinVersions
 STATEFUL = AggregateWindows | AggregateTable | TopTable | TopWindows | DistinctRows | JOINING | JoinDeltas | RunProcess

@@ -12,9 +12,19 @@ from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, PhysicalPlan,
 from clonos_py.model.protocols import ALONE
 from clonos_py.model.retention import Spill
 from clonos_py.plan.chaining import SOURCE, DraftVertex, DraftVertices, edge, most_telling
+from clonos_py.plan.event_time import idle_us
 from clonos_py.plan.factories import source_plan
 from clonos_py.plan.framing import Adaptive, rows_per_frame, rows_per_read
-from clonos_py.plan.logical import FilterRows, LogicalGraph, ProjectColumns, ReadSource, Spread, Unite, WriteSink
+from clonos_py.plan.logical import (
+    AssignEventTimes,
+    FilterRows,
+    LogicalGraph,
+    ProjectColumns,
+    ReadSource,
+    Spread,
+    Unite,
+    WriteSink,
+)
 from clonos_py.plan.pickling import check_portable
 from clonos_py.plan.recovery_notes import recovery_notes
 from clonos_py.plan.regeneration import obstacles
@@ -23,7 +33,7 @@ from clonos_py.settings.definitions import Guarantee, Preference, Settings
 from clonos_py.settings.kinds import FULL_DEPTH
 from clonos_py.settings.resolution import resolve
 
-_OWN = FilterRows | ProjectColumns | Unite | Spread | ReadSource
+_OWN = AssignEventTimes | FilterRows | ProjectColumns | Unite | Spread | ReadSource
 """Work that the engine does itself, without state."""
 
 
@@ -102,6 +112,8 @@ def _vertex(chain: DraftVertex, name: str, settings: Settings, adaptive: Adaptiv
     source: SourcePlan | None = None
     if chain.source is not None:
         source = source_plan(chain.source, *rows_per_read(chain), adaptive.out_of(chain, SOURCE))
+        event_time = replace(source.event_time, idle_us=idle_us(chain, source.event_time.idle_us))
+        source = replace(source, event_time=event_time)
         check_portable(source.factory, chain.source.name, chain.source.where)
     for operator, origin in zip(chain.operators, chain.origins, strict=True):
         if origin is not None:

@@ -16,6 +16,7 @@ from clonos_py.model.tables import WEIGHT_COLUMN
 from clonos_py.plan.logical import (
     AggregateTable,
     AggregateWindows,
+    AssignEventTimes,
     CallPerBatch,
     CallPerRow,
     DistinctRows,
@@ -69,6 +70,8 @@ def _timed_ports(graph: LogicalGraph) -> set[Port]:
     timed: set[Port] = set()
     for node in reversed(graph.nodes):
         match node.work:
+            case AssignEventTimes():
+                needs = False
             case AggregateWindows(time_column=str()) | TopWindows() | JoinVersions() | RunProcess():
                 needs = True
             case JoinWindows(left_time=str()) | JoinHistory(left_time=str()):
@@ -94,6 +97,8 @@ def _read(node: Node, side: int, graph: LogicalGraph, wanted: Wanted) -> frozens
     every = frozenset(graph.schema(node.inputs[side]).names)
     passed = wanted[Port(node.id)] if node.schemas else frozenset()
     match node.work:
+        case AssignEventTimes(column=column):
+            return passed | {column}
         case FilterRows(predicate=predicate):
             return passed | predicate.inputs()
         case ProjectColumns(columns=columns):
@@ -165,7 +170,7 @@ def _pruned(node: Node, before: Mapping[int, Node], wanted: Wanted, timed: set[P
         case JoinWindows() | JoinHistory() | JoinVersions() | EnrichRows() as join:
             kept_columns = tuple(column for column in join.columns if column[0] in names)
             return replace(node, work=replace(join, columns=kept_columns), schemas=(_narrowed(node.schemas[0], names),))
-        case FilterRows() | CallPerRow(kind="filter"):
+        case AssignEventTimes() | FilterRows() | CallPerRow(kind="filter"):
             port = node.inputs[0]
             return replace(node, schemas=(before[port.node].schemas[port.port], *node.schemas[1:]))
         case AggregateWindows():

@@ -6,15 +6,17 @@ from dataclasses import replace
 
 from clonos_py.model.tables import FirstOf
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
+from clonos_py.plan.event_time import assigned_at_sources
 from clonos_py.plan.logical import AggregateTable, AggregateWindows, JoinHistory, LogicalGraph, Node, TopTable
 from clonos_py.plan.pruning import prune
 from clonos_py.plan.pushdown import push_filters
 
 
 def rewritten(graph: LogicalGraph) -> LogicalGraph:
-    """Dead ends left out, filters moved towards the sources, partial aggregates before shuffles, unwanted pairs not
-    made, columns pruned."""
-    return prune(_first_only(_combined(push_filters(graph.checked().without_dead_ends()))))
+    """Dead ends left out, event time assigned at the sources, filters moved towards these, partial aggregates before
+    shuffles, unwanted pairs not made, columns pruned."""
+    assigned = assigned_at_sources(graph.checked().without_dead_ends())
+    return prune(_first_only(_combined(push_filters(assigned))))
 
 
 def _first_only(graph: LogicalGraph) -> LogicalGraph:

@@ -14,6 +14,7 @@ import msgspec
 
 from clonos_py.channel.frames import Frame
 from clonos_py.model.calls import Answered
+from clonos_py.model.counters import EventTimesRead
 from clonos_py.model.ids import Attempt
 from clonos_py.model.retention import Spill
 from clonos_py.model.segments import LogSegment
@@ -288,6 +289,8 @@ class Observed:
     """All counters of the task's operators, as they are now; empty if none has changed."""
     rows_waiting: int | None = None
     """Of a source: see ``Source.rows_waiting``."""
+    event_times: Sequence[EventTimesRead] = ()
+    """Of a source: which event times it has read, or operators behind it have assigned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.counters import EventTimesRead, ProcessCounters
 from clonos_py.model.times import MIN_TIME
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.process.contract import Observed
@@ -22,6 +22,7 @@ class Counters:
         self._counts: dict[str, int] = {}
         self._lag_us: int | None = None
         self._rows_waiting: int | None = None
+        self._event_times: dict[tuple[str, str], EventTimesRead] = {}
         self._latency = LatencyHistogram()
 
     def observe(self, event: Observed, now_us: int) -> None:
@@ -32,6 +33,8 @@ class Counters:
             self._lag_us = now_us - event.watermark
         if event.rows_waiting is not None:
             self._rows_waiting = event.rows_waiting
+        for read in event.event_times:
+            self._event_times[read.source, read.column] = read
         if event.counts:
             self._counts = dict(event.counts)
         if event.marker_us:
@@ -47,5 +50,6 @@ class Counters:
             lag_us=self._lag_us,
             rows_waiting=self._rows_waiting,
             counts=dict(self._counts),
+            event_times=list(self._event_times.values()),
             latency=self._latency.counts,
         )

@@ -14,7 +14,7 @@ import pyarrow as pa
 from clonos_py.causal.determinants import Completion
 from clonos_py.model.errors import ClonosError, Interrupted, UserCodeError
 from clonos_py.model.ids import TaskId
-from clonos_py.model.operators import Operator, Sink
+from clonos_py.model.operators import EventTimeAssigner, Operator, Sink
 from clonos_py.model.places import blamed, located
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.state import OperatorState
@@ -105,6 +105,12 @@ class Chain:
             self._guard(stage, partial(stage.operator.open, stage.context, stage.port))
         self.ended = NOT_ENDED
         """How many operators know that all input has ended."""
+        self.assigners = {
+            number: stage.operator
+            for number, stage in enumerate(self._stages)
+            if isinstance(stage.operator, EventTimeAssigner)
+        }
+        """By number: the operators that give the source's rows their event time."""
         self._watermarks = dict.fromkeys(range(SOURCE, len(self._stages)), MIN_TIME)
         self._received = dict.fromkeys(range(len(self._stages)), MIN_TIME)
 
@@ -143,6 +149,11 @@ class Chain:
         """The task's input (its channels, or its source) is complete up to ``watermark``."""
         self._watermarks[SOURCE] = max(watermark, self._watermarks[SOURCE])
         self._pass_on(watermark)
+
+    def assign(self, number: int, watermark: int) -> None:
+        """What this operator assigns event time to is complete up to ``watermark``."""
+        self.assigners[number].reach(watermark)
+        self._release(number)
 
     def _pass_on(self, watermark: int) -> None:
         for number, stage in enumerate(self._stages):
@@ -210,6 +221,15 @@ class Chain:
     def watermark(self) -> int:
         """Of the task's input."""
         return self._watermarks[SOURCE]
+
+    @property
+    def event_time(self) -> int:
+        """How far rows of the task have come: where event time is assigned behind the source, what that has come to."""
+        return min((self._watermarks[number] for number in self.assigners), default=self.watermark)
+
+    def name_of(self, number: int) -> str:
+        """Of an operator."""
+        return self._stages[number].name
 
     @property
     def watermarks(self) -> list[int]:

@@ -117,7 +117,8 @@ class TaskMachine:
         self._throughput = Throughput()
         self._read_size = ReadSize(self._throughput)
         self._queue_us = limits.queue_us // max(1, sum(edge.adaptive for edge in self._input_edges))
-        self._reader = Reader(vertex.source, task.index, vertex.parallelism) if vertex.source else None
+        assigners = {self._chain.name_of(number): found for number, found in self._chain.assigners.items()}
+        self._reader = Reader(vertex.source, task.index, vertex.parallelism, assigners) if vertex.source else None
         self.committing: Mapping[str, Committing] = dict(self._chain.sinks)
         if self._reader and vertex.source and vertex.source.commits:
             self.committing = {**self._chain.sinks, self._reader.name: self._reader}
@@ -373,7 +374,7 @@ class TaskMachine:
                 assert self._reader is not None
                 self._reader.fall_idle(partition)
                 self._follow_idleness()
-                self._chain.advance(self._reader.watermark)
+                self._follow_source()
             case PartitionsDiscovered(starts=starts):
                 assert self._reader is not None
                 self._reader.discover(starts)
@@ -453,19 +454,31 @@ class TaskMachine:
         self._shared.frame = (-1, self._other_events)
         events = sum(read.event_count for read in reads)
         replaying, waiting = self.state is TaskState.REPLAYING, self._reader.rows_waiting
-        self._events.append(self._metrics.took(events, self._chain.watermark, replaying, waiting))
+        self._events.append(self._metrics.took(events, self._chain.event_time, replaying, waiting))
         self._outputs.idle = False
-        for port, pieces in enumerate(zip(*(read.rows for read in reads), strict=True)):
-            if batches := [rows for rows in pieces if rows is not None]:
-                self._chain.source_port.emit(concat(batches), port)
+        for together in [[read] for read in reads] if self._chain.assigners else [reads]:
+            self._give(together)
+            self._reader.assign(together[0].partition)
         for read in reads:
             for metric, amount in read.counts.items():
                 self._shared.count(f"{self._reader.name}.{metric}", amount)
             self._reader.accept(read, now_us)
             self._events += self._metrics.source_marker(now_us, read.due_us)
-        self._chain.advance(self._reader.watermark)
+        self._events += self._metrics.event_times(self._reader.extents)
+        self._follow_source()
         if self._landmarks:
             self._landmarks.read()
+
+    def _give(self, reads: Sequence[Read]) -> None:
+        for port, pieces in enumerate(zip(*(read.rows for read in reads), strict=True)):
+            if batches := [rows for rows in pieces if rows is not None]:
+                self._chain.source_port.emit(concat(batches), port)
+
+    def _follow_source(self) -> None:
+        assert self._reader is not None
+        self._chain.advance(self._reader.watermark)
+        for number in self._chain.assigners:
+            self._chain.assign(number, self._reader.assigned(self._chain.name_of(number)))
 
     def _finish(self) -> None:
         self._outputs.idle = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from clonos_py.process.contract import Observed, Produced
 from clonos_py.task.context import TaskContext
 from clonos_py.task.outputs import Outputs
+from clonos_py.task.time_extents import TimeExtents
 
 MARKER_INTERVAL_US = 100_000
 """A source sends at most one latency marker in this time. For a paced source the time is that of its schedule: while it
@@ -25,6 +26,11 @@ class TaskMetrics:
         if replaying:
             self.rows_replayed += rows
         return Observed(events=rows, watermark=watermark, replayed=replaying, rows_waiting=rows_waiting)
+
+    def event_times(self, extents: TimeExtents) -> list[Observed]:
+        """Which event times have been read, if that is much more than was told before."""
+        told = extents.told()
+        return [Observed(event_times=told)] if told else []
 
     def cut(self, produced: Produced) -> Observed:
         """These frames leave the task."""

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 
 from clonos_py.causal.determinants import Determinant, ReadBatch, SourceRead
-from clonos_py.columns.views import Column, fixed
+from clonos_py.columns.times import extent
 from clonos_py.model.errors import DivergenceError, SourceError
-from clonos_py.model.operators import Discovered, End, EventTime, Read, Source, Wait
+from clonos_py.model.operators import Discovered, End, EventTime, EventTimeAssigner, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
-from clonos_py.model.times import MIN_TIME
 from clonos_py.task.logged_reads import content_of, read_of
+from clonos_py.task.partition_times import PartitionTimes
+from clonos_py.task.time_extents import TimeExtents
 
 Ask = Callable[[str, Callable[[], Any]], Any]
 """See ``Gate.ask``."""
@@ -34,16 +35,13 @@ def determinants_of(reads: Sequence[Read]) -> list[Determinant]:
     return [ReadBatch(len(logged)), *logged] if len(logged) > 1 else [*logged]
 
 
-def _latest(times: Column) -> int:
-    """The highest of some times, MIN_TIME if all are null."""
-    times = times.drop_null() if times.null_count else times
-    return int(fixed(times).max()) if len(times) else MIN_TIME
-
-
 class Reader:
     """Wraps a Source. Only the partitions p with p % parallelism == index are this task's."""
 
-    def __init__(self, plan: SourcePlan, index: int, parallelism: int) -> None:
+    def __init__(
+        self, plan: SourcePlan, index: int, parallelism: int, assigned: Mapping[str, EventTimeAssigner] | None = None
+    ) -> None:
+        """``assigned``: the operators, by name, that give its rows event time."""
         self.name = plan.name
         self._event_time: EventTime = plan.event_time
         self._schemas = plan.schemas
@@ -54,7 +52,9 @@ class Reader:
         self._index, self._parallelism = index, parallelism
         self._own = [p for p in range(self._source.partitions()) if self._is_own(p)]
         self._positions: dict[int, int] = {}
-        self._highest: dict[int, int] = {}
+        self._assigners = assigned or {}
+        self._restore_times({}, {})
+        self.extents = TimeExtents()
         self._idle: set[int] = set()
         self._finished: set[int] = set()
         self._active_us: dict[int, int] = {}
@@ -72,7 +72,7 @@ class Reader:
         self._own = [p for p in (range(count) if count else sorted(saved)) if self._is_own(p)]
         self._positions = {p: saved[p] for p in self._own if p in saved}
         known = partitions or {}
-        self._highest = {p: known[p][0] if p in known else MIN_TIME for p in self._own}
+        self._restore_times({p: known[p][0] for p in self._own if p in known}, self._assigned_times(parts))
         self._idle = {p for p in self._own if p in known and known[p][1]}
         finished = {int(p) for part in parts for p in part.values["finished"]}
         self._finished = {p for p in self._own if p in finished or (p in known and known[p][2])}
@@ -100,7 +100,26 @@ class Reader:
     def snapshot(self) -> OperatorState:
         kept = self._source.snapshot()
         source = {} if kept is None else {"source": kept}
-        return OperatorState(values={"positions": self.positions, "finished": sorted(self._finished), **source})
+        times = {name: times.all for name, times in self._assigned.items()}
+        assigned = {"times": times} if times else {}
+        return OperatorState(
+            values={"positions": self.positions, "finished": sorted(self._finished), **assigned, **source}
+        )
+
+    def _restore_times(self, own: Mapping[int, int], assigned: Mapping[str, Mapping[int, int]]) -> None:
+        self._times = PartitionTimes(self._event_time.out_of_order_us, own)
+        self._assigned = {
+            name: PartitionTimes(assigner.out_of_order_us, assigned.get(name))
+            for name, assigner in self._assigners.items()
+        }
+
+    def _assigned_times(self, parts: Sequence[OperatorState]) -> dict[str, dict[int, int]]:
+        """What operators had assigned to partitions that are this task's now."""
+        found: dict[str, dict[int, int]] = {}
+        for part in parts:
+            for name, times in part.values.get("times", {}).items():
+                found.setdefault(name, {}).update({int(p): at for p, at in times.items() if self._is_own(int(p))})
+        return found
 
     @property
     def rows_waiting(self) -> int | None:
@@ -141,7 +160,7 @@ class Reader:
 
     @property
     def partitions(self) -> dict[int, tuple[int, bool, bool]]:
-        return {p: (self._highest[p], p in self._idle, p in self._finished) for p in self._own}
+        return {p: (self._times.of(p), p in self._idle, p in self._finished) for p in self._own}
 
     def poll(self, now_us: int, rows_max: int | None = None) -> list[Read] | Discovered | None:
         """The next reads, several if there are several partitions and they give little: it costs less together. At
@@ -223,8 +242,19 @@ class Reader:
             self._finished.add(read.partition)
         for column, rows in zip(self._event_time.columns, read.rows, strict=True):
             if column is not None and rows is not None and rows.num_rows:
-                latest = _latest(rows.column(column))
-                self._highest[read.partition] = max(self._highest[read.partition], latest)
+                self._observe(self._times, self.name, column, read.partition, extent(rows.column(column)))
+
+    def assign(self, partition: int) -> None:
+        """Rows of a partition have passed the operators that assign event time."""
+        for name, assigner in self._assigners.items():
+            self._observe(self._assigned[name], name, assigner.column, partition, assigner.take_extent())
+
+    def _observe(
+        self, times: PartitionTimes, name: str, column: str, partition: int, found: tuple[int, int] | None
+    ) -> None:
+        if found is not None:
+            times.observe(partition, found[1])
+            self.extents.add(name, column, *found)
 
     def discover(self, starts: Mapping[int, int]) -> None:
         """These partitions are read from now on, too. They hold event time back until they give a row or fall idle."""
@@ -232,7 +262,6 @@ class Reader:
         self._source.discovered(starts)
         self._own = sorted({*self._own, *starts})
         self._positions |= starts
-        self._highest |= dict.fromkeys(starts, MIN_TIME)
 
     def fall_idle(self, partition: int) -> None:
         self._idle.add(partition)
@@ -273,11 +302,11 @@ class Reader:
     def watermark(self) -> int:
         """Event time below which no partition that is not idle will give a row, but for late ones. Where none goes on,
         or all that do are idle, it is what the finished ones had come to."""
-        if awake := [self._highest[p] for p in self._awake]:
-            reached = min(awake)
-        else:
-            reached = max((self._highest[p] for p in self._finished), default=MIN_TIME)
-        return reached if reached == MIN_TIME else reached - self._event_time.out_of_order_us
+        return self._times.watermark(self._awake, sorted(self._finished))
+
+    def assigned(self, name: str) -> int:
+        """The same of the event time that an operator assigns."""
+        return self._assigned[name].watermark(self._awake, sorted(self._finished))
 
     def close(self) -> None:
         self._source.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from clonos_py.model.times import MAX_TIME, MIN_TIME
 from clonos_py.task.inputs import Inputs
 from clonos_py.task.lingering import Lingering
 from clonos_py.task.machine import TaskMachine
-from clonos_py.task.reader import Reader
+from clonos_py.task.partition_times import PartitionTimes
 from clonos_py.task.timers import Timers
 from tests.sim.planted.bug import Bugs
 from tests.sim.planted.recovery import rehandled
@@ -77,11 +78,10 @@ def lost_connections_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @BUGS.planted()
 def a_finished_partition_is_at_the_end_of_time_beside_an_idle_one(patch: pytest.MonkeyPatch) -> None:
-    def watermark(self: Reader) -> int:
-        awake = [self._highest[p] for p in self._awake]
-        return min(awake, default=MAX_TIME if self._finished else MIN_TIME)
+    def watermark(self: PartitionTimes, awake: Sequence[int], finished: Sequence[int]) -> int:
+        return min(map(self.of, awake), default=MAX_TIME if finished else MIN_TIME)
 
-    patch.setattr(Reader, "watermark", property(watermark))
+    patch.setattr(PartitionTimes, "watermark", watermark)
 
 
 @BUGS.planted()

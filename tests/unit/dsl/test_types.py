@@ -13,13 +13,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = """
+from datetime import datetime, timedelta
+from typing import Annotated
+
 import polars as pl
 import pyarrow as pa
-from clonos_py import CoProcess, Context, Job, OpenContext, Process, Record, col
+from clonos_py import CoProcess, Context, Epoch, Job, OpenContext, Process, Record, col
 from clonos_py.connectors import FileSink, FileSource, KafkaSource, MemorySource
 
 class Line(Record):
     id: int
+
+class Flight(Record):
+    at: datetime
+    landed: Annotated[datetime, Epoch("ms")] | None
+    took: timedelta
+
+def delayed(flight: Flight) -> Flight:
+    return Flight(flight.at + timedelta(minutes=5), flight.landed, flight.took)
 
 class Double(Record):
     twice: int
@@ -80,6 +91,12 @@ lines.sink(FileSink("out", delivery="atomic"))  # Argument "delivery" to "FileSi
 FileSource("lines.jsonl", Line, folow=True)  # Unexpected keyword argument "folow" | "folow"
 KafkaSource("lines", Line, server="kafka:9092")  # Unexpected keyword argument "server" | "bootstrap"
 FileSource("lines.jsonl", 3)  # Argument 2 to "FileSource" | "schema"
+flights = job.source(FileSource("flights.jsonl", Flight))
+reveal_type(flights.map(delayed).with_event_time("at", delay="5s"))  # Stream[Flight]
+flights.filter(col("at") + timedelta(hours=1) > datetime.now())
+flights.with_event_time("at", dealy="5s")  # Unexpected keyword argument "dealy" | "dealy"
+Flight(5, None, timedelta())  # Argument 1 to "Flight" has incompatible type | "at"
+Epoch("minutes")  # Argument 1 to "Epoch" has incompatible type | "unit"
 job.preview(3)  # Argument 1 to "preview" of "Job" | "stream"
 job.start(runtime="local").stopp()  # "JobHandle" has no attribute "stopp" | "stopp"
 """

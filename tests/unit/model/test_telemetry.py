@@ -9,14 +9,21 @@ import msgspec
 import pytest
 
 from clonos_py.model.coordinator_events import CoordinatorEvent
-from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.counters import EventTimesRead, ProcessCounters
 from clonos_py.model.errors import CodecError
 from clonos_py.model.ids import Attempt, TaskId
 from clonos_py.model.messages import Pong, decode_to_coordinator, encode
 
 PLAIN = {int, float, str, bool, TaskId, Attempt, NoneType}
 COUNTERS = ProcessCounters(
-    active=True, rows_in=7, lag_us=-3, held_back=True, cpu_us=2**40, counts={"window.late_rows": 5}, latency={129: 2}
+    active=True,
+    rows_in=7,
+    lag_us=-3,
+    held_back=True,
+    cpu_us=2**40,
+    counts={"window.late_rows": 5},
+    latency={129: 2},
+    event_times=[EventTimesRead("bids", "at", -5, 2**62)],
 )
 
 
@@ -36,8 +43,10 @@ def test_an_event_is_frozen_and_its_fields_are_plain_values(kind: type[Coordinat
 def test_counters_have_no_mappings_but_those_whose_keys_are_data() -> None:
     assert ProcessCounters.__struct_config__.frozen
     hints = get_type_hints(ProcessCounters)
-    assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == {"counts", "latency"}
+    assert {name for name, hint in hints.items() if not types(hint) <= PLAIN} == {"counts", "latency", "event_times"}
     assert (hints["counts"], hints["latency"]) == (dict[str, int], dict[int, int])
+    assert hints["event_times"] == list[EventTimesRead]
+    assert set(get_type_hints(EventTimesRead).values()) <= PLAIN
 
 
 @pytest.mark.parametrize("counters", [ProcessCounters(), COUNTERS])
@@ -56,6 +65,7 @@ def test_counters_arrive_as_they_were_sent(counters: ProcessCounters) -> None:
         {"counts": {"late_rows": "many"}},
         {"counts": {7: 7}},
         {"latency": {"p99": 3}},
+        {"event_times": [{"source": "bids", "column": "at", "earliest_us": "soon", "latest_us": 7}]},
         ["not", "a", "struct"],
         None,
     ],

@@ -14,6 +14,8 @@ from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, EventTime, Read, Source, Wait
 from clonos_py.model.plan import SourcePlan
 from clonos_py.model.state import OperatorState
+from clonos_py.model.times import MIN_TIME
+from clonos_py.operators.event_time import AssignEventTime
 from clonos_py.task.reader import Reader
 
 SCHEMA = pa.schema([("text", pa.string())])
@@ -177,3 +179,44 @@ def test_at_another_parallelism_a_finished_partition_still_holds_nothing_back() 
     after.restore([before.snapshot()], None)
     after.accept(read(1, 60), 0)
     assert after.watermark == 55
+
+
+def assigned_reader(index: int = 0, parallelism: int = 1) -> tuple[Reader, AssignEventTime]:
+    """Its rows get their event time from an operator behind it."""
+    assigner = AssignEventTime("at", 5)
+    assigner.out = Nowhere()
+    plan = SourcePlan("texts", lambda: Texts(1, 1), (SCHEMA,), EventTime((None,)))
+    reader = Reader(plan, index, parallelism, {"timed": assigner})
+    reader.restore([], None)
+    return reader, assigner
+
+
+class Nowhere:
+    def emit(self, rows: pa.RecordBatch, port: int = 0) -> None:
+        """Nothing follows."""
+
+
+def passed(reader: Reader, assigner: AssignEventTime, partition: int, *times: int) -> None:
+    assigner.on_rows(pa.record_batch({"at": pa.array(times, pa.int64())}), 0)
+    reader.assign(partition)
+
+
+def test_event_time_that_is_assigned_is_that_of_the_partition_farthest_behind() -> None:
+    reader, assigner = assigned_reader()
+    for partition, time in ((0, 100), (1, 70), (2, 90)):
+        assert reader.assigned("timed") == MIN_TIME
+        passed(reader, assigner, partition, time, time - 50)
+    assert reader.assigned("timed") == 65
+    assert reader.watermark == MIN_TIME
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_assigned_event_time_goes_on_where_the_snapshot_was(parallelism: int) -> None:
+    reader, assigner = assigned_reader()
+    for partition, time in ((0, 100), (1, 70), (2, 90)):
+        passed(reader, assigner, partition, time)
+    saved = reader.snapshot()
+    restored = [assigned_reader(index, parallelism)[0] for index in range(parallelism)]
+    for other in restored:
+        other.restore([saved], reader.partitions if parallelism == 1 else None)
+    assert [other.assigned("timed") for other in restored] == ([65] if parallelism == 1 else [85, 65])
