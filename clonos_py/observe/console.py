@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clonos_py.model.coordinator_events import FunctionHangs
-from clonos_py.observe.events import Event, Listener, Progress, VertexProgress
+from clonos_py.observe.events import Event, ImplausibleEventTimes, Listener, Progress, VertexProgress
 from clonos_py.observe.status import (
     RunStatus,
     awaited_text,
@@ -53,9 +53,10 @@ def watch(job: str, console: Console | None = None) -> Iterator[Listener]:
 
 
 def _listen(status: RunStatus, console: Console, at_us: int, event: Event) -> None:
-    """A job that waits for a function may never come to an end, so this is told at once."""
+    """Told at once: a job that waits for a function may never come to an end, and one whose times are wrong is better
+    stopped."""
     status.on(at_us, event)
-    if isinstance(event, FunctionHangs):
+    if isinstance(event, FunctionHangs | ImplausibleEventTimes):
         console.print(f"warning: {event.reason}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -109,6 +109,18 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImplausibleEventTimes:
+    """A source, or an operator that assigns event time, has given rows with a time that is hardly meant: before 1990,
+    or more than a day ahead of the clock. Told once for each."""
+
+    source: str
+    column: str
+    value_us: int
+    reason: str
+    """What was found and what to do, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsLeft:
     """An earlier run of this job was killed and has left its checkpoints in a temporary ``folder``; this run starts
     from the beginning."""
@@ -164,6 +176,7 @@ Event = (
     | TaskFailed
     | CheckpointsLeft
     | Preparing
+    | ImplausibleEventTimes
     | CoordinatorAwaited
     | KillMissed
     | TraceStopped

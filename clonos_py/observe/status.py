@@ -31,6 +31,7 @@ from clonos_py.observe.events import (
     CoordinatorAwaited,
     Detected,
     Event,
+    ImplausibleEventTimes,
     KillMissed,
     Preparing,
     Progress,
@@ -209,7 +210,7 @@ class RunStatus:
             case SpillFailed():
                 self.spills_failed.append(event)
                 self.news.append(unwritten_text(event))
-            case FunctionHangs():
+            case FunctionHangs() | ImplausibleEventTimes():
                 self.news.append(event.reason)
             case DeletionFailed():
                 self.deletions_failed.append(event)

@@ -35,6 +35,7 @@ from clonos_py.observe.events import (
 )
 from clonos_py.observe.metrics import LatencyHistogram
 from clonos_py.observe.normality import Normality
+from clonos_py.runtime.implausible_times import TimeWatch
 from clonos_py.runtime.leftovers import Leftover
 
 PROGRESS_US = 250_000
@@ -76,6 +77,7 @@ class EventPublisher:
         self._progress_us = 0
         self._finished = False
         self._normality = Normality()
+        self._times = TimeWatch()
 
     @property
     def latency(self) -> LatencyHistogram:
@@ -99,6 +101,7 @@ class EventPublisher:
             self._crashed[task] += 1
             self._carried_out(task)
             self._listener(at_us - self.began_us, self._failure(task, "killed by --kill"))
+        self._warn(news, now_us)
         for at_us, event in news.events:
             self._publish(at_us - self.began_us, event)
         if now_us >= self._progress_us and not self._finished:
@@ -110,6 +113,11 @@ class EventPublisher:
     def prepare(self, now_us: int, doing: str) -> None:
         """Before there is a coordinator."""
         self._listener(now_us - self.began_us, Preparing(doing=doing))
+
+    def _warn(self, news: CoordinatorNews, now_us: int) -> None:
+        for _, counters in news.counters.values():
+            for warning in self._times.warnings(counters.event_times, now_us):
+                self._listener(now_us - self.began_us, warning)
 
     def await_coordinator(self, now_us: int, waited_us: int, seen: str) -> None:
         """The platform has not started the coordinator yet."""

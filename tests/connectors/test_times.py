@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clonos_py import Epoch, Instant, Iso8601, Job, Record
+from clonos_py import Epoch, Instant, Iso8601, Job, Record, count, tumbling
 from clonos_py.connectors import FileSink, FileSource, MemorySource, read_results
 from clonos_py.connectors.json_values import JsonValues
 from clonos_py.connectors.kafka.columns import RowLayout
@@ -224,3 +224,25 @@ def test_integers_of_parquet_are_datetimes_of_the_unit_that_is_declared(tmp_path
 def test_timestamps_of_parquet_are_instants_in_microseconds(tmp_path: Path, unit: Any) -> None:
     path = parquet(tmp_path, MOMENTS.cast(pa.timestamp(unit)))
     assert rows_read(FileSource(path, Old))[0] == Old(1_769_860_800_250_000)
+
+
+class Reading(Record):
+    at: Instant
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_run_warns_of_event_times_of_another_unit(
+    tmp_path: Path, behind: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "readings.jsonl").write_text('{"at": 1769860800250}\n' * 5)
+    job = Job("readings")
+    source = FileSource("readings.jsonl", Reading)
+    rows = job.source(source).named("in").with_event_time("at") if behind else job.source(source, event_time="at")
+    rows.named("readings").window(tumbling("1s")).aggregate(n=count()).sink(FileSink("out"))
+    job.run(runtime="local", parallelism=2)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warnings == [
+        "warning: source 'readings': event time 'at' is 1970-01-21 11:37:40, before 1990: it is probably in "
+        "milliseconds; declare at: Annotated[datetime, Epoch('ms')], or bring the column to microseconds UTC"
+    ]

@@ -29,6 +29,7 @@ from clonos_py.observe.events import (
     CoordinatorAwaited,
     Detected,
     Event,
+    ImplausibleEventTimes,
     KillMissed,
     Preparing,
     Progress,
@@ -233,6 +234,14 @@ def test_a_run_that_was_interrupted_in_order_is_summed_up() -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt_watched(Console(file=text, width=150))
     assert text.getvalue() == "hot stopped after 2.0 s\n"
+
+
+def test_event_times_that_cannot_be_meant_are_a_warning_at_once() -> None:
+    text = io.StringIO()
+    with watch("hot", Console(file=text, width=20)) as listener:
+        reason = "source 'bids': event time 'at' is 1970-01-21 12:18:43, before 1990"
+        listener(0, ImplausibleEventTimes(source="bids", column="at", value_us=5, reason=reason))
+        assert text.getvalue() == f"warning: {reason}\n"
 
 
 def test_a_run_that_failed_is_not_summed_up() -> None:

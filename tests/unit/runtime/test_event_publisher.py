@@ -14,9 +14,9 @@ from clonos_py.model.coordinator_events import (
     StandbyPromoted,
     TaskLost,
 )
-from clonos_py.model.counters import ProcessCounters
+from clonos_py.model.counters import EventTimesRead, ProcessCounters
 from clonos_py.model.ids import Attempt, TaskId
-from clonos_py.observe.events import Detected, Event, KillMissed, Listener, Progress, TaskFailed
+from clonos_py.observe.events import Detected, Event, ImplausibleEventTimes, KillMissed, Listener, Progress, TaskFailed
 from clonos_py.process.contract import Observed
 from clonos_py.runtime.counters import Counters
 from clonos_py.runtime.event_publisher import PROGRESS_US, CoordinatorNews, EventPublisher
@@ -72,6 +72,19 @@ def test_a_kill_that_never_came_is_told_at_the_end() -> None:
     missed = [event for event in events if isinstance(event, KillMissed)]
     assert [(kill.task, kill.after_us) for kill in missed] == [(MIDDLE, 9_000_000)]
     assert isinstance(events[-1], Finished)
+
+
+def test_event_times_that_cannot_be_meant_are_told_once() -> None:
+    heard: list[tuple[int, Event]] = []
+    publisher = EventPublisher(three(), BEGAN_US, listening(heard))
+    read = counters(Observed(event_times=[EventTimesRead("up", "at", 5, 7)]))
+    warned = [
+        event
+        for _ in range(2)
+        for event in told(publisher, heard, CoordinatorNews(counters={0: (UP, read)}))
+        if isinstance(event, ImplausibleEventTimes)
+    ]
+    assert [(warning.source, warning.column, warning.value_us) for warning in warned] == [("up", "at", 5)]
 
 
 def test_kills_that_an_interrupted_run_never_saw_are_told_too() -> None:
