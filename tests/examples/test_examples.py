@@ -42,6 +42,15 @@ def test_word_count_counts_every_word(tmp_path: Path, parallelism: str) -> None:
     assert {row["word"]: int(row["times"]) for row in read_results(str(tmp_path))} == expected
 
 
+def test_flights_are_counted_by_the_time_that_is_written_in_them(tmp_path: Path) -> None:
+    run("flights", "--out", str(tmp_path))
+    assert [(row["window_start"], row["flights"], row["longest_delay"]) for row in read_results(str(tmp_path))] == [
+        ("2026-01-31T09:30:00Z", 3, "PT960S"),
+        ("2026-01-31T09:45:00Z", 1, "-PT60S"),
+        ("2026-01-31T10:00:00Z", 1, "PT2640S"),
+    ]
+
+
 def test_a_script_previews_and_runs_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     from_python.main()
     first, *lines = capsys.readouterr().out.splitlines()
