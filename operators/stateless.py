@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from clonos_py.columns.frames import ArrowFrame, ColumnError, FrameKind, batch_with, frame_of
+from clonos_py.columns.frames import ArrowFrame, ColumnError, TabularKind, batch_with, frame_of
 from clonos_py.model.errors import Interrupted, UserCodeError
 from clonos_py.model.operators import Operator, OperatorContext, Output
 from clonos_py.model.places import blamed, place_of_function
@@ -82,7 +82,7 @@ class MapBatches(Operator):
         fn: Callable[..., ArrowFrame],
         schema: pa.Schema,
         wants_ctx: bool = False,
-        kind: FrameKind = FrameKind.BATCH,
+        kind: TabularKind = TabularKind.BATCH,
     ) -> None:
         self._fn = fn
         self._kind = kind

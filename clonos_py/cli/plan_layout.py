@@ -45,7 +45,7 @@ class Route(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class DrawnPlan:
     """A plan in its place."""
 
     width: float
@@ -63,7 +63,7 @@ class _Column:
     labels_end: float
 
 
-def laid_out(plan: PhysicalPlan, texts: Mapping[str, Sequence[str]], labels: Mapping[int, Sequence[str]]) -> Layout:
+def laid_out(plan: PhysicalPlan, texts: Mapping[str, Sequence[str]], labels: Mapping[int, Sequence[str]]) -> DrawnPlan:
     """``texts``: the lines in the box of each vertex; ``labels``: those of each edge, by its id."""
     forward = [edge for edge in plan.edges if not edge.feedback]
     ranks = {vertex.name: _rank(plan, vertex.name) for vertex in plan.vertices}
@@ -76,7 +76,7 @@ def laid_out(plan: PhysicalPlan, texts: Mapping[str, Sequence[str]], labels: Map
     for number, edge in enumerate(back, 1):
         routes.append(_feedback(edge, columns[ranks[edge.source]], boxes, bottom + number * _FEEDBACK_HEIGHT))
     width = max((column.labels_end for column in columns), default=0) + MARGIN
-    return Layout(width, bottom + len(back) * _FEEDBACK_HEIGHT + 2 * MARGIN, boxes, routes)
+    return DrawnPlan(width, bottom + len(back) * _FEEDBACK_HEIGHT + 2 * MARGIN, boxes, routes)
 
 
 def text_width(text: str) -> float:

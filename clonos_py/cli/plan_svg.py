@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from clonos_py.cli.plan_layout import LINE_HEIGHT, MARGIN, Box, Layout, Route
+from clonos_py.cli.plan_layout import LINE_HEIGHT, MARGIN, Box, DrawnPlan, Route
 
 _STYLE = """
   text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #1b1f24; }
@@ -17,17 +17,17 @@ _ABOVE, _BELOW = -6, 14
 """Of the line, in pixels: where the text of a label begins."""
 
 
-def picture(title: str, layout: Layout, texts: dict[str, list[str]], labels: dict[int, tuple[str, ...]]) -> str:
-    size = f'width="{layout.width:.0f}" height="{layout.height:.0f}"'
-    frame = f'viewBox="0 0 {layout.width:.0f} {layout.height:.0f}"'
+def picture(title: str, drawn: DrawnPlan, texts: dict[str, list[str]], labels: dict[int, tuple[str, ...]]) -> str:
+    size = f'width="{drawn.width:.0f}" height="{drawn.height:.0f}"'
+    frame = f'viewBox="0 0 {drawn.width:.0f} {drawn.height:.0f}"'
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} {frame}>',
             f"<title>{escape(title)}</title><style>{_STYLE}</style>",
             '<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path d="M0 0L8 4L0 8" /></marker>',
-            *(_vertex(texts[name], box) for name, box in layout.boxes.items()),
-            *(_edge(route, labels[route.edge.id]) for route in layout.routes),
+            *(_vertex(texts[name], box) for name, box in drawn.boxes.items()),
+            *(_edge(route, labels[route.edge.id]) for route in drawn.routes),
             "</svg>",
         ]
     )

@@ -22,7 +22,7 @@ class ArrowFrame(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
 
 
-class FrameKind(Enum):
+class TabularKind(Enum):
     """What a function of batches is given."""
 
     BATCH = "pyarrow.RecordBatch"
@@ -35,16 +35,16 @@ class ColumnError(UserCodeError):
     """A column of a frame is not what its schema says."""
 
 
-def frame_of(rows: pa.RecordBatch, kind: FrameKind) -> Any:
+def frame_of(rows: pa.RecordBatch, kind: TabularKind) -> Any:
     """The rows as a frame of this kind."""
     match kind:
-        case FrameKind.BATCH:
+        case TabularKind.BATCH:
             return rows
-        case FrameKind.TABLE:
+        case TabularKind.TABLE:
             return pa.Table.from_batches([rows])
-        case FrameKind.PANDAS:
+        case TabularKind.PANDAS:
             return rows.to_pandas()
-        case FrameKind.POLARS:
+        case TabularKind.POLARS:
             import polars as pl
 
             return pl.DataFrame(pl.from_arrow(rows))

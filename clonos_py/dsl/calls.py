@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from clonos_py.columns.frames import FrameKind
+from clonos_py.columns.frames import TabularKind
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, Signature, is_record, record_of, returned, schema_of, signature_of
 from clonos_py.dsl.outputs import OutputPort
@@ -46,15 +46,15 @@ def called_per_batch(rows: OutputPort, function: Callable[..., Any], returns: Sh
     return _derived(rows, "map_batches", work, schema_of(shape), record_of(shape), site)
 
 
-def _frame_kind(signature: Signature) -> FrameKind:
+def _frame_kind(signature: Signature) -> TabularKind:
     """What the function wants to be given; a record batch if it does not say."""
     wanted = signature.row
     if wanted is None or wanted is Any:
-        return FrameKind.BATCH
+        return TabularKind.BATCH
     module, name = str(getattr(wanted, "__module__", "")).partition(".")[0], getattr(wanted, "__name__", str(wanted))
-    found = [kind for kind in FrameKind if kind.value == f"{module}.{name}"]
+    found = [kind for kind in TabularKind if kind.value == f"{module}.{name}"]
     if not found:
-        known = ", ".join(kind.value for kind in FrameKind)
+        known = ", ".join(kind.value for kind in TabularKind)
         raise GraphError(f"{signature.name} takes {name}; a function of batches takes one of {known}")
     return found[0]
 

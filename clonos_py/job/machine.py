@@ -259,7 +259,8 @@ class JobMachine:
         if self._rounds.deploying:
             processes = self._fleet.processes.values()
             up = sum(process.address is not None for process in processes)
-            self._context.report(Deploying(up, len(processes), tuple(self._rounds.missing)))
+            missing = self._rounds.missing
+            self._context.report(Deploying(up, len(processes), len(missing), missing[0] if missing else None))
 
     def _time_starts(self) -> None:
         """A job that waits for a process in vain ends; one that only lacks a standby asks for another, and so does one

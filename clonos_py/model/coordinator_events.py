@@ -21,11 +21,13 @@ class CodeChanged:
 
 @dataclass(frozen=True, slots=True)
 class Deploying:
-    """A process has come up. ``up`` of ``processes`` are, standbys among them; ``missing`` tasks have none yet."""
+    """A process has come up. ``up`` of ``processes`` are, standbys among them. So many tasks have none yet
+    (``missing``), the first of which is ``awaited``."""
 
     up: int
     processes: int
-    missing: tuple[TaskId, ...]
+    missing: int
+    awaited: TaskId | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ def instant_of(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def moment_of(instant: int) -> datetime:
+    """Microseconds UTC as a datetime. Raises OverflowError for a time outside of the years 1 to 9999."""
+    return _EPOCH + instant * _MICROSECOND
+
+
 def is_naive(moment: datetime) -> bool:
     """Whether a datetime does not say of which zone it is."""
     return moment.tzinfo is None or moment.utcoffset() is None

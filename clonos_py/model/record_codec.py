@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from clonos_py.model.decimals import EXACT
 from clonos_py.model.errors import GraphError, UserCodeError
-from clonos_py.model.moments import day_values, duration_values, is_naive, moment_values
+from clonos_py.model.moments import day_values, duration_values, is_naive, moment_of, moment_values
 from clonos_py.model.numpy_values import plain_scalar, plain_value
 from clonos_py.model.record import Record, field_types
 
@@ -177,7 +177,7 @@ def _fitted(value: Any, field: pa.Field[Any], row: int) -> Any:
     """The value, converted where that loses nothing."""
     given = value
     try:
-        value = plain_scalar(value) if isinstance(value, np.generic) else value
+        value = _plain(value, field.type) if isinstance(value, np.generic) else value
     except ValueError as error:
         raise _misfit(given, field, row) from error
     if value is None:
@@ -188,6 +188,14 @@ def _fitted(value: Any, field: pa.Field[Any], row: int) -> Any:
         return _converted(value, field.type)
     except (TypeError, ValueError, OverflowError, InvalidOperation) as error:
         raise _misfit(given, field, row) from error
+
+
+def _plain(value: np.generic, type_: pa.DataType) -> Any:
+    """A ``datetime64`` has no zone, and is UTC."""
+    found = plain_scalar(value)
+    if isinstance(value, np.datetime64) and found is not None and pa.types.is_timestamp(type_):
+        return moment_of(found)
+    return found
 
 
 def _misfit(value: Any, field: pa.Field[Any], row: int) -> FieldError:

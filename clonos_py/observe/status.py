@@ -118,9 +118,9 @@ def deploying_text(event: Deploying) -> str:
     up = f"starting processes: {event.up} of {event.processes} are up"
     if not event.missing:
         return up
-    first, *others = event.missing
-    more = f" and {len(others)} more task{'s' if len(others) > 1 else ''}" if others else ""
-    return f"{up}, none yet for {first}{more}"
+    others = event.missing - 1
+    more = f" and {others} more task{'s' if others > 1 else ''}" if others else ""
+    return f"{up}, none yet for {event.awaited}{more}"
 
 
 def left_text(event: CheckpointsLeft) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from clonos_py.columns.frames import FrameKind
+from clonos_py.columns.frames import TabularKind
 from clonos_py.expressions.tree import ExpressionNode as Expression
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.calls import Waiting
@@ -93,7 +93,7 @@ class CallPerBatch:
 
     function: Callable[..., Any]
     wants_ctx: bool
-    kind: FrameKind = FrameKind.BATCH
+    kind: TabularKind = TabularKind.BATCH
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Where the value of each setting comes from, and which combinations contradict each other.
 
-A value is taken from the first of: arguments of ``job.run``, command line, ``CLONOS_*`` environment variables, ``clonos.toml``, ``Job(...)``,
-defaults. ``resolve`` does this for all of them at once, so that an unknown name or a contradiction is found wherever
-it was written.
+A value is taken from the first of: arguments of ``job.run``, command line, ``CLONOS_*`` environment variables,
+``clonos.toml``, ``Job(...)``, defaults. ``resolve`` does this for all of them at once, so that an unknown name or a
+contradiction is found wherever it was written.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_settings_win_over_the_environment_and_a_wrong_name_is_said(monkeypatch:
     monkeypatch.setenv("CLONOS_RUNTIME", "sim")
     result = words(MemorySink()).run(runtime="local", parallelism=2)
     assert max(vertex.parallelism for vertex in result.plan.vertices) == 2
-    with pytest.raises(SettingError, match="^argument: unknown setting paralelism: did you mean parallelism"):
+    with pytest.raises(SettingError, match=r"^argument: unknown setting paralelism: did you mean parallelism"):
         words(MemorySink()).run(paralelism=2)
 
 

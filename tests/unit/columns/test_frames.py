@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from clonos_py.columns.frames import ColumnError, FrameKind, batch_of, batch_with, frame_of
+from clonos_py.columns.frames import ColumnError, TabularKind, batch_of, batch_with, frame_of
 from clonos_py.model.record import Instant, Money, Record
 
 pd = importlib.import_module("pandas")
@@ -49,8 +49,8 @@ def test_a_frame_has_the_types_of_rows(make: Callable[..., Any]) -> None:
     assert rows.schema.metadata is None
 
 
-@pytest.mark.parametrize("kind", FrameKind, ids=lambda kind: kind.value)
-def test_what_a_function_is_given_comes_back_as_it_was(kind: FrameKind) -> None:
+@pytest.mark.parametrize("kind", TabularKind, ids=lambda kind: kind.value)
+def test_what_a_function_is_given_comes_back_as_it_was(kind: TabularKind) -> None:
     rows = pa.record_batch({"key": ["a", None], "value": [1, 2]})
     frame = frame_of(rows, kind)
     assert f"{type(frame).__module__.partition('.')[0]}.{type(frame).__name__}" == kind.value

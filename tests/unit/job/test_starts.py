@@ -50,9 +50,10 @@ def test_each_process_that_comes_up_is_reported_until_the_job_is_deployed() -> N
     wanted = len(asked_for(stage))
     assert [event.up for event in found] == list(range(1, 1 + len(found)))
     assert {event.processes for event in found} == {wanted}
-    assert [MIDDLE in event.missing for event in found] == sorted((MIDDLE in e.missing for e in found), reverse=True)
+    assert [event.missing for event in found] == sorted((event.missing for event in found), reverse=True)
+    assert {event.awaited for event in found} <= {SOURCE, MIDDLE, SINK, None}
     assert found[0].missing
-    assert not found[-1].missing
+    assert (found[-1].missing, found[-1].awaited) == (0, None)
 
 
 def test_a_standby_that_never_starts_is_asked_for_anew_and_the_job_goes_on() -> None:

@@ -172,14 +172,20 @@ def test_values_of_numpy_are_what_python_has_for_them() -> None:
         amount: Money
         seen: Instant
         later: Instant | None
+        at: datetime.datetime
+        took: datetime.timedelta
         rates: list[float]
         counts: list[int]
 
     given: Any = Every(
         np.int64(3), np.float32(0.5), np.bool_(True), np.str_("n"), np.bytes_(b"r"), np.int16(2),  # type: ignore[arg-type]
-        np.datetime64("1970-01-01T00:00:01"), np.datetime64("NaT"), np.array([0.5, 1]), [np.uint8(1), 2],  # type: ignore[arg-type, list-item]
+        np.datetime64("1970-01-01T00:00:01"), np.datetime64("NaT"),  # type: ignore[arg-type]
+        np.datetime64("1970-01-01T00:00:02"), np.timedelta64(3, "s"), np.array([0.5, 1]), [np.uint8(1), 2],  # type: ignore[arg-type, list-item]
     )  # fmt: skip
-    assert back([given], Every) == [Every(3, 0.5, True, "n", b"r", Decimal(2), 1_000_000, None, [0.5, 1.0], [1, 2])]
+    at = datetime.datetime(1970, 1, 1, 0, 0, 2, tzinfo=datetime.UTC)
+    took = datetime.timedelta(seconds=3)
+    plain = Every(3, 0.5, True, "n", b"r", Decimal(2), 1_000_000, None, at, took, [0.5, 1.0], [1, 2])
+    assert back([given], Every) == [plain]
 
 
 def test_values_of_numpy_that_do_not_fit_are_named() -> None:
