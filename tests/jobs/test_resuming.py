@@ -106,10 +106,10 @@ def finished(command: list[str]) -> str:
 
 
 def refused(command: list[str]) -> str:
-    """The one line that tells what was wrong."""
+    """The one line that tells what was wrong; another may warn that the rows are of 1970."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning: source")]
     return line
 
 
