@@ -30,7 +30,7 @@ from clonos_py.operators.key_states import KeyStates
 from clonos_py.operators.keyed_chunks import owned, stored
 from clonos_py.operators.opening import call_open, close, copied
 from clonos_py.operators.process_functions import CoProcess, KeyedFunction, Process
-from clonos_py.operators.process_inputs import GivenRow, InputRows, in_order
+from clonos_py.operators.process_inputs import GivenRows, InputRows, in_order
 from clonos_py.operators.process_keys import ProcessKeys
 from clonos_py.operators.process_results import ProcessResults
 from clonos_py.operators.process_state import (
@@ -163,14 +163,13 @@ class ProcessOperator(Operator):
             self._rows[side].put(rows)
             return
         for given in self._rows[side].given(rows):
-            self._give(side, given)
+            self._feed(side, given)
         self._flush()
 
     def on_watermark(self, watermark: int) -> int:
         if self._in_order:
             for side, given in in_order(self._rows, watermark):
-                self._fire(self._event, given.time)
-                self._give(side, given)
+                self._feed(side, given)
         self._ending = watermark == MAX_TIME
         self._fire(self._event, watermark)
         if self._ttl_us is not None and watermark - self._swept >= self._ttl_us // 4:
@@ -197,15 +196,18 @@ class ProcessOperator(Operator):
 
     # How rows and timers reach the process.
 
-    def _give(self, side: int, given: GivenRow) -> None:
-        self.cell = self._states.cell(given.key, given.group)
-        self._now = given.time
-        self._context.at_row(given.start + given.row, given.time)
-        error = self._failure(self._calls[side], given.record, self._context)
-        if error is not None:
-            text = row_text(given.rows, given.row)
-            row = given.start + given.row
-            self._failures.add_subject(f"record {shortened(text)}", text, row, error, self._calls[side])
+    def _feed(self, side: int, given: GivenRows) -> None:
+        call, position = self._calls[side], given.start + given.first
+        for row, (record, key, group, time) in enumerate(zip(*given[:4], strict=True)):
+            if self._in_order:
+                self._fire(self._event, time)
+            self.cell = self._states.cell(key, group)
+            self._now = time
+            self._context.at_row(position + row, time)
+            error = self._failure(call, record, self._context)
+            if error is not None:
+                text = row_text(given.rows, given.first + row)
+                self._failures.add_subject(f"record {shortened(text)}", text, position + row, error, call)
 
     def _fire(self, queue: TimerQueue, up_to: int) -> None:
         while (due := queue.pop(up_to)) is not None:

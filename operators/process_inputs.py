@@ -22,16 +22,22 @@ from clonos_py.operators.key_states import encoded_keys
 from clonos_py.operators.pairs import matchable
 
 
-class GivenRow(NamedTuple):
-    """``rows`` and ``row``: where it stands, in a slice that begins at ``start`` of a batch. ``key`` is encoded."""
+class GivenRows(NamedTuple):
+    """Rows of one input, as what the function is given, with their keys, encoded, and times. They stand in ``rows``
+    from ``first`` on, and these in a batch from ``start`` on."""
 
-    record: Any
-    key: bytes
-    group: int
-    time: Any
+    records: list[Any]
+    keys: list[bytes]
+    groups: list[int]
+    times: list[Any]
     rows: pa.RecordBatch
-    row: int
     start: int
+    first: int = 0
+
+    def between(self, start: int, stop: int) -> GivenRows:
+        """Some of them."""
+        columns = (column[start:stop] for column in self[:4])
+        return GivenRows(*columns, self.rows, self.start, self.first + start)
 
 
 class InputRows:
@@ -61,12 +67,12 @@ class InputRows:
     def times(self, rows: pa.RecordBatch) -> Any:
         return fixed(rows.column(self._time or ""))
 
-    def given(self, rows: pa.RecordBatch) -> Iterator[GivenRow]:
-        """Row by row."""
+    def given(self, rows: pa.RecordBatch) -> Iterator[GivenRows]:
+        """The rows, a few thousand at a time."""
         for start in range(0, rows.num_rows, SLICE_ROWS):
-            yield from self._given_slice(rows.slice(start, SLICE_ROWS), start)
+            yield self._given_slice(rows.slice(start, SLICE_ROWS), start)
 
-    def _given_slice(self, rows: pa.RecordBatch, start: int) -> Iterator[GivenRow]:
+    def _given_slice(self, rows: pa.RecordBatch, start: int) -> GivenRows:
         keys = encoded_keys(rows, self._keys)
         groups = key_groups(rows, self._keys, self._ctx.key_groups).tolist()
         rows = rows.select([name for name in rows.schema.names if name != GROUP_COLUMN])
@@ -74,8 +80,7 @@ class InputRows:
             [None] * rows.num_rows if self._time is None else instants(rows.column(self._time)).to_pylist()
         )
         records = next(decode(rows, self._row_type or record_type(rows.schema)))
-        for row, (record, key, group, time) in enumerate(zip(records, keys, groups, times, strict=True)):
-            yield GivenRow(record, key, group, time, rows, row, start)
+        return GivenRows(records, keys, groups, times, rows, start)
 
     def chunks(self) -> list[Chunk]:
         """The rows that wait."""
@@ -86,14 +91,32 @@ class InputRows:
         self._buffer.load(chunks)
 
 
-def in_order(inputs: list[InputRows], watermark: int) -> Iterator[tuple[int, GivenRow]]:
-    """The rows before ``watermark`` of all inputs by their times, each with the number of its input; of equal times
+def in_order(inputs: list[InputRows], watermark: int) -> Iterator[tuple[int, GivenRows]]:
+    """The rows before ``watermark`` of all inputs by their times, each run with the number of its input; of equal times
     that of an earlier input first, then that which came first."""
     due = [(side, rows) for side, found in enumerate(inputs) if (rows := found.due(watermark)) is not None]
-    if not due:
+    if len(due) < 2:
+        yield from ((side, given) for side, rows in due for given in inputs[side].given(rows))
         return
     waiting = {side: inputs[side].given(rows) for side, rows in due}
+    parts = {side: next(given) for side, given in waiting.items()}
+    taken = dict.fromkeys(parts, 0)
+    for side, count in _runs(due, inputs):
+        left = count
+        while left:
+            stop = min(taken[side] + left, len(parts[side].records))
+            yield side, parts[side].between(taken[side], stop)
+            left -= stop - taken[side]
+            taken[side] = stop
+            if left:
+                parts[side], taken[side] = next(waiting[side]), 0
+
+
+def _runs(due: list[tuple[int, pa.RecordBatch]], inputs: list[InputRows]) -> Iterator[tuple[int, int]]:
+    """How many rows come from which input, then from which, by their times."""
     sides = np.concatenate([np.full(rows.num_rows, side) for side, rows in due])
     times = np.concatenate([inputs[side].times(rows) for side, rows in due])
-    for side in sides[stable_order(times)].tolist():
-        yield side, next(waiting[side])
+    sides = sides[stable_order(times)]
+    begins = np.flatnonzero(np.concatenate([[True], sides[1:] != sides[:-1]]))
+    counts = np.diff(np.append(begins, len(sides)))
+    yield from zip(sides[begins].tolist(), counts.tolist(), strict=True)

@@ -118,10 +118,12 @@ class ValueState:
 
     def __set__(self, instance: Scoped, value: Any) -> None:
         cell = instance._scope.cell
-        if isinstance(value, np.generic):
-            value = plain_scalar(value)  # what is read back from a checkpoint would be no value of NumPy
-        if isinstance(value, _IMMUTABLE) and type(value) is type(self.default) and value == self.default:
-            self.drop(cell)
+        if type(value) is type(self.default):
+            if isinstance(value, _IMMUTABLE) and value == self.default:
+                self.drop(cell)
+                return
+        elif isinstance(value, np.generic):  # read back from a checkpoint it would be no value of NumPy
+            self.__set__(instance, plain_scalar(value))
             return
         cell.values[self.name] = value
         if self.ttl_us is not None:

@@ -15,7 +15,7 @@ from clonos_py.columns.keys import key_groups
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.processes import ProcessInput
 from clonos_py.model.record import DeadLetter, Instant, Record
-from clonos_py.model.record_codec import encode
+from clonos_py.model.record_codec import SLICE_ROWS, encode
 from clonos_py.model.state import OperatorState
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.process import CoProcess, ProcessOperator, event_timer, list_state, state
@@ -113,6 +113,18 @@ def test_in_order_the_rows_of_both_go_by_their_times_and_the_left_first_at_equal
     assert out.rows()[-1]["text"] == "paid 3; ordered 5; paid 2; paid 4; late at 12"
     advance(operator, ctx, MAX_TIME)
     assert out.rows()[-1]["text"].endswith("late at 12; paid 9")
+
+
+def test_in_order_more_rows_than_are_decoded_at_once_alternate() -> None:
+    operator = matching(in_order=True)
+    ctx, out = opened(operator)
+    count = 2 * SLICE_ROWS + 3
+    operator.on_rows(orders(*((n, 5, 2 * n) for n in range(count))), 0)
+    operator.on_rows(payments(*((n // 3, n, n) for n in range(count))), 1)
+    advance(operator, ctx, MAX_TIME)
+    told = [row["text"].rpartition("; ")[2] for row in out.rows() if "late" not in row["text"].rpartition("; ")[2]]
+    rows = sorted([(2 * n, 0, "ordered 5") for n in range(count)] + [(n, 1, f"paid {n}") for n in range(count)])
+    assert told == [text for _, _, text in rows]
 
 
 def test_rows_that_wait_are_in_the_snapshot_each_on_its_side() -> None:
