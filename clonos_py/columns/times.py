@@ -5,6 +5,7 @@ All give microseconds. What is finer is cut off, towards the past, and text with
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ EPOCH_NUMBER = pa.decimal128(38, 9)
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """How many decimal places of a second a unit has."""
 _SECOND_US = 1_000_000
+_FIRST, _LAST = (pa.scalar(moment.replace(tzinfo=UTC), MOMENT) for moment in (datetime.min, datetime.max))
 _ZONE = r"[Tt ].*([Zz]|[+-]\d\d(:?\d\d)?)$"
 _DURATION = (
     r"^(?P<sign>[+-]?)P(?:(?P<d>\d{1,9})D)?(?:T(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?"
@@ -47,14 +49,18 @@ def instants(column: Any) -> Any:
 
 def from_epoch(numbers: Any, unit: EpochUnit) -> Any:
     """Integers, or numbers of the type ``EPOCH_NUMBER``, since 1970 as ``MOMENT``. Raises pa.ArrowInvalid for what is
-    out of range."""
+    outside of the years 1 to 9999."""
+    return _of_a_datetime(_micros_from(numbers, unit).cast(MOMENT))
+
+
+def _micros_from(numbers: Any, unit: EpochUnit) -> Any:
     if pa.types.is_decimal(numbers.type):
         micros = pc.floor(numbers.view(pa.decimal128(38, _FRACTION[unit] + 3)))
-        return micros.cast(pa.decimal128(38, 0)).cast(pa.int64()).cast(MOMENT)
+        return micros.cast(pa.decimal128(38, 0)).cast(pa.int64())
     whole = numbers.cast(pa.int64())
     if unit == "ns":
-        return _floored(whole, 1_000).cast(MOMENT)
-    return pc.multiply_checked(whole, pa.scalar(10 ** (6 - _FRACTION[unit]), pa.int64())).cast(MOMENT)
+        return _floored(whole, 1_000)
+    return pc.multiply_checked(whole, pa.scalar(10 ** (6 - _FRACTION[unit]), pa.int64()))
 
 
 def to_epoch(column: Any, unit: EpochUnit) -> Any:
@@ -69,7 +75,12 @@ def to_epoch(column: Any, unit: EpochUnit) -> Any:
 
 
 def from_iso(text: Any) -> Any:
-    """ISO 8601 text as ``MOMENT``. Raises pa.ArrowInvalid naming a text that is none."""
+    """ISO 8601 text as ``MOMENT``. Raises pa.ArrowInvalid for a text that is none, or whose zone moves it out of the
+    years 1 to 9999."""
+    return _of_a_datetime(_moments_from(text))
+
+
+def _moments_from(text: Any) -> Any:
     shortened = pc.replace_substring_regex(text, r"([.,]\d{6})\d+", r"\1") if _has(text, r"[.,]\d{7}") else text
     zoned = pc.match_substring_regex(shortened, _ZONE)
     if pc.all(zoned, min_count=0).as_py():
@@ -124,6 +135,13 @@ def extent(column: Column) -> tuple[int, int] | None:
     times = instants(column.drop_null() if column.null_count else column)
     values = fixed(times)
     return (int(values.min()), int(values.max())) if len(values) else None
+
+
+def _of_a_datetime(times: Any) -> Any:
+    """The times, if all can be datetimes: text of others could not be read again."""
+    if pc.any(pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST)), min_count=0).as_py():
+        raise pa.ArrowInvalid(f"one of {len(times)} times is outside of the years 1 to 9999")
+    return times
 
 
 def _number(parts: Any, name: str) -> Any:

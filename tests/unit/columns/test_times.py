@@ -56,6 +56,12 @@ def test_other_text_is_no_iso_8601(text: str) -> None:
         from_iso(array([text]))
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+02:00", "9999-12-31T23:59:59-02:00"])
+def test_a_text_whose_zone_moves_it_out_of_the_years_of_a_datetime_is_none(text: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="outside of the years 1 to 9999"):
+        from_iso(array([None, text, "2026-01-31"]))
+
+
 @given(st.lists(st.none() | YEARS))
 def test_a_time_is_the_same_after_it_was_text(times: list[datetime | None]) -> None:
     column = array(times, MOMENT)
@@ -93,6 +99,16 @@ def test_a_number_beyond_64_bits_of_microseconds_is_an_error(unit: EpochUnit) ->
         from_epoch(array([2**62]), unit)
     with pytest.raises(pa.ArrowInvalid):
         from_epoch(array([Decimal(2**62)], EPOCH_NUMBER), unit)
+
+
+@pytest.mark.parametrize("number", [-62_135_596_800_001, 253_402_300_800_000])
+def test_a_number_outside_of_the_years_of_a_datetime_is_an_error(number: int) -> None:
+    inside = number + (1 if number < 0 else -1)
+    assert from_epoch(array([inside]), "ms").to_pylist()[0].year in (1, 9999)
+    with pytest.raises(pa.ArrowInvalid, match="outside of the years 1 to 9999"):
+        from_epoch(array([None, number]), "ms")
+    with pytest.raises(pa.ArrowInvalid, match="outside of the years 1 to 9999"):
+        from_epoch(array([None, Decimal(number)], EPOCH_NUMBER), "ms")
 
 
 @given(st.lists(st.none() | st.timedeltas(timedelta(days=-100_000), timedelta(days=100_000))))
