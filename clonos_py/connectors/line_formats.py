@@ -27,6 +27,9 @@ _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
 _QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
 """A record of CSV, in which quotes enclose whole fields. Arrow's parser takes in text behind a closing quote, too."""
 
+_LINE_OF_NULL = re.compile(rb"(?:\A|\n)[ \t\r]*null")
+"""Arrow's parser makes a row of nulls of such a line and, where it is the first one, ends the process with SIGSEGV."""
+
 Positions = npt.NDArray[np.int64]
 
 
@@ -161,6 +164,8 @@ class JsonLines:
     def parse(self, content: bytes) -> pa.RecordBatch:
         if not content.strip():
             return _empty(self._schema)
+        if b"null" in content and _LINE_OF_NULL.search(content):
+            raise ValueError("null is no JSON object")
         options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
         try:
             table = pa_json.read_json(_stream(content), options, self._parse)

@@ -52,6 +52,16 @@ ODD = [
 ]
 
 
+@pytest.mark.parametrize("before", [[], [b'{"number": 1}']], ids=["first", "behind-an-object"])
+@pytest.mark.parametrize("null", [b"null", b" null", b"\nnull ", b"\tnull\r"])
+def test_null_is_no_object_and_ends_no_process(before: list[bytes], null: bytes) -> None:
+    schema = pa.schema([pa.field("number", pa.int64())])
+    with pytest.raises(ValueError, match="null is no JSON object"):
+        JsonValues(schema).parse([*before, null])
+    with pytest.raises(ValueError, match="null is no JSON object"):
+        JsonLines(schema).parse(b"\n".join([*before, null]))
+
+
 @pytest.mark.parametrize("nullable", [False, True])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.bool_()], ids=str)
 @pytest.mark.parametrize("value", ODD)

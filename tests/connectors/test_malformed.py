@@ -27,7 +27,19 @@ class Item(Record):
     name: str | None = None
 
 
-BAD_JSON = ["no json", '{"id": "x"}', '{"id":', "1}", "{}", "[1]", "5", '{"id": 1} x', '{"name": {"id": 1}}']
+BAD_JSON = [
+    "no json",
+    '{"id": "x"}',
+    '{"id":',
+    "1}",
+    "{}",
+    "[1]",
+    "5",
+    "null",
+    " null",
+    '{"id": 1} x',
+    '{"name": {"id": 1}}',
+]
 BAD_CSV = ["x,y", "1", "1,2,3", ',"name"', '2,"not closed', '"3,4']
 BAD = {"jsonl": BAD_JSON, "csv": BAD_CSV}
 
