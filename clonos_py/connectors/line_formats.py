@@ -305,7 +305,7 @@ def _misread_time(line: bytes, schema: pa.Schema) -> str | None:
     """Of a line by itself: what is wrong with one of its times, if one is."""
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     for field, written in zip(schema, as_written(schema), strict=True):
         value = found.get(field.name)

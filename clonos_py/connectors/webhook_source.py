@@ -301,10 +301,10 @@ def values_of(body: bytes) -> list[bytes] | None:
     if text.startswith(b"["):
         try:
             return [bytes(value) for value in _decode_list(text)]
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return [text]
     try:
         _decode_one(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return [line for line in text.split(b"\n") if line.strip()]
     return [text]

@@ -62,6 +62,15 @@ def test_null_is_no_object_and_ends_no_process(before: list[bytes], null: bytes)
         JsonLines(schema).parse(b"\n".join([*before, null]))
 
 
+@pytest.mark.parametrize("value", [b'{"number": ' + b"[" * 100_000, b'{"number":' * 100_000, b"[" * 100_000])
+def test_a_value_that_is_too_deep_is_malformed(value: bytes) -> None:
+    schema = pa.schema([pa.field("number", pa.int64())])
+    with pytest.raises(ValueError, match="JSON parse error"):
+        JsonValues(schema).parse([value])
+    with pytest.raises(ValueError, match="JSON parse error"):
+        JsonLines(schema).parse(value)
+
+
 @pytest.mark.parametrize("nullable", [False, True])
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.bool_()], ids=str)
 @pytest.mark.parametrize("value", ODD)

@@ -163,6 +163,8 @@ def test_bodies_are_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> No
         (b'{"id": 1}\njunk', "value 2: "),
         (b"[1]", "value 1: "),
         (b"[[]]", "value 1: "),
+        (b'{"id": ' + b"[" * 100_000, "value 1: "),
+        (b"[" * 100_000, "value 1: "),
         (b"null", "value 1: null is no JSON object"),
         (b'[{"id": 1}, null]', "value 2: null is no JSON object"),
     ],
