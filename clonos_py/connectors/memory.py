@@ -54,6 +54,8 @@ class MemorySource(SourceDefinition[R]):
         schema: type[Record] | pa.Schema | None = None,
         batch_rows: int = 1024,
     ) -> None:
+        if not isinstance(partitions, int):
+            raise GraphError(f"MemorySource: partitions is {partitions!r}, a number; the class of rows is schema=")
         if partitions < 1 or batch_rows < 1:
             raise GraphError(
                 f"MemorySource: partitions ({partitions}) and batch_rows ({batch_rows}) must be at least 1"

@@ -81,7 +81,7 @@ class SocketSource(CatchingSource[R]):
     ) -> None:
         if format not in _FORMATS:
             raise GraphError(f"SocketSource: unknown format {format!r}; choose one of {', '.join(_FORMATS)}")
-        if not 0 < port <= PORT_MAX:
+        if not isinstance(port, int) or not 0 < port <= PORT_MAX:
             raise GraphError(f"SocketSource: {port!r} is no port: it is from 1 to {PORT_MAX}")
         self._format = format
         self._server = LineServer(host, port, micros(away) / 1e6, reconnect)

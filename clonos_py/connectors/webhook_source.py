@@ -93,7 +93,7 @@ class WebhookSource(CatchingSource[R]):
         keys: str | int = "10m",
         on_error: OnErrorWord = "fail",
     ) -> None:
-        if not 0 < port <= PORT_MAX:
+        if not isinstance(port, int) or not 0 < port <= PORT_MAX:
             raise GraphError(f"WebhookSource: {port!r} is no port: it is from 1 to {PORT_MAX}")
         if not path.startswith("/") or "?" in path or not path.isascii():
             raise GraphError(f"WebhookSource: {path!r} is no path: write it as /orders")

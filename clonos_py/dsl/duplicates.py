@@ -19,6 +19,10 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | in
     refuse_changes(rows, instead="leave duplicates out before what makes the table")
     keys = columns or tuple(rows.schema.names)
     for key in keys:
+        if not isinstance(key, str):
+            raise GraphError(
+                f"{key} is no name of a column; compute it first: .with_columns(name=...).distinct('name')"
+            )
         if key not in rows.schema.names:
             raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
         if pa.types.is_nested(rows.schema.field(key).type):

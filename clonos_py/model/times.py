@@ -32,7 +32,7 @@ def micros(duration: str | int) -> int:
     """
     if isinstance(duration, int):
         return duration
-    match = _DURATION.fullmatch(duration)
+    match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if match is None or match[2] not in _UNITS_US:
         raise SettingError(
             f"{duration!r} is no duration: write a number and one of {', '.join(_UNITS_US)}, such as '10s'"

@@ -348,6 +348,8 @@ def test_one_task_listens_and_the_others_have_ended() -> None:
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(GraphError, match="70000 is no port"):
         WebhookSource(70_000, Item)
+    with pytest.raises(GraphError, match="'80' is no port"):
+        WebhookSource("80", Item)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="'orders' is no path"):
         WebhookSource(80, Item, "orders")
     with pytest.raises(GraphError, match="token would be in the plan"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -158,6 +159,7 @@ def test_an_aggregate_that_cannot_be_is_refused(write: Callable[[Any], Any], mes
         (lambda: hopping("10s", "3s"), "the size .10s. must be a multiple of the slide .3s."),
         (lambda: tumbling("0s"), "size is '0s', it must be more than 0"),
         (lambda: tumbling("ten seconds"), "is no duration"),
+        (lambda: tumbling(timedelta(seconds=5)), "is no duration: write a number and one of us"),  # type: ignore[arg-type]
         (
             lambda: keyed().window("10s"),  # type: ignore[arg-type]
             "'10s' is no window: use tumbling",
@@ -463,6 +465,7 @@ def test_rows_without_duplicates_are_the_rows_that_they_were() -> None:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
+        (lambda s: s.distinct(col("auction")), "auction is no name of a column; compute it first"),
         (lambda s: s.distinct("seller"), "no column 'seller'; there are auction"),
         (lambda s: s.distinct("auction", ttl=0), "ttl is 0: it is more than 0"),
         (lambda s: s.select("auction").distinct(ttl="1h"), "this stream has no event time"),
@@ -491,3 +494,8 @@ def test_a_function_of_batches_says_which_frame_it_takes() -> None:
         GraphError, match=r"of_dicts takes dict; a function of batches takes one of pyarrow\.RecordBatch"
     ):
         bids().map_batches(of_dicts, returns=Bid)
+
+
+def test_a_class_of_rows_in_the_place_of_a_number_is_named() -> None:
+    with pytest.raises(GraphError, match=r"partitions is <class .*Bid'>, a number; the class of rows is schema="):
+        MemorySource([], Bid)  # type: ignore[call-overload]
