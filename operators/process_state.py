@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import typing
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol, TypeVar, overload
 
@@ -118,6 +118,8 @@ class ValueState:
 
     def __set__(self, instance: Scoped, value: Any) -> None:
         cell = instance._scope.cell
+        if type(value) is datetime and value.tzinfo is not UTC and value.tzinfo is not None:
+            value = value.astimezone(UTC)  # a checkpoint keeps no zone, and a day later is another time in one with DST
         if type(value) is type(self.default):
             if isinstance(value, _IMMUTABLE) and value == self.default:
                 self.drop(cell)
