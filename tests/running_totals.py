@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -13,37 +12,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from clonos_py import Job, Record, col, count
-from clonos_py.connectors import FileSink, MemorySource, read_results
+from clonos_py.connectors import FileSink, read_results
 from clonos_py.model.coordinator_events import RolledBack
 from clonos_py.observe.events import Event, TaskFailed
 from clonos_py.runtime.launch import run_job
 from clonos_py.settings.resolution import resolve
+from examples import best_sellers
+from tests.paced_rows import PacedRows
 
 FIRST = 5
 _SECONDS_OF_A_ROW = 5e-6
 """Sales come at this pace at most, so that no machine is done before the last kill."""
 
 Place = tuple[int, int]
-
-
-class Sale(Record):
-    category: int
-    product: int
-    amount: int
-
-
-def paced(rows: pa.RecordBatch) -> pa.RecordBatch:
-    time.sleep(rows.num_rows * _SECONDS_OF_A_ROW)
-    return rows
-
-
-class Best(Record):
-    category: int
-    product: int
-    total: int
-    sales: int
-    rank_number: int
 
 
 class Sales:
@@ -57,13 +38,10 @@ class Sales:
 
     def run(self, folder: str, runtime: str, kills: list[str], interval: str = "500ms") -> list[dict[str, Any]]:
         """What a job tells of the changes, those of a category in their order, while tasks are killed, all of them."""
-        job = Job("best-sellers")
         table = pa.table({"category": self.product % self.categories, "product": self.product, "amount": self.amount})
-        sales = job.source(MemorySource(table.cast(Sale.schema()), schema=Sale)).named("sales")
-        by_product = sales.map_batches(paced, returns=Sale).named("pace").key_by("category", "product")
-        totals = by_product.aggregate(total=col("amount").sum(), sales=count()).named("totals")
-        best = totals.key_by("category").top(FIRST, by=col("total").desc(), into=Best).named("best")
-        best.changes(kind="change").sink(FileSink(folder, format="parquet"))
+        rows = table.cast(best_sellers.Sale.schema())
+        paced = PacedRows(rows, best_sellers.Sale, rows.num_rows * _SECONDS_OF_A_ROW, rows.num_rows // 1_024)
+        job = best_sellers.job().with_connectors({"sales": paced, "changes": FileSink(folder, format="parquet")})
         settings = {"runtime": runtime, "parallelism": 2, "checkpoint_interval": interval, "kills": kills}
         events: list[Event] = []
         run_job(job, resolve(command_line=settings), lambda at_us, event: events.append(event))

@@ -20,6 +20,7 @@ from clonos_py.cli.main import invoke
 from clonos_py.connectors import read_results
 from examples import fraud, from_python, hot_auctions, orders_and_payments
 from examples.rates_server import BASE_RATES, Rates
+from tests import oracles
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "examples" / "data"
@@ -150,18 +151,7 @@ def test_orders_are_settled_or_overdue_whatever_fails_and_when() -> None:
 
 def test_orders_and_payments_settle_what_their_files_hold(capfd: pytest.CaptureFixture[str]) -> None:
     run("orders_and_payments")
-    limit = at("15m")
-    paid, unpaid = {}, {}
-    for order in rows("purchases.jsonl"):
-        left = Decimal(order["price"])
-        for payment in sorted(rows("payments.jsonl"), key=lambda row: row["at"]):
-            if payment["order"] == order["id"] and payment["at"] < order["at"] + limit:
-                left -= Decimal(payment["amount"])
-                if left <= 0:
-                    paid[order["id"]] = max(0, payment["at"] - order["at"])
-                    break
-        if left > 0:
-            unpaid[order["id"]] = left
+    paid, unpaid = oracles.settled(rows("purchases.jsonl"), rows("payments.jsonl"))
     printed = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert {row["order"]: row["waited"] for row in printed if "waited" in row} == paid
     assert {row["order"]: Decimal(row["missing"]) for row in printed if "missing" in row} == unpaid

@@ -1,0 +1,20 @@
+"""The eight jobs of ``tests/user_jobs.py`` on real actors: one gets a SIGKILL, and every row is as the oracle says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clonos_py.runtime.ray.cluster import Cluster
+from tests.user_jobs import USER_JOBS
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.mark.parametrize("user_job", USER_JOBS)
+def test_every_row_is_right_though_a_task_is_killed(
+    cluster: Cluster, user_job: Callable[[str, Path], None], tmp_path: Path
+) -> None:
+    user_job("ray", tmp_path)
