@@ -171,6 +171,8 @@ class JsonLines:
             table = pa_json.read_json(_stream(content), options, self._parse)
         except pa.ArrowInvalid as error:
             raise ValueError(_misread_time(content, self._schema) or str(error)) from error
+        if table.num_rows > _lines_with_text(content, table.num_rows):
+            raise ValueError("a line has more than one object")
         return _conforming(table, self._schema)
 
 
@@ -267,6 +269,12 @@ class CsvLines:
             self._convert,
         )
         return _conforming(table, self._schema, empty_text="")
+
+
+def _lines_with_text(content: bytes, expected: int) -> int:
+    """Of ``expected`` lines none is blank, which is found fast."""
+    lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    return lines if lines == expected else sum(not line.isspace() for line in content.splitlines() if line)
 
 
 def _last_bytes(data: npt.NDArray[np.uint8], ends: Positions) -> npt.NDArray[np.uint8]:

@@ -102,3 +102,12 @@ def test_each_value_is_one_object(values: list[bytes]) -> None:
     schema = pa.schema([pa.field("number", pa.int64(), False)])
     with pytest.raises(ValueError, match="not one JSON object"):
         JsonValues(schema).parse(values)
+
+
+@pytest.mark.parametrize("around", [b"", b"\n", b"  \n\r\n"])
+def test_a_line_with_two_objects_is_malformed(around: bytes) -> None:
+    schema = pa.schema([("number", pa.int64())])
+    one = b'{"number": 1}'
+    assert JsonLines(schema).parse(around + one + b"\n" + one + around).num_rows == 2
+    with pytest.raises(ValueError, match="more than one object"):
+        JsonLines(schema).parse(around + one + b"\n" + one + one + b"\n" + around)
