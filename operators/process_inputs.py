@@ -36,8 +36,14 @@ class GivenRows(NamedTuple):
 
     def between(self, start: int, stop: int) -> GivenRows:
         """Some of them."""
-        columns = (column[start:stop] for column in self[:4])
-        return GivenRows(*columns, self.rows, self.start, self.first + start)
+        part = slice(start, stop)
+        return self._replace(
+            records=self.records[part],
+            keys=self.keys[part],
+            groups=self.groups[part],
+            times=self.times[part],
+            first=self.first + start,
+        )
 
 
 class InputRows:
