@@ -103,7 +103,7 @@ def _run_once(
     sinks = {name: MemorySink(f"test-{next(_numbers)}") for name in job.sinks}
     replaced: dict[str, SourceDefinition | SinkDefinition] = dict(sinks)
     for name, rows in inputs.items():
-        replaced[name] = GivenRows(rows, job.record_of(name))
+        replaced[name] = GivenSource(rows, job.record_of(name))
     given = job.with_connectors(replaced, source_parallelism=1)
     physical = _as_given(plan(given, resolve(job.settings), parallelism=parallelism))
     registry = ServiceRegistry(services, HttpxClient)
@@ -123,7 +123,7 @@ def _run_once(
     return _Found(rows_found, outcome.kills, outcome.actions)
 
 
-class GivenRows(MemorySource):
+class GivenSource(MemorySource):
     """Rows of one partition, in reads as they are given."""
 
     def __init__(self, given: Given, record: type[Record]) -> None:
