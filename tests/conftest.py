@@ -6,8 +6,13 @@ import gc
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+
+settings.register_profile("busy", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("busy")
+# What a crowded machine takes says nothing of the code.
 
 _TOGETHER = ("tests/spark/", "tests/kafka/")
 

@@ -70,7 +70,7 @@ def test_kills_come_to_pass_however_short_the_job(monkeypatch: pytest.MonkeyPatc
         kills.append(outcome.kills)
         return outcome
 
-    monkeypatch.setattr(testing, "simulate_plan", counted)
+    monkeypatch.setattr("clonos_py.testing.jobs.simulate_plan", counted)
     job = Job("semantics")
     started(job).sink(MemorySink()).named("out")
     testing.run(job, {"in": EVENTS[:5]}, kills=2, seeds=20)
