@@ -15,11 +15,11 @@ from clonos_py.model.operators import Source
 
 
 class PacedRows(MemorySource[Any]):
-    """``rows`` come in ``reads`` reads within ``seconds`` at least; what is read again comes at once."""
+    """``rows`` come in ``reads`` reads, or in one for each row, within ``seconds`` at least."""
 
-    def __init__(self, rows: pa.Table, schema: type[Record], seconds: float = 2.0, reads: int = 200) -> None:
+    def __init__(self, rows: pa.Table, schema: type[Record], seconds: float = 4.0, reads: int = 200) -> None:
         super().__init__(rows, schema=schema, batch_rows=-(-rows.num_rows // reads))
-        self._pause_s = seconds / reads
+        self._pause_s = seconds / min(reads, rows.num_rows)
 
     def create(self, columns: tuple[tuple[str, ...] | None, ...], read_rows: int | None = None) -> Source:
         (names,) = columns

@@ -1,6 +1,6 @@
 """Eight jobs that users write, run as they are while a task is killed, and compared with oracles in every row.
 
-Their sources are replaced by ones that take two seconds, so that the kill comes in the middle.
+Their sources are replaced by ones that take four seconds, so that the kill comes in the middle.
 """
 
 from __future__ import annotations
