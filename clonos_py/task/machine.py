@@ -220,6 +220,7 @@ class TaskMachine:
         if self.state not in (TaskState.REPLAYING, TaskState.RUNNING, TaskState.FINISHED):
             return self._outcome(MAX_TIME)
         worked = self._replay_event(now_us) if self._gate.replaying else self._live_event(now_us)
+        self._events += self._metrics.counters()  # the last ones, too, come before the end of input is said
         self._settle()
         self._hand_over()
         if (regenerated := self._regeneration.step()) is not None:
@@ -248,7 +249,6 @@ class TaskMachine:
         produced = self._outputs.take(self._writer.cut() if cut or self._writer.full else None)
         if produced.log or cut:
             self._events += (produced, self._metrics.cut(produced))
-        self._events += self._metrics.counters()
 
     def _wake_us(self, now_us: int) -> int:
         times = [self._lingering.until_us, self._shared.timers.wake_us(now_us), self._checkpointing.wake_us]

@@ -63,6 +63,13 @@ class Seen(Operator):
         self._keys = [key for part in parts for key in part.values["keys"]]
 
 
+class SeenToTheEnd(Seen):
+    """Counts its end, too, as an operator does whose last rows come then."""
+
+    def on_end(self) -> None:
+        self.ctx.count("ends", 1)
+
+
 class Counting(Source):
     """One partition: the numbers below ``total``, two at a time. ``shift`` makes what is reread differ."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ from clonos_py.process.contract import (
 )
 from clonos_py.task.machine import TaskMachine
 from tests.unit.task.given import Given
-from tests.unit.task.plans import DOWN, MIDDLE, UP, Counting, Outside, barrier, data, end, keys, three
+from tests.unit.task.plans import DOWN, MIDDLE, UP, Counting, Outside, SeenToTheEnd, barrier, data, end, keys, three
 
 TWO_UP = three((2, 1, 1))
 MERGING = three(merge_rows=3)
@@ -129,6 +130,17 @@ def test_a_replay_logs_nothing_and_says_when_it_has_ended() -> None:
     after.go()
     assert after.log == []
     assert after.of(Entered) == [Entered(TaskState.REPLAYING), Entered(TaskState.RUNNING, 3)]
+
+
+def test_all_is_counted_before_a_task_says_that_its_input_has_ended() -> None:
+    up, middle, down = three().vertices
+    counting = replace(middle, operators=(replace(middle.operators[0], factory=SeenToTheEnd),))
+    run = Run(plan=replace(three(), vertices=(up, counting, down))).offer(Deliver(0, data(0, 1)), Deliver(0, end(1)))
+    run.go()
+    last = run.events.index(Entered(TaskState.FINISHED, 0))
+    counted = [event.counts for event in run.events[:last] if isinstance(event, Observed) and event.counts]
+    assert counted[-1] == {"seen.keys": 1, "seen.ends": 1}
+    assert [event.counts for event in run.of(Observed) if event.counts] == counted
 
 
 def test_without_a_log_a_task_runs_at_once() -> None:
