@@ -1,25 +1,25 @@
 """A sink of one's own that is exactly-once: write rows in one transaction with a mark. The rest is done here.
 
-The rows of an epoch are kept in the checkpoint that ends it, and committed when it is complete: a replacement has them,
-whatever died, and a sink has to take rows only once it is certain that they count. A commit may be repeated, also by
-another process: the mark says that it has been done.
+Rows are kept in the checkpoint (``kept_rows``): a replacement has them, whatever died, and a sink has to take rows only
+once it is certain that they count. A commit may be repeated, also by another process: the mark says that it has been
+done.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
+from clonos_py.connectors.kept_rows import KeepingSink, TaskEpoch
 from clonos_py.connectors.users_code import failures_of
 from clonos_py.model.connectors import Delivery, SinkDefinition
 from clonos_py.model.errors import SinkError
 from clonos_py.model.operators import Sink
 from clonos_py.model.snapshots import lineage_of
-from clonos_py.model.state import Chunk, OperatorState
 
 
 class CommitId(NamedTuple):
@@ -78,28 +78,16 @@ class _PreparedCommit(msgspec.Struct, frozen=True, array_like=True):
     checkpoint: int
 
 
-class _Kept(NamedTuple):
-    """Names rows of an epoch among those of a snapshot."""
-
-    task_index: int
-    checkpoint: int
-
-
-class _KeepingRows(Sink):
-    """The sink of one task. Rows are kept from the time they come until a later snapshot finds them committed."""
-
-    remote = True
+class _KeepingRows(KeepingSink):
+    """The sink of one task."""
 
     def __init__(self, definition: TransactionalSink, schema: pa.Schema) -> None:
+        super().__init__()
         self._definition, self._schema = definition, schema
-        self._coming: list[pa.RecordBatch] = []
-        self._kept: dict[_Kept, Sequence[Chunk]] = {}
         self._closing = threading.Lock()
         """The task closes a sink while the thread that commits may be at work."""
-        self._loaded: Mapping[_Kept, Sequence[Chunk]] = {}
-        """Of the thread that commits, as are the following."""
-        self._committed: set[_Kept] = set()
         self._last: dict[str, int] = {}
+        """Of the thread that commits, as is the next."""
         self._committer: RowCommitter | None = None
 
     def close(self) -> None:
@@ -110,33 +98,13 @@ class _KeepingRows(Sink):
 
     # ---- by the thread of the task
 
-    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        if rows.num_rows:
-            self._coming.append(rows)
-            self.ctx.count("rows_out", rows.num_rows)
-
     def prepare(self, checkpoint: int) -> bytes | None:
-        for kept in [kept for kept in self._kept if kept in self._committed]:  # a snapshot taken before has it
-            del self._kept[kept]
-            self._committed.discard(kept)
-        if not self._coming:
+        if not self.keep(checkpoint):
             return None
-        index = self.ctx.task.index
-        self._kept[_Kept(index, checkpoint)] = [Chunk(rows) for rows in self._coming]
-        self._coming = []
-        return msgspec.msgpack.encode(_PreparedCommit(lineage_of(self.ctx.numbering), index, checkpoint))
-
-    def snapshot(self) -> OperatorState:
-        return OperatorState({f"{kept.task_index}.{kept.checkpoint}": chunks for kept, chunks in self._kept.items()})
-
-    def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._coming = []
-        self._kept = dict(_kept(parts))
+        prepared = _PreparedCommit(lineage_of(self.ctx.numbering), self.ctx.task.index, checkpoint)
+        return msgspec.msgpack.encode(prepared)
 
     # ---- by the thread that commits
-
-    def loaded(self, parts: Sequence[OperatorState]) -> None:
-        self._loaded = dict(_kept(parts))
 
     def commit_all(self, committables: Sequence[bytes]) -> None:
         super().commit_all(committables)
@@ -146,13 +114,13 @@ class _KeepingRows(Sink):
         prepared = self._decoded(committable)
         owner = f"{prepared.lineage}/{self.ctx.operator}/{prepared.index}"
         if prepared.checkpoint > self._last.get(owner, -1):
-            rows = self._rows(_Kept(prepared.index, prepared.checkpoint))
+            rows = self._rows(TaskEpoch(prepared.index, prepared.checkpoint))
             with self._closing, failures_of(f"operator {self.ctx.operator!r}", SinkError):
                 if self._committer is None:
                     self._committer = self._definition.open(self._schema)
                 self._committer.commit(CommitId(owner, prepared.checkpoint), rows)
             self._last[owner] = prepared.checkpoint
-        self._committed.add(_Kept(prepared.index, prepared.checkpoint))
+        self._committed.add(TaskEpoch(prepared.index, prepared.checkpoint))
 
     def _decoded(self, committable: bytes) -> _PreparedCommit:
         try:
@@ -163,18 +131,11 @@ class _KeepingRows(Sink):
                 "written with another one; resume with that, or start over with --fresh"
             ) from problem
 
-    def _rows(self, kept: _Kept) -> pa.Table:
-        chunks = self._kept.get(kept) or self._loaded.get(kept)
-        if chunks is None:
+    def _rows(self, epoch: TaskEpoch) -> pa.Table:
+        chunks = self.kept(epoch)
+        if not chunks:
             raise SinkError(
-                f"operator {self.ctx.operator!r}: rows of checkpoint {kept.checkpoint} are not in the checkpoint that "
+                f"operator {self.ctx.operator!r}: rows of checkpoint {epoch.checkpoint} are not in the checkpoint that "
                 "names them: it is damaged; restore it from a copy, or start over with --fresh"
             )
         return pa.Table.from_batches([chunk.rows for chunk in chunks], schema=self._schema)
-
-
-def _kept(parts: Sequence[OperatorState]) -> Iterator[tuple[_Kept, Sequence[Chunk]]]:
-    for state in parts:
-        for name, chunks in state.tables.items():
-            if chunks:
-                yield _Kept(*map(int, name.split("."))), chunks

@@ -8,7 +8,7 @@ written again. No transaction stays open for an epoch: no timeout of the broker 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -20,10 +20,10 @@ from clonos_py.connectors.kafka.journal import PartKey, WrittenPart, messages_of
 from clonos_py.connectors.kafka.journaled_topic import JournaledTopic
 from clonos_py.connectors.kafka.outgoing import MessageMaker
 from clonos_py.connectors.kafka.port import TransactionalWriter
+from clonos_py.connectors.kept_rows import KeepingSink, TaskEpoch
 from clonos_py.model.errors import SinkError
-from clonos_py.model.operators import OperatorContext, Output, Sink
+from clonos_py.model.operators import OperatorContext, Output
 from clonos_py.model.snapshots import lineage_of
-from clonos_py.model.state import Chunk, OperatorState
 
 PART_ROWS = 10_000
 PART_BYTES = 4 << 20
@@ -39,16 +39,6 @@ class PreparedRows(msgspec.Struct, frozen=True, array_like=True):
     checksums: list[int]
 
 
-class TaskEpoch(NamedTuple):
-    """Rows that task ``task_index`` has prepared for a checkpoint."""
-
-    task_index: int
-    checkpoint: int
-
-
-Kept = Mapping[TaskEpoch, Sequence[Chunk]]
-
-
 class _Claimed(NamedTuple):
     """A transactional id that this process has, and what the journal says: by part the checksum of its rows, and the
     offset of its entry."""
@@ -57,19 +47,14 @@ class _Claimed(NamedTuple):
     parts: dict[PartKey, tuple[int, int]]
 
 
-class KafkaTransactionalWriter(Sink):
-    """The sink of one task. Rows are kept from the time they come until a later snapshot finds them committed."""
-
-    remote = True
+class KafkaTransactionalWriter(KeepingSink):
+    """The sink of one task."""
 
     def __init__(self, medium: JournaledTopic, maker: MessageMaker) -> None:
+        super().__init__()
         self._medium, self._maker = medium, maker
-        self._coming: list[pa.RecordBatch] = []
-        self._kept: dict[TaskEpoch, Sequence[Chunk]] = {}
-        self._loaded: Kept = {}
-        """Of the thread that commits, as are the following."""
-        self._committed: set[TaskEpoch] = set()
         self._claimed: dict[int, _Claimed] = {}
+        """Of the thread that commits."""
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
@@ -80,44 +65,14 @@ class KafkaTransactionalWriter(Sink):
 
     # ---- by the thread of the task
 
-    def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
-        if rows.num_rows:
-            self._coming.append(rows)
-            self.ctx.count("rows_out", rows.num_rows)
-
     def prepare(self, checkpoint: int) -> bytes | None:
-        self._let_go()
-        if not self._coming:
+        parts = self.keep(checkpoint, _parts)
+        if not parts:
             return None
-        parts = list(_parts(self._coming))
-        self._coming = []
-        self._kept[TaskEpoch(self.ctx.task.index, checkpoint)] = [Chunk(part) for part in parts]
-        return msgspec.msgpack.encode(
-            PreparedRows(
-                lineage_of(self.ctx.numbering),
-                self.ctx.task.index,
-                checkpoint,
-                list(map(compact.checksum, parts)),
-            )
-        )
-
-    def _let_go(self) -> None:
-        """What is committed. A snapshot that was taken before has it."""
-        for epoch in [epoch for epoch in self._kept if epoch in self._committed]:
-            del self._kept[epoch]
-            self._committed.discard(epoch)
-
-    def snapshot(self) -> OperatorState:
-        return OperatorState({f"{epoch.task_index}.{epoch.checkpoint}": chunks for epoch, chunks in self._kept.items()})
-
-    def restore(self, parts: Sequence[OperatorState]) -> None:
-        self._coming = []
-        self._kept = dict(_kept(parts))
+        index, checksums = self.ctx.task.index, list(map(compact.checksum, parts))
+        return msgspec.msgpack.encode(PreparedRows(lineage_of(self.ctx.numbering), index, checkpoint, checksums))
 
     # ---- by the thread that commits
-
-    def loaded(self, parts: Sequence[OperatorState]) -> None:
-        self._loaded = _kept(parts)
 
     def commit(self, committable: bytes) -> None:
         self.commit_all([committable])
@@ -179,8 +134,7 @@ class KafkaTransactionalWriter(Sink):
         return claimed
 
     def _rows(self, index: int, key: PartKey) -> pa.RecordBatch:
-        epoch = TaskEpoch(index, key.checkpoint)
-        chunks = self._kept.get(epoch) or self._loaded.get(epoch) or ()
+        chunks = self.kept(TaskEpoch(index, key.checkpoint))
         if key.number >= len(chunks):
             raise SinkError(
                 f"{self._what(key)} are not in the checkpoint that names them: it is damaged; restore it from a copy, "
@@ -212,12 +166,3 @@ def _parts(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         size = max(1, min(PART_ROWS, rows.num_rows * PART_BYTES // max(rows.nbytes, 1)))
         for start in range(0, rows.num_rows, size):
             yield rows.slice(start, size)
-
-
-def _kept(parts: Sequence[OperatorState]) -> Kept:
-    return {
-        TaskEpoch(*map(int, name.split("."))): chunks
-        for state in parts
-        for name, chunks in state.tables.items()
-        if chunks
-    }
