@@ -20,7 +20,7 @@ from typing_extensions import TypeVar
 from clonos_py.connectors.causal_files import CausalFileWriter, check_growing
 from clonos_py.connectors.file_writer import FileWriter
 from clonos_py.connectors.followed_files import FollowedFiles
-from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines
+from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.connectors.parquet_reader import ParquetPartition
@@ -36,8 +36,6 @@ R = TypeVar("R", bound=Record, default=Any)
 
 _FORMATS = ("text", "jsonl", "csv", "parquet")
 _NAMED = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
-
-TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
 class InputFile(NamedTuple):
@@ -95,7 +93,8 @@ class FileSource(CatchingSource[R]):
         self._format, self._follow = _format(path, schema, format), follow
         if follow and self._format == "parquet":
             raise GraphError("FileSource: Parquet files do not grow; with follow=True choose text, jsonl or csv")
-        self.declare(_input_schema(self._format, schema), schema if isinstance(schema, type) else None, on_error)
+        columns = input_schema("FileSource", self._format, schema, others="jsonl, csv or parquet")
+        self.declare(columns, schema if isinstance(schema, type) else None, on_error)
 
     def declare(self, schema: pa.Schema, record: type[Record] | None, on_error: str) -> None:
         super().declare(schema, record, on_error)
@@ -262,13 +261,3 @@ def _format(path: str, schema: object, given: str | None) -> str:
             f"FileSource: the name {path!r} does not tell the format: give format='jsonl', 'csv' or 'parquet'"
         )
     return told
-
-
-def _input_schema(file_format: str, schema: type[Record] | pa.Schema | None) -> pa.Schema:
-    if file_format == "text":
-        if schema is not None:
-            raise GraphError("FileSource: text has the one column 'line'; for a schema choose jsonl, csv or parquet")
-        return TEXT_SCHEMA
-    if schema is None:
-        raise GraphError(f"FileSource: {file_format} needs schema=, a Record class or a pyarrow schema")
-    return schema if isinstance(schema, pa.Schema) else schema.schema()

@@ -19,7 +19,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
 from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_wanted
-from clonos_py.model.errors import SourceError
+from clonos_py.model.errors import GraphError, SourceError
+from clonos_py.model.record import Record, schema_of
 
 NEWLINE, RETURN, QUOTE, OPEN, CLOSE = 10, 13, 34, 123, 125
 
@@ -31,6 +32,19 @@ _LINE_OF_NULL = re.compile(rb"(?:\A|\n)[ \t\r]*null")
 """Arrow's parser makes a row of nulls of such a line and, where it is the first one, ends the process with SIGSEGV."""
 
 Positions = npt.NDArray[np.int64]
+TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
+
+
+def input_schema(source: str, format: str, schema: type[Record] | pa.Schema | None, others: str) -> pa.Schema:
+    """The columns of what ``source`` reads: lines of text have one. ``others``: the formats that have a schema. Raises
+    GraphError."""
+    if format == "text":
+        if schema is not None:
+            raise GraphError(f"{source}: text has the one column 'line'; for a schema choose {others}")
+        return TEXT_SCHEMA
+    if schema is None:
+        raise GraphError(f"{source}: {format} needs schema=, a Record class or a pyarrow schema")
+    return schema_of(schema)
 
 
 class LineFormat(Protocol):

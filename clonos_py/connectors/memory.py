@@ -20,7 +20,7 @@ from clonos_py.connectors.staging import StagedPiece, StagedSink
 from clonos_py.model.connectors import Delivery, SinkDefinition, SourceDefinition
 from clonos_py.model.errors import GraphError, SinkError, SourceError
 from clonos_py.model.operators import Source
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.record_codec import decode, encode
 
 R = TypeVar("R", bound=Record, default=Any)
@@ -188,18 +188,14 @@ def _epoch_and_task(final: str) -> tuple[int, str]:
 def _as_batch(rows: Rows, schema: type[Record] | pa.Schema | None) -> pa.RecordBatch:
     if isinstance(rows, ArrowFrame):
         try:
-            return batch_of(rows) if schema is None else batch_with(rows, _schema_of(schema))
+            return batch_of(rows) if schema is None else batch_with(rows, schema_of(schema))
         except ColumnError as error:
             raise GraphError(f"MemorySource: {error}") from error
     if schema is None:
         if not rows or not isinstance(rows[0], Record):
             raise GraphError("MemorySource needs records, a table or a frame; for anything else give a schema")
         schema = type(rows[0])
-    return encode(rows, _schema_of(schema))
-
-
-def _schema_of(schema: type[Record] | pa.Schema) -> pa.Schema:
-    return schema if isinstance(schema, pa.Schema) else schema.schema()
+    return encode(rows, schema_of(schema))
 
 
 def _class_of(rows: Rows, schema: type[Record] | pa.Schema | None) -> type[Record] | None:

@@ -20,7 +20,7 @@ from clonos_py.connectors.users_code import failures_of
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.record_codec import encode
 
 R = TypeVar("R", bound=Record, default=Any)
@@ -65,7 +65,7 @@ class PartitionedSource(SourceDefinition[R]):
     """After so long (microseconds) it is looked again whether there are rows, where all partitions had none."""
 
     def __init__(self, rows: type[R] | pa.Schema) -> None:
-        self.schemas = (rows if isinstance(rows, pa.Schema) else rows.schema(),)
+        self.schemas = (schema_of(rows),)
         self.records = (rows if isinstance(rows, type) else None,)
 
     def partitions(self) -> Sequence[str]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import CallSite
-from clonos_py.dsl.functions import Shape, record_of, schema_of
+from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import filled
 from clonos_py.dsl.timing import timed
@@ -18,7 +18,7 @@ from clonos_py.expressions.tree import Column, ExpressionNode
 from clonos_py.model.aggregates import Aggregate
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.windows import Window
 from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeColumn
 

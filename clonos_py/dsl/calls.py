@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from clonos_py.columns.frames import TabularKind
 from clonos_py.dsl.callsite import CallSite
-from clonos_py.dsl.functions import Shape, Signature, is_record, record_of, returned, schema_of, signature_of
+from clonos_py.dsl.functions import Shape, Signature, is_record, record_of, returned, signature_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import carried
 from clonos_py.dsl.shapes import check_row
 from clonos_py.dsl.waiting import waiting_of
 from clonos_py.model.errors import GraphError
-from clonos_py.model.record import DeadLetter, Record
+from clonos_py.model.record import DeadLetter, Record, schema_of
 from clonos_py.plan.logical import CallPerBatch, CallPerRow
 
 

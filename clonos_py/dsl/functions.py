@@ -71,10 +71,6 @@ def returned(signature: Signature, returns: Shape | None, many: bool) -> Shape:
     return _shape(result, f"{signature.name} returns {_spelled(result)}")
 
 
-def schema_of(shape: Shape) -> pa.Schema:
-    return shape if isinstance(shape, pa.Schema) else shape.schema()
-
-
 def record_of(shape: Shape) -> type[Record] | None:
     return None if isinstance(shape, pa.Schema) else shape
 

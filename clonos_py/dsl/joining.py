@@ -12,13 +12,14 @@ from clonos_py.columns.times import MOMENT
 from clonos_py.columns.views import plain
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
-from clonos_py.dsl.functions import Shape, record_of, schema_of
+from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.shapes import filled, listed
 from clonos_py.dsl.timing import EVENT_TIME_COLUMN, timed, window_bounds
 from clonos_py.dsl.windows import AsOf, Between, Forever, Until
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError
+from clonos_py.model.record import schema_of
 from clonos_py.model.windows import Bounds, Hopping, JoinColumns, Tumbling
 from clonos_py.plan.logical import JOINING, EnrichRows, EventTimeColumn, JoinHistory, JoinVersions, JoinWindows
 

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from clonos_py.dsl.expressions import Expr, node_of
-from clonos_py.dsl.functions import Shape, schema_of
+from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.shapes import assignable, listed
 from clonos_py.expressions.tree import Cast, Column, ExpressionNode
 from clonos_py.model.errors import GraphError
+from clonos_py.model.record import schema_of
 from clonos_py.plan.logical import EventTimeColumn
 
 Columns = list[tuple[str, ExpressionNode]]

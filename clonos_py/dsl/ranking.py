@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import Expr, SortOrder, SortOrders, col
-from clonos_py.dsl.functions import Shape, record_of, schema_of
+from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.dsl.projection import Columns, carried
 from clonos_py.dsl.shapes import filled
@@ -17,7 +17,7 @@ from clonos_py.dsl.timing import timed, window_bounds
 from clonos_py.expressions.tree import Column
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.tables import SortKey
 from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.plan.logical import EventTimeColumn, TopTable, TopWindows

@@ -11,11 +11,12 @@ import pyarrow as pa
 from clonos_py.columns.times import MOMENT
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.expressions import col
-from clonos_py.dsl.functions import Shape, schema_of
+from clonos_py.dsl.functions import Shape
 from clonos_py.dsl.loops import loop_before
 from clonos_py.dsl.outputs import OutputPort
 from clonos_py.model.errors import GraphError
 from clonos_py.model.hidden import hidden
+from clonos_py.model.record import schema_of
 from clonos_py.plan.logical import Port, ProjectColumns
 
 EVENT_TIME_COLUMN = hidden("event_time")

@@ -82,6 +82,15 @@ def at(offset: str | int) -> int:
     return micros(offset)
 
 
+def schema_of(rows: type[Record] | pa.Schema) -> pa.Schema:
+    """The columns of rows that are declared by their class or as columns. Raises GraphError for anything else."""
+    if isinstance(rows, pa.Schema):
+        return rows
+    if isinstance(rows, type) and issubclass(rows, Record):
+        return rows.schema()
+    raise GraphError(f"{rows!r} declares no rows: give a Record class or a pyarrow schema")
+
+
 @functools.cache
 def record_type(schema: pa.Schema) -> type[Record]:
     """A Record class made for a schema, where the user gave none. Its fields are the schema's, in order."""

@@ -21,7 +21,7 @@ from clonos_py.connectors.kafka.topic_reader import ReaderTimes, TopicReader
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Source
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.times import micros
 
 _PLACES = {"earliest": Place.EARLIEST, "latest": Place.LATEST}
@@ -130,7 +130,7 @@ def _schema(format: str | FormatDefinition, schema: type[Record] | pa.Schema | N
         if format not in ("text", "bytes"):
             raise GraphError(f"KafkaSource: {format} needs schema=, a Record class or a pyarrow schema")
         return TEXT if format == "text" else BYTES
-    return schema if isinstance(schema, pa.Schema) else schema.schema()
+    return schema_of(schema)
 
 
 def _where(given: Given, group: str | None) -> Where:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clonos_py.model.errors import GraphError
-from clonos_py.model.record import DeadLetter, Instant, Money, Record, at, record_type
+from clonos_py.model.record import DeadLetter, Instant, Money, Record, at, record_type, schema_of
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
 
 
@@ -232,3 +232,9 @@ everything = st.builds(
 @given(st.lists(everything, max_size=5))
 def test_rows_survive_the_way_into_columns_and_back(rows: list[Everything]) -> None:
     assert back(rows, Everything) == rows
+
+
+@pytest.mark.parametrize("wrong", [int, 3, "Row", {"a": int}])
+def test_what_declares_no_rows_is_said(wrong: Any) -> None:
+    with pytest.raises(GraphError, match="declares no rows: give a Record class or a pyarrow schema"):
+        schema_of(wrong)
