@@ -1,8 +1,4 @@
-"""Lines of a TCP server as a source, as written in a job, and its reader.
-
-A server cannot be asked for the same lines again. So the rows of each read go into the causal log, which the tasks
-behind hold (D4).
-"""
+"""Lines of a TCP server as a source, as written in a job, and its reader."""
 
 from __future__ import annotations
 
@@ -14,8 +10,9 @@ import xxhash
 from typing_extensions import TypeVar
 
 from clonos_py.connectors.line_feed import LineFeed, LineServer
-from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, line_ends
+from clonos_py.connectors.line_formats import CsvLines, JsonLines, LineFormat, TextLines, input_schema, line_ends
 from clonos_py.connectors.malformed import REMEDY, CatchingSource, OnError, OnErrorWord, Parsed, WantedPorts, parsed
+from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 from clonos_py.model.record import Record
@@ -24,11 +21,6 @@ from clonos_py.model.times import micros
 R = TypeVar("R", bound=Record, default=Any)
 
 _FORMATS = ("json", "csv", "text")
-_TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
-_READ_BYTES = 32 << 10
-"""Rows of so much text are at most 64 KiB, mostly: more would be written to storage with each read."""
-_WAIT_US = 1_000_000
-PORT_MAX = 65_535
 
 
 class SocketDeadLetter(Record):
@@ -81,11 +73,11 @@ class SocketSource(CatchingSource[R]):
     ) -> None:
         if format not in _FORMATS:
             raise GraphError(f"SocketSource: unknown format {format!r}; choose one of {', '.join(_FORMATS)}")
-        if not isinstance(port, int) or not 0 < port <= PORT_MAX:
-            raise GraphError(f"SocketSource: {port!r} is no port: it is from 1 to {PORT_MAX}")
+        check_port("SocketSource", port)
         self._format = format
         self._server = LineServer(host, port, micros(away) / 1e6, reconnect)
-        self.declare(_input_schema(format, schema), schema if isinstance(schema, type) else None, on_error)
+        columns = input_schema("SocketSource", format, schema, others="json or csv")
+        self.declare(columns, schema if isinstance(schema, type) else None, on_error)
 
     def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
         return SocketReader(self._server, self._line_format(wanted.parsed), wanted, read_rows)
@@ -100,32 +92,16 @@ class SocketSource(CatchingSource[R]):
                 return CsvLines(parsed, self.schemas[0].names)
 
 
-def _input_schema(format: str, schema: type[Record] | pa.Schema | None) -> pa.Schema:
-    if format == "text":
-        if schema is not None:
-            raise GraphError("SocketSource: text has the one column 'line'; for a schema choose json or csv")
-        return _TEXT_SCHEMA
-    if schema is None:
-        raise GraphError(f"SocketSource: {format} needs schema=, a Record class or a pyarrow schema")
-    return schema if isinstance(schema, pa.Schema) else schema.schema()
-
-
-class SocketReader(Source):
-    """Offsets count lines. There is one partition, which the first task reads."""
-
-    logs_rows = True
-    consumes = True
+class SocketReader(PushedRowsReader):
+    """Offsets count lines."""
 
     def __init__(self, server: LineServer, format: LineFormat, wanted: WantedPorts, read_rows: int | None) -> None:
-        self._server, self._format, self._wanted, self._read_rows = server, format, wanted, read_rows
-        self._lines_max = read_rows
+        super().__init__(wanted, read_rows)
+        self._server, self._format = server, format
         self._wake: Callable[[], None] = lambda: None
         self._feed: LineFeed | None = None
         self._position = 0
         self._over = False
-
-    def open(self, index: int, parallelism: int) -> None:
-        self._reads = index == 0
 
     def close(self) -> None:
         if self._feed is not None:
@@ -136,7 +112,7 @@ class SocketReader(Source):
 
     def snapshot(self) -> Any:
         """A server that has closed its connection is not connected to again."""
-        return {"over": self._over} if self._reads else None
+        return {"over": self._over} if self.reads else None
 
     def restore(self, saved: Any) -> None:
         self._over = bool(saved["over"])
@@ -148,42 +124,39 @@ class SocketReader(Source):
         self._position = positions.get(0, 0)
         self._over = self._over and bool(positions)
 
-    def limit(self, rows: int) -> None:
-        self._lines_max = rows if self._read_rows is None else min(rows, self._read_rows)
-
     def rows_waiting(self) -> int | None:
         return 0 if self._feed is None else self._feed.waiting
 
     def poll(self, now: int) -> Read | Wait | End:
-        if not self._reads or self._over:
+        if not self.reads or self._over:
             return End()
         if self._feed is None:
             self._feed = LineFeed(self._server, self._wake)
-        if lines := self._feed.take(_READ_BYTES, self._lines_max):
+        if lines := self._feed.take(READ_BYTES, self.rows_max):
             return self._read(lines, self._feed.take_unfinished())
         if self._feed.ended:
             self._over = True
-            return Read(0, self._position, self._position, (None,) * self._wanted.count, 0, 0, last=True)
-        return Wait(now + _WAIT_US)
+            return Read(0, self._position, self._position, self.no_rows, 0, 0, last=True)
+        return Wait(now + WAIT_US)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
         """The log ended before the rows of this read, and so nothing depends on them: these lines are lost."""
         lost = stop - start
         counts = {"lines_lost": lost} if lost else {}
-        return Read(0, start, stop, (None,) * self._wanted.count, 0, 0, last=not lost, counts=counts)
+        return Read(0, start, stop, self.no_rows, 0, 0, last=not lost, counts=counts)
 
     def _read(self, lines: bytes, unfinished: int) -> Read:
         ends = line_ends(lines)
         found = parsed(self._format, lines, ends)
-        if found.refused and self._wanted.on_error is OnError.FAIL:
+        if found.refused and self.wanted.on_error is OnError.FAIL:
             first = found.refused[0]
             place = f"{self._server}, line {self._position + first.record + 1} since the job began"
             raise SourceError(f"{place}: malformed record: {first.reason}; {REMEDY}")
         start, self._position = self._position, self._position + len(ends)
-        rows = self._wanted.delivered(found.rows)
-        letters = self._wanted.letter_rows(self._letters(start, lines, ends.tolist(), found))
-        ports = (rows if rows.num_rows else None, letters)[: self._wanted.count]
-        counts = self._wanted.counted(len(found.refused)) | ({"unfinished_lines": unfinished} if unfinished else {})
+        rows = self.wanted.delivered(found.rows)
+        letters = self.wanted.letter_rows(self._letters(start, lines, ends.tolist(), found))
+        ports = (rows if rows.num_rows else None, letters)[: self.wanted.count]
+        counts = self.wanted.counted(len(found.refused)) | ({"unfinished_lines": unfinished} if unfinished else {})
         checksum = xxhash.xxh3_64_intdigest(lines) >> 1
         return Read(0, start, self._position, ports, checksum, len(ends), counts=counts)
 

@@ -19,21 +19,19 @@ from typing_extensions import TypeVar
 from clonos_py.columns.views import concat
 from clonos_py.connectors.line_formats import JsonLines, line_ends
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts, parsed
+from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.connectors.secrets import Secret, check_hidden
 from clonos_py.connectors.webhook_inbox import Inbox, MalformedValue, Post
 from clonos_py.connectors.webhook_server import WebAddress, WebAnswer, WebServer
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
-from clonos_py.model.record import Record
+from clonos_py.model.record import Record, schema_of
 from clonos_py.model.times import micros
 
 R = TypeVar("R", bound=Record, default=Any)
 
-PORT_MAX = 65_535
 KEY_CHARS_MAX = 255
-_READ_BYTES = 32 << 10
-"""Rows of so much JSON are at most 64 KiB, mostly: more would be written to storage with each read."""
-_WAIT_US, _PORT_WAIT_US = 1_000_000, 200_000
+_PORT_WAIT_US = 200_000
 _PORT_US_MAX = 60_000_000
 """A process that has been replaced may hold the port until it is ended."""
 _RETRY = {"Retry-After": "1"}
@@ -93,8 +91,7 @@ class WebhookSource(CatchingSource[R]):
         keys: str | int = "10m",
         on_error: OnErrorWord = "fail",
     ) -> None:
-        if not isinstance(port, int) or not 0 < port <= PORT_MAX:
-            raise GraphError(f"WebhookSource: {port!r} is no port: it is from 1 to {PORT_MAX}")
+        check_port("WebhookSource", port)
         if not path.startswith("/") or "?" in path or not path.isascii():
             raise GraphError(f"WebhookSource: {path!r} is no path: write it as /orders")
         check_hidden("WebhookSource", token=token)
@@ -102,7 +99,7 @@ class WebhookSource(CatchingSource[R]):
         self._body_bytes_max = body_bytes_max
         self._answer_within_s, self._keys_us = micros(answer_within) / 1e6, micros(keys)
         record = schema if isinstance(schema, type) else None
-        self.declare(schema if isinstance(schema, pa.Schema) else schema.schema(), record, on_error)
+        self.declare(schema_of(schema), record, on_error)
 
     def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
         return WebhookReader(self._address, wanted, self._answer_within_s, self._keys_us, read_rows)
@@ -113,11 +110,8 @@ class WebhookSource(CatchingSource[R]):
         return WebAddress(self._host, self._port, self._path, token, self._body_bytes_max)
 
 
-class WebhookReader(Source):
-    """Offsets count requests. There is one partition, which the first task reads."""
-
-    logs_rows = True
-    consumes = True
+class WebhookReader(PushedRowsReader):
+    """Offsets count requests."""
 
     def __init__(
         self,
@@ -127,17 +121,15 @@ class WebhookReader(Source):
         keys_us: int,
         read_rows: int | None,
     ) -> None:
-        self._address, self._wanted, self._read_rows = address, wanted, read_rows
+        super().__init__(wanted, read_rows)
+        self._address = address
         self._posts = PostParser(wanted)
         self._inbox = Inbox(keys_us)
-        self._answer_within_s, self._rows_max = answer_within_s, read_rows
+        self._answer_within_s = answer_within_s
         self._server: WebServer | None = None
         self._position = 0
         self._listens = False
         self._since_us: int | None = None
-
-    def open(self, index: int, parallelism: int) -> None:
-        self._reads = index == 0
 
     def close(self) -> None:
         if self._server is not None:
@@ -149,7 +141,7 @@ class WebhookReader(Source):
     # ---- positions
 
     def snapshot(self) -> Any:
-        return {"position": self._position, "keys": self._inbox.notes()} if self._reads else None
+        return {"position": self._position, "keys": self._inbox.notes()} if self.reads else None
 
     def restore(self, saved: Any) -> None:
         self._position = saved["position"]
@@ -172,25 +164,22 @@ class WebhookReader(Source):
 
     # ---- reading
 
-    def limit(self, rows: int) -> None:
-        self._rows_max = rows if self._read_rows is None else min(rows, self._read_rows)
-
     def rows_waiting(self) -> int | None:
         return self._inbox.rows_waiting
 
     def poll(self, now: int) -> Read | Wait | End:
-        if not self._reads:
+        if not self.reads:
             return End()
         if self._server is None and (problem := self._listen()) is not None:
             return self._wait_for_port(now, problem)
         self._inbox.accept()
-        if posts := self._inbox.take(self._position, _READ_BYTES, self._rows_max, now):
+        if posts := self._inbox.take(self._position, READ_BYTES, self.rows_max, now):
             return self._read(posts)
-        return Wait(now + _WAIT_US)
+        return Wait(now + WAIT_US)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
         """The log ended before the rows of this read: nothing depends on them, and no sender was answered."""
-        return Read(0, start, stop, (None,) * self._wanted.count, 0, 0)
+        return Read(0, start, stop, self.no_rows, 0, 0)
 
     def _read(self, posts: list[Post]) -> Read:
         start, self._position = self._position, posts[-1].position
@@ -199,13 +188,13 @@ class WebhookReader(Source):
             for post in posts
             for one in post.malformed
         ]
-        rows = self._wanted.delivered(concat([post.rows for post in posts if post.rows is not None]))
+        rows = self.wanted.delivered(concat([post.rows for post in posts if post.rows is not None]))
         for post in posts:
             post.rows, post.malformed = None, ()
-        ports = (rows if rows.num_rows else None, self._wanted.letter_rows(letters))[: self._wanted.count]
+        ports = (rows if rows.num_rows else None, self.wanted.letter_rows(letters))[: self.wanted.count]
         malformed = sum(post.malformed_count for post in posts)
         notes = [post.note for post in posts if post.key is not None]
-        counts = self._wanted.counted(malformed)
+        counts = self.wanted.counted(malformed)
         events = rows.num_rows + malformed
         return Read(0, start, self._position, ports, 0, events, counts=counts, note=notes)
 

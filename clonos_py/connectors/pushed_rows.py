@@ -1,0 +1,45 @@
+"""Readers of rows that come by themselves, and that nothing can be asked for again.
+
+So the rows of each read go into the causal log, which the tasks behind hold (D4). There is one partition, which the
+first task reads; its offsets count what has come.
+"""
+
+from __future__ import annotations
+
+from clonos_py.connectors.malformed import WantedPorts
+from clonos_py.model.errors import GraphError
+from clonos_py.model.operators import Source
+
+READ_BYTES = 32 << 10
+"""Rows of so much text are at most 64 KiB, mostly: more would be written to storage with each read."""
+WAIT_US = 1_000_000
+_PORT_MAX = 65_535
+
+
+def check_port(source: str, port: object) -> None:
+    """Raises GraphError for what is no port."""
+    if not isinstance(port, int) or not 0 < port <= _PORT_MAX:
+        raise GraphError(f"{source}: {port!r} is no port: it is from 1 to {_PORT_MAX}")
+
+
+class PushedRowsReader(Source):
+    """Base of such readers. ``rows_max``: of the next read, None where it may have any number."""
+
+    logs_rows = True
+    consumes = True
+
+    def __init__(self, wanted: WantedPorts, read_rows: int | None) -> None:
+        self.wanted = wanted
+        self._read_rows = self.rows_max = read_rows
+
+    def open(self, index: int, parallelism: int) -> None:
+        self.reads = index == 0
+        """Whether this is the task that reads."""
+
+    def limit(self, rows: int) -> None:
+        self.rows_max = rows if self._read_rows is None else min(rows, self._read_rows)
+
+    @property
+    def no_rows(self) -> tuple[None, ...]:
+        """The ports of a read without rows."""
+        return (None,) * self.wanted.count
