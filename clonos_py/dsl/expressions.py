@@ -16,6 +16,7 @@ import pyarrow as pa
 from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import refused
 from clonos_py.expressions.literals import column_type
+from clonos_py.expressions.time_patterns import time_pattern
 from clonos_py.expressions.tree import Apply, Case, Cast, Column, ExpressionNode, IsIn, KernelCall, Literal
 
 
@@ -113,11 +114,16 @@ class Expr:
         return self._call("extract", pattern, group)
 
     def strptime(self, pattern: str, *, strict: bool = True) -> Expr:
-        """Text as a datetime: ``strptime("%d/%m/%Y %H:%M")``. Directives are those of Python: ``%f`` is a fraction of a
-        second, ``%z`` a zone; text without one is UTC. What does not fit the pattern ends the job with an error that
-        names it, or is null if not ``strict``."""
+        """Text as a datetime: ``strptime("%d/%m/%Y %H:%M")``. Directives are those of Python: ``.%f`` is a fraction of
+        a second, ``%z`` a zone; text without one is UTC; ``%y`` from 70 is of the last century. A pattern without a
+        year is refused; other parts that it does not have are their least value. What does not fit the pattern ends
+        the job with an error that names it, or is null if not ``strict``."""
         if not isinstance(pattern, str) or "%" not in pattern:
             raise refused(f"strptime({pattern!r}): it takes a pattern such as '%d/%m/%Y %H:%M'")
+        try:
+            time_pattern(pattern)
+        except ValueError as error:
+            raise refused(f"strptime({pattern!r}): {error}") from error
         return self._call("strptime" if strict else "try_strptime", pattern)
 
     def strftime(self, pattern: str) -> Expr:

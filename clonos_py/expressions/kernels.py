@@ -22,6 +22,7 @@ from clonos_py.columns.decimals import integers_times
 from clonos_py.columns.grouping import group_integers
 from clonos_py.columns.times import DURATION, MOMENT, from_iso, instants, moments, to_iso
 from clonos_py.columns.views import fixed, valid
+from clonos_py.expressions.time_patterns import time_pattern
 from clonos_py.model.errors import Interrupted, UserCodeError
 from clonos_py.model.places import blamed, place_of_function
 
@@ -356,9 +357,12 @@ def _strptime(text: Values, pattern: str, strict: bool) -> Values:
         return _strptime(pa.array([text.as_py()], text.type), pattern, strict)[0]
     if not pa.types.is_string(text.type):
         raise pa.ArrowNotImplementedError("strptime reads text")
-    spelled = pattern.replace(".%f", "%.f")
+    spelled, rest = time_pattern(pattern)
+    whole = pc.binary_join_element_wise(text, rest, "") if rest else text
     try:
-        found: Values = pl.Series(pl.from_arrow(text)).str.strptime(pl.Datetime("us"), spelled, strict=False).to_arrow()
+        found: Values = (
+            pl.Series(pl.from_arrow(whole)).str.strptime(pl.Datetime("us"), spelled, strict=False).to_arrow()
+        )
     except pl.exceptions.PolarsError as error:
         raise pa.ArrowInvalid(str(error)) from error
     if strict and found.null_count > text.null_count:

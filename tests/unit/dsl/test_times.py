@@ -141,8 +141,43 @@ def test_text_that_is_no_time_is_an_error_naming_it_or_null() -> None:
     lenient = col("text").strptime("%Y-%m-%d", strict=False).node
     assert lenient.compile(ROWS.schema, "read")(ROWS).to_pylist() == [None, None]
     assert lenient.field("at", pa.schema([pa.field("text", pa.string(), nullable=False)])).nullable
-    with pytest.raises(GraphError, match="it takes a pattern"):
-        col("text").strptime("yyyy")
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("31/01/2026", "%d/%m/%Y"),
+        ("2026-01", "%Y-%m"),
+        ("2026", "%Y"),
+        ("2026-031", "%Y-%j"),
+        ("Jan 31 26, 01 PM", "%b %d %y, %I %p"),
+        ("Saturday, 31 January 2026 13", "%A, %d %B %Y %H"),
+        ("100% 26-01-31", "100%% %y-%m-%d"),
+        ("2026-01-31 13:05:59.25", "%Y-%m-%d %H:%M:%S.%f"),
+        ("2026-01-31 +0130", "%Y-%m-%d %z"),
+    ],
+)
+def test_a_pattern_means_what_it_means_to_python(text: str, pattern: str) -> None:
+    wanted = datetime.strptime(text, pattern)
+    wanted = wanted.replace(tzinfo=UTC) if wanted.tzinfo is None else wanted
+    rows = pa.RecordBatch.from_pydict({"text": [text, None]})
+    assert col("text").strptime(pattern).node.compile(rows.schema, "read")(rows).to_pylist() == [wanted, None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("yyyy", "it takes a pattern"),
+        ("%H:%M", "it has no year"),
+        ("%d-%m-%Y %Q", "%Q is not among its directives, which are %Y"),
+        ("%Y %", "% is not among its directives"),
+        ("%Y-%m-%d %H:%M:%S,%f", "%f is read behind a point only"),
+        ("%Y-%m-%d %I:%M", "%I needs %p"),
+    ],
+)
+def test_a_pattern_that_cannot_be_read_is_refused_when_it_is_written(pattern: str, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        col("text").strptime(pattern)
 
 
 # ---- event time

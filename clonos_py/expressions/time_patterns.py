@@ -1,0 +1,45 @@
+"""Patterns of ``strptime`` as Python knows them, for a parser that wants all parts of a time."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+KNOWN = ("%Y", "%y", "%m", "%b", "%B", "%d", "%j", "%H", "%I", "%p", "%M", "%S", ".%f", "%z", "%a", "%A", "%%")
+"""Directives that the parser of the columns reads as Python does."""
+_DIRECTIVE = re.compile(r"\.%f|%.?", re.DOTALL)
+_YEARS, _MONTHS = {"%Y", "%y"}, {"%m", "%b", "%B"}
+
+
+class TimePattern(NamedTuple):
+    """``spelled``: for the parser, which reads ``rest`` behind each text: parts that the pattern has not."""
+
+    spelled: str
+    rest: str
+
+
+def time_pattern(pattern: str) -> TimePattern:
+    """What is not in the pattern is its least value, as in Python: the first of the month, midnight. Raises ValueError
+    for a directive that is not known, and for a pattern without a year."""
+    found = _DIRECTIVE.findall(pattern)
+    if wrong := next((one for one in found if one not in KNOWN), None):
+        if wrong == "%f":
+            raise ValueError("%f is read behind a point only, as .%f")
+        raise ValueError(f"{wrong} is not among its directives, which are {' '.join(KNOWN)}")
+    has = set(found)
+    if not has & _YEARS:
+        raise ValueError("it has no year: a time of day alone is no moment")
+    if "%I" in has and "%p" not in has:
+        raise ValueError("%I needs %p: hours from 1 to 12 are twice a day")
+    absent = [
+        (part, least)
+        for part, least, there in (
+            ("%m", "01", bool(has & _MONTHS) or "%j" in has),
+            ("%d", "01", bool(has & {"%d", "%j"})),
+            ("%H", "00", bool(has & {"%H", "%I"})),
+            ("%M", "00", "%M" in has),
+        )
+        if not there
+    ]
+    spelled = "".join([pattern.replace(".%f", "%.f"), *(f" {part}" for part, _ in absent)])
+    return TimePattern(spelled, "".join(f" {least}" for _, least in absent))
