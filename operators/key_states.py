@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +22,7 @@ from clonos_py.columns.views import concat, plain
 from clonos_py.model.errors import ClonosError, GraphError, UserCodeError
 from clonos_py.model.moments import python_values
 from clonos_py.model.numpy_values import plain_value
+from clonos_py.model.record import Record
 from clonos_py.model.state import GROUP_COLUMN, Chunk
 from clonos_py.operators.keyed_chunks import mergeable, unchanged
 from clonos_py.operators.process_functions import KeyedFunction
@@ -48,6 +50,7 @@ class KeyStates:
     def __init__(self, process: type[KeyedFunction]) -> None:
         self._process = process
         self._types = _value_types(process)
+        self._with_moments = {name for name, type_ in self._types.items() if _has_moments_inside(type_)}
         self.cells: dict[bytes, Cell] = {}
         self._touched: dict[bytes, Cell] = {}
         self._chunks: list[Chunk] = []
@@ -135,7 +138,10 @@ class KeyStates:
         value = cell.values[name]
         try:
             msgspec.convert(value, self._types[name], builtin_types=(bytes, Decimal))
-            return msgspec.Raw(msgspec.msgpack.encode(value))
+            raw = msgspec.Raw(msgspec.msgpack.encode(value))
+            if name in self._with_moments:  # they come back in UTC, and are so from now on here, too
+                cell.values[name] = self._value(name, raw)
+            return raw
         except (TypeError, ValueError, OverflowError) as error:
             if (encoded := self._without_numpy(cell, name)) is not None:
                 return encoded
@@ -170,6 +176,16 @@ class KeyStates:
         except msgspec.ValidationError as error:
             where = f"{self._process.__name__}.{name}"
             raise GraphError(f"{where} is declared as another type than the checkpoint holds: {error}") from error
+
+
+def _has_moments_inside(type_: Any, outer: tuple[Any, ...] = ()) -> bool:
+    """Whether datetimes are inside of values of this type, where an assignment does not see them. ``outer``: the types
+    that it is inside of, since a record can have fields of its own class."""
+    inside = typing.get_args(type_)
+    if isinstance(type_, type) and issubclass(type_, Record):
+        inside = tuple(typing.get_type_hints(type_).values())
+    around = (*outer, type_)
+    return any(part is datetime or (part not in around and _has_moments_inside(part, around)) for part in inside)
 
 
 def _last_of_each_key(chunks: Sequence[Chunk]) -> Chunk:
