@@ -7,6 +7,7 @@ at the key's cell, and the declared attributes read and write there.
 from __future__ import annotations
 
 import copy
+import operator
 import typing
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -165,8 +166,25 @@ class BoundTimer:
 
     def set(self, at: int | datetime) -> None:
         """Fires at ``at`` (an Instant or an aware datetime), and no more at the time set before. Raises UserCodeError
-        for a datetime without a zone."""
-        self._scope.set_timer(self._timer, instant_of(at) if isinstance(at, datetime) else at)
+        for a datetime without a zone and for what is no time."""
+        if isinstance(at, datetime):
+            at = instant_of(at)
+        elif type(at) is not int:
+            at = self._instant(at)
+        self._scope.set_timer(self._timer, at)
+
+    def _instant(self, at: Any) -> int:
+        """Of an integer of NumPy, mostly."""
+        try:
+            instant = operator.index(at)
+        except TypeError:
+            instant = None
+        if instant is None or isinstance(at, bool):
+            raise UserCodeError(
+                f"{self._timer.name}.set({at!r:.200}): a timer is set to a time, an Instant (int, microseconds UTC) or "
+                "an aware datetime; to fire after a delay, add it to one, such as set(ctx.event_time + micros('10s'))"
+            )
+        return instant
 
     def clear(self) -> None:
         """Does not fire. No error if it was not set."""

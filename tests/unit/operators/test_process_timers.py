@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clonos_py.model.errors import UserCodeError
 from clonos_py.model.times import MAX_TIME
 from clonos_py.operators.process import Process, event_timer
 from clonos_py.services.context import Context
@@ -42,3 +48,34 @@ def test_a_timer_that_sets_itself_again_ends_with_the_input() -> None:
     beat.on_rows(txns((1, 1, 0), (2, 1, 25)), 0)
     advance(beat, ctx, MAX_TIME)
     assert texts(out) == ["10", "20", "30", "35"]
+
+
+def reminder_at(at: Any) -> type[Process[Txn, Audit]]:
+    class Reminder(Process[Txn, Audit]):
+        late = event_timer()
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            self.late.set(at)
+
+        @late.fires
+        def remind(self, ctx: Context) -> Audit:
+            return Audit(str(ctx.event_time))
+
+    return Reminder
+
+
+@pytest.mark.parametrize("wrong", ["10s", 1.5, None, True])
+def test_a_timer_is_set_to_a_time_only(wrong: Any) -> None:
+    reminder = operator(reminder_at(wrong), Audit)
+    opened(reminder)
+    with pytest.raises(UserCodeError, match=r"late.set\(.*\): a timer is set to a time, an Instant"):
+        reminder.on_rows(txns((1, 50, 0)), 0)
+
+
+def test_an_integer_of_numpy_is_a_time() -> None:
+    reminder = operator(reminder_at(np.int64(7)), Audit)
+    ctx, out = opened(reminder)
+    reminder.on_rows(txns((1, 50, 0)), 0)
+    reminder.restore([stored(reminder.snapshot())])
+    advance(reminder, ctx, MAX_TIME)
+    assert texts(out) == ["7"]
