@@ -180,7 +180,7 @@ def _fitted(value: Any, field: pa.Field[Any], row: int) -> Any:
         value = _plain(value, field.type) if isinstance(value, np.generic) else value
     except ValueError as error:
         raise _misfit(given, field, row) from error
-    if value is None:
+    if value is None or (isinstance(value, datetime) and value != value):  # pandas has NaT, which equals nothing
         if field.nullable:
             return None
         raise FieldError(f"field {field.name!r} is None but not declared '| None'", row)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -186,6 +187,20 @@ def test_values_of_numpy_are_what_python_has_for_them() -> None:
     took = datetime.timedelta(seconds=3)
     plain = Every(3, 0.5, True, "n", b"r", Decimal(2), 1_000_000, None, at, took, [0.5, 1.0], [1, 2])
     assert back([given], Every) == [plain]
+
+
+def test_a_time_that_is_none_to_pandas_is_null() -> None:
+    class Order(Record):
+        at: datetime.datetime | None
+        placed: Instant | None
+
+    class Paid(Record):
+        at: datetime.datetime
+
+    given: Any = pd.NaT
+    assert back([Order(given, given)], Order) == [Order(None, None)]
+    with pytest.raises(FieldError, match="field 'at' is None but not declared"):
+        encode([Paid(given)], Paid.schema())
 
 
 def test_values_of_numpy_that_do_not_fit_are_named() -> None:
