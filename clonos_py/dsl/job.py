@@ -116,7 +116,7 @@ class Job:
         """
         with located("preview") as site:
             output = self._output(stream)
-            if rows < 1:
+            if type(rows) is not int or rows < 1:
                 raise GraphError(f"rows={rows!r} is no number of rows: it is at least 1")
             timeout_us = micros(timeout)
         return runner().preview(output, rows, timeout_us, site)
