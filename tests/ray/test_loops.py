@@ -35,7 +35,10 @@ def wanted() -> Counter[bytes]:
     return Counter({row["path"]: row["weight"] for row in paths})
 
 
-@pytest.mark.parametrize(("protocol", "recovery"), [(ALIGNED, CAUSAL), (UNCOORDINATED, CAUSAL), (INDUCED, ROLLBACK)])
+@pytest.mark.parametrize(
+    ("protocol", "recovery"),
+    [*(pytest.param(p, CAUSAL, marks=pytest.mark.thorough) for p in (ALIGNED, UNCOORDINATED)), (INDUCED, ROLLBACK)],
+)
 def test_the_paths_are_those_computed_at_once_whoever_is_killed(
     protocol: str, recovery: dict[str, str], cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from tests.ray.killing import Killer
 pytestmark = pytest.mark.ray
 
 FAULTS = (
-    *((InjectedFault.TASK, (task,)) for task in witnesses.TASKS),
+    *((InjectedFault.TASK, (task,)) for task in witnesses.FIRST_TASKS),
     (InjectedFault.NEIGHBOURS, ("enrich[0]", "rank[0]")),
     (InjectedFault.COORDINATOR, ()),
     (InjectedFault.DURING, ("rank[1]", "enrich[1]")),
@@ -42,7 +42,9 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("protocol", [UNALIGNED, pytest.param(UNCOORDINATED, marks=pytest.mark.thorough), INDUCED])
+@pytest.mark.parametrize(
+    "protocol", [*(pytest.param(other, marks=pytest.mark.thorough) for other in (UNALIGNED, UNCOORDINATED)), INDUCED]
+)
 def test_both_witnesses_agree_with_other_protocols(protocol: str, cluster: Cluster, tmp_path: Path) -> None:
     """Only the killed are replaced, also after all were killed at once, and no snapshot is given up."""
     total, rate, unpaced = 12_000, 150, tmp_path / "unpaced"

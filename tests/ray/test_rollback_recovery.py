@@ -29,7 +29,7 @@ FAULTS: tuple[PlannedFault, ...] = (
     (InjectedFault.TASK, ("enrich[0]",)),
     (InjectedFault.NEIGHBOURS, ("enrich[1]", "rank[0]")),
     (InjectedFault.DURING, ("rank[1]", "numbers[0]")),
-    *((InjectedFault.TASK, (task,)) for task in witnesses.TASKS if task != "enrich[0]"),
+    *((InjectedFault.TASK, (task,)) for task in witnesses.FIRST_TASKS if task != "enrich[0]"),
     (InjectedFault.NEIGHBOURS, witnesses.TASKS),
 )
 SURVIVORS, SURVIVED = ("left[0]", "left[1]", "numbers[1]"), 3
@@ -70,7 +70,8 @@ def test_both_witnesses_agree_on_every_record_however_often_the_job_goes_back(
     assert len(set(map(tuple, pids[: SURVIVED + 1]))) == 1, "survivors are in other processes than before"
 
 
-@pytest.mark.parametrize("protocol", [UNCOORDINATED, pytest.param(INDUCED, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("protocol", [UNCOORDINATED, INDUCED])
 def test_both_witnesses_agree_where_tasks_go_back_to_the_recovery_line(
     protocol: str, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from clonos_py.settings.resolution import resolve
 
 pytestmark = pytest.mark.ray
 
-ROWS, KEYS = 60_000, 40
+ROWS, KEYS = 20_000, 40
 
 
 class Order(Record):
@@ -65,7 +65,7 @@ class Scorer(CoProcess[Order, Payment, Scored]):
 
 
 def paced(row: Order) -> Order:
-    time.sleep(0.00005)
+    time.sleep(0.0002)
     return row
 
 
