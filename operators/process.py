@@ -127,6 +127,7 @@ class ProcessOperator(Operator):
         self._start_timers()
         self._now: int | None = None
         self._swept = MIN_TIME
+        self._reached = self.ctx.watermark
         self._ending = False
 
     def _start_timers(self) -> None:
@@ -138,11 +139,9 @@ class ProcessOperator(Operator):
     # What the process sees.
 
     def time(self) -> int:
-        """That of the row or timer at work, if these come in the order of time. Else never earlier than the watermark,
-        so that it makes no difference when expired values are removed."""
-        if self._in_order and self._now is not None:
-            return self._now
-        return max(self.ctx.watermark, MIN_TIME if self._now is None else self._now)
+        """That of the row or timer at work, however far the watermark jumps. Never earlier than the watermark that was
+        reached before, so that it makes no difference when expired values are removed."""
+        return self._reached if self._now is None else max(self._reached, self._now)
 
     def set_timer(self, timer: Timer, at: int) -> None:
         if timer.processing_time:
@@ -175,6 +174,7 @@ class ProcessOperator(Operator):
         if self._ttl_us is not None and watermark - self._swept >= self._ttl_us // 4:
             self._states.expire(watermark)
             self._swept = watermark
+        self._reached = watermark
         self._flush()
         return watermark
 

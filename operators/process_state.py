@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
-from clonos_py.model.errors import UserCodeError
+from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.moments import instant_of
 from clonos_py.model.numpy_values import plain_scalar
 from clonos_py.model.record import Record
@@ -218,19 +218,23 @@ class Timer:
 
 def state(default: T, *, ttl: str | int | None = None) -> T:
     """A value per key, plain data or a Record: ``default`` at first, and again when ``ttl`` (event time) has passed
-    since it was assigned. Its annotation (else the type of the default) says how a checkpoint is read back."""
+    since it was assigned. Its annotation (else the type of the default) says how a checkpoint is read back.
+
+    Raises GraphError for a class as default."""
+    if isinstance(default, type):
+        raise GraphError(f"state({default.__name__}): it takes the value that a key has at first, such as state(0)")
     declared: Any = ValueState(default, None if ttl is None else micros(ttl))
     return typing.cast(T, declared)
 
 
-def map_state() -> dict[Any, Any]:
-    """A mapping per key, empty at first."""
-    return state({})
+def map_state(*, ttl: str | int | None = None) -> dict[Any, Any]:
+    """A mapping per key, empty at first, and again when ``ttl`` (event time) has passed since it was first used."""
+    return state({}, ttl=ttl)
 
 
-def list_state() -> list[Any]:
-    """A list per key, empty at first."""
-    return state([])
+def list_state(*, ttl: str | int | None = None) -> list[Any]:
+    """A list per key, empty at first, and again when ``ttl`` (event time) has passed since it was first used."""
+    return state([], ttl=ttl)
 
 
 def event_timer() -> Timer:

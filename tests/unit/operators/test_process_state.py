@@ -10,7 +10,16 @@ import pytest
 
 from clonos_py.model.errors import GraphError, UserCodeError
 from clonos_py.model.processes import ProcessInput
-from clonos_py.operators.process import MapState, Process, ProcessOperator, list_state, map_state, state
+from clonos_py.model.times import MAX_TIME
+from clonos_py.operators.process import (
+    MapState,
+    Process,
+    ProcessOperator,
+    event_timer,
+    list_state,
+    map_state,
+    state,
+)
 from clonos_py.services.context import Context
 from tests.unit.operators.accounts import Alarm, Alert, Audit, Story, Txn, operator, texts, txns
 from tests.unit.operators.scripted import advance, opened, stored
@@ -51,6 +60,77 @@ def test_in_order_a_ttl_is_measured_by_the_times_of_rows_however_far_the_waterma
         for watermark in watermarks:
             advance(fading, ctx, watermark)
         assert texts(out) == ["1: 1", "2: 2", "3: 1", "4: 2"]
+
+
+class Reported(Process[Txn, Audit]):
+    """Counts the rows of a key, and says how many there were 5 us later."""
+
+    count: int = state(0, ttl=10)
+    seen: list[int] = list_state(ttl=10)
+    report = event_timer()
+
+    def on_row(self, txn: Txn, ctx: Context) -> None:
+        self.count += 1
+        self.seen.append(txn.cents)
+        self.report.set(ctx.event_time + 5)
+
+    @report.fires
+    def reports(self, ctx: Context) -> Audit:
+        return Audit(f"{ctx.event_time}: {self.count} {self.seen}")
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("watermarks", [(MAX_TIME,), (1_000, MAX_TIME), (5, 6, 8, 14, MAX_TIME)])
+def test_a_ttl_is_measured_by_the_times_of_timers_however_far_the_watermark_jumps(
+    watermarks: tuple[int, ...], in_order: bool
+) -> None:
+    reported = operator(Reported, Audit, in_order=in_order)
+    ctx, out = opened(reported)
+    reported.on_rows(txns((1, 7, 0), (1, 8, 3), (2, 9, 9)), 0)
+    for watermark in watermarks:
+        advance(reported, ctx, watermark)
+    assert texts(out) == ["8: 2 [7, 8]", "14: 1 [9]"]
+
+
+class Overdue(Process[Txn, Audit]):
+    """Sets a timer to a time that is over."""
+
+    count: int = state(0, ttl=10)
+    report = event_timer()
+
+    def on_row(self, txn: Txn, ctx: Context) -> None:
+        self.count += txn.cents
+        self.report.set(5)
+
+    @report.fires
+    def reports(self, ctx: Context) -> Audit:
+        return Audit(str(self.count))
+
+
+def test_a_timer_of_the_past_sees_what_it_would_see_after_a_restart() -> None:
+    """Expired values are removed now and then, and at other times where a checkpoint was restored."""
+    found = []
+    for restarts in (False, True):
+        overdue = operator(Overdue, Audit)
+        ctx, out = opened(overdue)
+        overdue.on_rows(txns((1, 1, 0)), 0)
+        advance(overdue, ctx, 9)
+        if restarts:
+            snapshot = stored(overdue.snapshot())
+            overdue = operator(Overdue, Audit)
+            ctx, out = opened(overdue)
+            ctx.watermark = 9
+            overdue.restore([snapshot])
+        advance(overdue, ctx, 10)
+        overdue.on_rows(txns((1, 2, 10)), 0)
+        advance(overdue, ctx, 11)
+        found.append(texts(out)[-1])
+    assert found == ["2", "2"]
+
+
+def test_a_class_is_no_default() -> None:
+    with pytest.raises(GraphError, match=r"state\(int\): it takes the value that a key has at first, such as state\(0\)"):
+        state(int, ttl=10)
 
 
 def test_a_default_that_can_change_belongs_to_each_key_alone() -> None:
