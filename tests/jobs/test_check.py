@@ -83,6 +83,24 @@ class Remembers(Process[Row, Out]):
         yield Out(str(self.seen))
 
 
+def first_time() -> Callable[[Row], Iterator[Out]]:
+    seen = set()
+
+    def unseen(row: Row) -> Iterator[Out]:
+        if row.name not in seen:
+            seen.add(row.name)
+            yield Out(row.name)
+
+    return unseen
+
+
+shouted: dict[str, str] = {}
+
+
+def remembered(row: Row) -> Out:
+    return Out(shouted.setdefault(row.name, row.name.upper()))
+
+
 def fine(row: Row, ctx: Context) -> Out:
     return Out(f"{ctx.time.now()} {ctx.random.random()} {sorted({row.name, 'x'})} {random.Random(row.id).random()}")
 
@@ -97,6 +115,8 @@ def job() -> Job:
     rows = job.source(MemorySource([Row(i, f"name {i}") for i in range(20)]))
     for function in (clock, calendar, dice, shuffled, identity, token, network, threads, sets, fine, patient):
         rows.map(function).named(function.__name__).sink(BlackholeSink()).named(f"to-{function.__name__}")
+    rows.flat_map(first_time()).named("first_time").sink(BlackholeSink()).named("to-first_time")
+    rows.map(remembered).named("remembered").sink(BlackholeSink()).named("to-remembered")
     rows.key_by("id").process(Remembers).named("remembers").sink(BlackholeSink()).named("to-remembers")
     return job
 """
@@ -139,6 +159,14 @@ def test_the_order_of_a_set_is_found_by_comparing(told: tuple[int, str]) -> None
     assert re.search(r"suspects\.py:\d+: operator 'sets' gave another row 0 .* not on the order of a set", told[1]), (
         told[1]
     )
+
+
+def test_what_outlives_a_call_is_found_where_it_changes_what_comes_out(told: tuple[int, str]) -> None:
+    expected = (
+        r"suspects\.py:\d+: operator 'first_time' gave another row 0 .*name 0'}, then None.* variables that outlive"
+    )
+    assert re.search(expected, told[1]), told[1]
+    assert "'remembered'" not in told[1]
 
 
 def test_what_asks_ctx_is_not_suspected_and_the_exit_code_says_that_others_are(told: tuple[int, str]) -> None:

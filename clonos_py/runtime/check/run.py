@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -45,9 +46,12 @@ def check(file: str, parameters: Mapping[str, Any], rows: int, live: bool) -> Ch
     second = _try(TrialSpec(file, dict(parameters), rows, False, _AHEAD_US[1], first), _HASH_SEEDS[1])
     findings = {*first.findings, *second.findings}
     watched = {finding.operator for finding in findings}
-    for one, other in zip(first.operators, second.operators, strict=True):
-        if one.name not in watched:
-            findings.update(_differences(one, other))
+    others = {tried.name: [tried] for tried in second.operators}
+    for repeated in first.repeated:
+        others[repeated.name].append(repeated)
+    for one in first.operators:
+        differences = (found for other in others[one.name] for found in _differences(one, other))
+        findings.update(itertools.islice(differences, 0 if one.name in watched else 1))
     every = [*first.operators, *first.sinks]
     worked = [tried for tried in every if tried.taken and not tried.skipped]
     return Checked(

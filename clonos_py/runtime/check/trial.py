@@ -1,7 +1,8 @@
 """One trial of a job's operators, in a process of its own: each works alone on the rows that the one before it gave.
 
-The first trial records what operators asked and gave, and has sinks write to a hidden place; the second, under another
-hash seed and with a clock that is hours ahead, gives each operator the same rows and answers. Run as
+The first trial records what operators asked and gave, and has sinks write to a hidden place. It tries each operator
+twice: what it keeps in variables of the process is there the second time. The second trial, under another hash seed and
+with a clock that is hours ahead, gives each operator the same rows and answers. Run as
 ``python -m clonos_py.runtime.check.trial ORDER RESULT``.
 """
 
@@ -64,9 +65,11 @@ class Tried(msgspec.Struct):
 
 
 class CheckTrial(msgspec.Struct):
-    """Everything that one trial has shown."""
+    """Everything that one trial has shown. ``repeated``: what the operators of ``operators`` that are no sources did
+    when the same process made them anew and gave them the same once more; of the first trial."""
 
     operators: list[Tried] = []
+    repeated: list[Tried] = []
     sinks: list[Tried] = []
     findings: list[Finding] = []
 
@@ -116,9 +119,15 @@ class _Trials:
             if isinstance(node.work, Unite | Spread):
                 self._rows[node.id] = [concat([rows.select(node.schemas[0].names) for rows in inputs])]
             elif not isinstance(node.work, WriteSink):
-                tried = self._source(node) if isinstance(node.work, ReadSource) else self._operator(node, inputs)
+                before = self._before.get(node.name)
+                if isinstance(node.work, ReadSource):
+                    tried = self._source(node)
+                else:
+                    tried = self._operator(node, inputs, before)
+                    if before is None:
+                        found.repeated.append(self._operator(node, inputs, tried))
                 found.operators.append(tried)
-                before = self._before.get(node.name, tried)
+                before = before or tried
                 self._rows[node.id] = [_decoded(rows) for rows in before.given]
             elif self._order.before is None:
                 found.sinks.append(self._sink(node, node.work.definition, inputs[0]))
@@ -135,8 +144,8 @@ class _Trials:
         given = [_encoded(batch) for batch in sample.rows]
         return Tried(node.name, node.where, given, error=sample.error, source=True, made_up=sample.made_up)
 
-    def _operator(self, node: Node, inputs: list[pa.RecordBatch]) -> Tried:
-        before = self._before.get(node.name)
+    def _operator(self, node: Node, inputs: list[pa.RecordBatch], before: Tried | None) -> Tried:
+        """``before``: what it did when it was tried, whose answers it is given."""
         ctx = CheckedContext(node.name, before.log if before else None, self._client_of)
         given = _Given()
         tried = self._begun(node, inputs)

@@ -129,7 +129,9 @@ def test_a_timer_of_the_past_sees_what_it_would_see_after_a_restart() -> None:
 
 
 def test_a_class_is_no_default() -> None:
-    with pytest.raises(GraphError, match=r"state\(int\): it takes the value that a key has at first, such as state\(0\)"):
+    with pytest.raises(
+        GraphError, match=r"state\(int\): it takes the value that a key has at first, such as state\(0\)"
+    ):
         state(int, ttl=10)
 
 
