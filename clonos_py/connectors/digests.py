@@ -36,7 +36,7 @@ class DigestSink(SinkDefinition):
     it is also written to ``OPERATOR-INDEX-CHECKPOINT.digest.json`` there at each commit, instead of the one before
     (``read_digest``): a late commit of an earlier checkpoint overwrites nothing."""
 
-    delivery = Delivery.IDEMPOTENT
+    delivery = Delivery.TRANSACTIONAL
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = None if folder is None else os.path.abspath(folder)

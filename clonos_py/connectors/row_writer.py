@@ -29,9 +29,10 @@ class IdempotentSink(SinkDefinition):
     """Base of sinks of one's own whose rows are visible at once, and replace equal ones that were written before a
     failure: by a key that each row has. Write ``open``.
 
-    Rows must not change when they are computed again. They do not while the job recovers, with the full sharing depth;
-    a job that was killed as a whole and is resumed, or that rolls back, may compute others where its functions are not
-    deterministic. A process that had hung may write after its replacement: where an old value must never replace a
+    Rows must not change when they are computed again. They do not while single tasks fail, with the full sharing
+    depth. Others may be computed, where functions are not deterministic or the order of rows decides, if the task that
+    computes them dies at once with the one that writes them, if a job that was killed as a whole is resumed, and if it
+    rolls back. A process that had hung may write after its replacement: where an old value must never replace a
     newer one, take a ``TransactionalSink``. ``upserts`` and ``deletes`` are as there.
 
     The definition travels to the tasks as a pickle: keep addresses in it, not connections.

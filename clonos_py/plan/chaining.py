@@ -4,7 +4,9 @@ An operator joins the vertex of its producers if all of them are there, no rows 
 are already (``colocation``), or spread in between, and it does not ask for another number of tasks. The head of a loop
 begins a vertex: what is fed back comes from another task, or from this one on a channel. A function with
 ``ctx`` does not join a vertex whose windows feed it: a closing window gives any number of rows at once, and waiting for
-a server for each of them would hold up the whole task (D2).
+a server for each of them would hold up the whole task (D2). A sink whose rows are visible at once and replaced by
+their key does not join a vertex that decides what they are, by state or by what it asks: the log of that vertex has to
+be in another process than its state, so that the rows are the same when they are computed again (D16).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from clonos_py.model.connectors import Delivery
 from clonos_py.model.errors import GraphError
 from clonos_py.model.plan import Edge, OperatorPlan, Partitioning, Wire
 from clonos_py.plan.colocation import Keys, colocated, needs_no_shuffle
@@ -21,6 +24,7 @@ from clonos_py.plan.feeds import RequiredColumns, feeds
 from clonos_py.plan.logical import (
     GROUPING,
     AssignEventTimes,
+    CallPerBatch,
     CallPerRow,
     LogicalGraph,
     LoopHead,
@@ -29,6 +33,7 @@ from clonos_py.plan.logical import (
     ReadSource,
     Spread,
     Unite,
+    WriteSink,
     leading_to,
 )
 
@@ -65,6 +70,18 @@ class DraftVertex:
         if origin is not None and isinstance(origin.work, GROUPING):
             return True
         return any(self.behind_windows(wire.producer) for wire in self.wires if wire.consumer == producer)
+
+    def decides(self, producer: int) -> bool:
+        """Whether rows of a producer depend on more than the rows that this vertex is given: on their order, on how
+        they are put together, on what ``ctx`` is asked."""
+        if producer == SOURCE:
+            return False
+        origin = self.origins[producer]
+        if origin is None or origin.stateful or isinstance(origin.work, CallPerBatch):
+            return True
+        if isinstance(origin.work, CallPerRow) and origin.work.waits:
+            return True
+        return any(self.decides(wire.producer) for wire in self.wires if wire.consumer == producer)
 
 
 @dataclass(frozen=True)
@@ -158,6 +175,8 @@ class DraftVertices:
             return None
         if any(place.chain is not chain for place in places) or node.parallelism not in (None, chain.parallelism):
             return None
+        if _writes_at_once(node) and any(chain.decides(place.operator) for place in places):
+            return None
         waits = isinstance(node.work, CallPerRow) and node.work.waits
         return None if waits and any(chain.behind_windows(place.operator) for place in places) else chain
 
@@ -214,6 +233,10 @@ class DraftVertices:
         self.links.append(
             Link(source, producer, port, target, consumer, side, partitioning, keys or (), schema, feedback)
         )
+
+
+def _writes_at_once(node: Node) -> bool:
+    return isinstance(node.work, WriteSink) and node.work.definition.delivery is Delivery.IDEMPOTENT
 
 
 def most_telling(chain: DraftVertex) -> str:

@@ -30,7 +30,7 @@ class Ports(MultiSourceDefinition, Rows):
 
 class Nowhere(SinkDefinition):
     def __init__(
-        self, name: str = "", upserts: bool = False, delivery: str = "idempotent", deletes: bool = False
+        self, name: str = "", upserts: bool = False, delivery: str = "transactional", deletes: bool = False
     ) -> None:
         self.name, self.upserts, self.delivery, self.deletes = name, upserts, Delivery(delivery), deletes
 

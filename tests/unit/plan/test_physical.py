@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clonos_py import (
+    Context,
     Instant,
     Job,
     Money,
@@ -317,6 +318,32 @@ def test_dead_letters_of_a_process_have_the_port_behind_its_results() -> None:
         (0, "sink-watched"),
         (1, "sink-failed"),
     ]
+
+
+def drawn(bid: Bid, ctx: Context) -> Label:
+    return Label(str(ctx.random.random()))
+
+
+def label(bid: Bid) -> Label:
+    return Label(bid.note or "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "decides"),
+    [
+        (lambda bids: bids.distinct("auction"), True),
+        (lambda bids: bids.key_by("auction").aggregate(n=count()).changes(), True),
+        (lambda bids: bids.map(drawn), True),
+        (lambda bids: bids.map(drawn).filter(col("label") != ""), True),
+        (lambda bids: bids.filter(col("auction") > 1).map(label), False),
+    ],
+)
+def test_an_idempotent_sink_has_tasks_of_its_own_behind_what_decides_its_rows(rows: Any, decides: bool) -> None:
+    """Else the log of what was decided would be lost with the task that has written it."""
+    for delivery, apart in (("idempotent", decides), ("transactional", False)):
+        job = Job("test")
+        rows(bids(job)).sink(Nowhere("out", upserts=True, delivery=delivery))
+        assert ("sink-out" in {vertex.name for vertex in plan(job, parallelism=2).vertices}) is apart
 
 
 def test_a_union_within_a_task_needs_no_edge() -> None:
