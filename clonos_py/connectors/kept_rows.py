@@ -32,7 +32,8 @@ class KeepingSink(Sink):
         self._kept: dict[TaskEpoch, Sequence[Chunk]] = {}
         self._loaded: Mapping[TaskEpoch, Sequence[Chunk]] = {}
         """Of the thread that commits, as is the next."""
-        self._committed: set[TaskEpoch] = set()
+        self._committed: dict[int, int] = {}
+        """By task: the checkpoint up to which its rows are committed."""
 
     # ---- by the thread of the task
 
@@ -46,9 +47,8 @@ class KeepingSink(Sink):
     ) -> list[pa.RecordBatch]:
         """Makes what has come part of the snapshot for ``checkpoint``, and gives the pieces into which ``cut`` has cut
         it. What is committed is kept no longer: a snapshot that was taken before has it."""
-        for epoch in [epoch for epoch in self._kept if epoch in self._committed]:
+        for epoch in [epoch for epoch in self._kept if epoch.checkpoint <= self._committed.get(epoch.task_index, 0)]:
             del self._kept[epoch]
-            self._committed.discard(epoch)
         if not self._coming:
             return []
         pieces, self._coming = list(cut(self._coming)), []
@@ -59,13 +59,20 @@ class KeepingSink(Sink):
         return OperatorState({f"{epoch.task_index}.{epoch.checkpoint}": chunks for epoch, chunks in self._kept.items()})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
+        """After a change of parallelism all tasks have the snapshots of all former ones. What is named in these is
+        committed by the first task: others need no rows of former tasks."""
         self._coming = []
-        self._kept = _by_epoch(parts)
+        own = self.ctx.task.index
+        self._kept = {epoch: rows for epoch, rows in _by_epoch(parts).items() if own in (0, epoch.task_index)}
 
     # ---- by the thread that commits
 
     def loaded(self, parts: Sequence[OperatorState]) -> None:
         self._loaded = _by_epoch(parts)
+
+    def committed(self, epoch: TaskEpoch) -> None:
+        """The rows of this task up to this checkpoint are committed: epochs are, in their order."""
+        self._committed[epoch.task_index] = max(epoch.checkpoint, self._committed.get(epoch.task_index, 0))
 
     def kept(self, epoch: TaskEpoch) -> Sequence[Chunk]:
         """The rows of an epoch; none if the snapshots at hand lack them."""

@@ -120,7 +120,7 @@ class _KeepingRows(KeepingSink):
                     self._committer = self._definition.open(self._schema)
                 self._committer.commit(CommitId(owner, prepared.checkpoint), rows)
             self._last[owner] = prepared.checkpoint
-        self._committed.add(TaskEpoch(prepared.index, prepared.checkpoint))
+        self.committed(TaskEpoch(prepared.index, prepared.checkpoint))
 
     def _decoded(self, committable: bytes) -> _PreparedCommit:
         try:

@@ -102,7 +102,8 @@ class KafkaTransactionalWriter(KeepingSink):
             self._forget(index, prepared[0], claimed)
 
         self._medium.patiently(commit, self._drop)
-        self._committed.update(TaskEpoch(index, each.checkpoint) for each in prepared)
+        for each in prepared:
+            self.committed(TaskEpoch(index, each.checkpoint))
 
     def _write_missing(self, prepared: PreparedRows, claimed: _Claimed, end: int) -> None:
         """``end``: an offset before the entries that are written now. Raises KafkaFailure, SinkError."""
