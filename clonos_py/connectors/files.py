@@ -68,9 +68,10 @@ class FileSource(CatchingSource[R]):
 
     With ``follow`` the source never ends: files may grow and be added while the job runs, and a line is read once it
     has its line end. Files must not shrink, and must stay until a checkpoint has covered their rows. One that is
-    removed after that is at its end. Files whose names begin with ``.`` or ``_`` are not read: write a file under such
-    a name, then rename it. Where event time matters, give ``job.source(..., idle="5s")``: a file that does not grow
-    holds it back otherwise. Parquet files do not grow, and are not followed.
+    removed after that is at its end, and no other file may have its name. Files whose names begin with ``.`` or ``_``
+    are not read: write a file under such a name, then rename it. Where event time matters, give
+    ``job.source(..., idle="5s")``: a file that does not grow holds it back otherwise. Parquet files do not grow, and
+    are not followed.
 
     ``on_error`` says what becomes of a record that is not of the format and schema. With "fail" it ends the job. With
     "skip" it is left out and counted as ``rows_skipped``. With "dead-letter", or ``catch()``, it is counted as

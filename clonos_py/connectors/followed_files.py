@@ -1,7 +1,8 @@
 """Files that grow and files that are added, read without end.
 
 Each file is a partition. Its number is made of its path, so that tasks need no common list of files. A file that is no
-longer there is at its end.
+longer there is at its end, which its position says. One that is there again then is refused: its first bytes would be
+taken for those that were read.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import xxhash
 
+from clonos_py.connectors.input_errors import ENDED
 from clonos_py.connectors.line_reader import LinePartition
 from clonos_py.connectors.partitions import ACTIVE, PartitionRead
 from clonos_py.model.errors import SourceError
@@ -19,6 +21,8 @@ from clonos_py.model.operators import Discovered, Read, Source, Wait
 LOOK_US = 100_000
 """So often it is looked whether files have grown or been added."""
 _NUMBER_BITS = 48
+_END = 1 << 60
+"""Added to the position of a file that has been removed: so every checkpoint, landmark and log says that it ended."""
 
 
 def number_of(path: str) -> int:
@@ -43,6 +47,7 @@ class FollowedFiles(Source):
         """Files that may have more than was read of them."""
         self._gone: list[int] = []
         self._ended: set[int] = set()
+        """Files whose end has been said in this attempt."""
         self._look_us = 0
         self._rows_max: int | None = None
 
@@ -73,7 +78,8 @@ class FollowedFiles(Source):
             if new := [number for number in self._found if number not in self._positions]:
                 return Discovered(dict.fromkeys(new, 0))
         if self._gone:
-            return self._end(self._gone.pop())
+            number = self._gone.pop()
+            return self._end(number, self._positions[number])
         while self._turn:
             number = self._turn.popleft()
             start = self._positions[number]
@@ -84,8 +90,8 @@ class FollowedFiles(Source):
         return Wait(self._look_us)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
-        if start == stop:
-            return self._end(partition)
+        if stop >= _END:
+            return self._end(partition, start)
         if partition not in self._found:
             self._look()
         if partition not in self._found:
@@ -100,21 +106,21 @@ class FollowedFiles(Source):
         ports = piece.ports(self._ports)
         return Read(number, start, piece.stop, ports, piece.checksum, piece.events, counts=piece.counts)
 
-    def _end(self, number: int) -> Read:
+    def _end(self, number: int, start: int) -> Read:
+        self._positions[number] = stop = start if start >= _END else start + _END
         self._ended.add(number)
-        at = self._positions[number]
-        return Read(number, at, at, (None,) * self._ports, 0, 0, last=True)
+        return Read(number, start, stop, (None,) * self._ports, 0, 0, last=True)
 
     def _look(self) -> None:
-        """Takes note of the files that there are, and of how far they have grown."""
+        """Takes note of the files that there are, and of how far they have grown. Raises SourceError for one that was
+        at its end."""
         numbered = {number_of(path): (path, size) for path, size in sorted(self._find().items())}
         self._found = {n: found for n, found in numbered.items() if n % self._parallelism == self._index}
+        for number, (path, _) in self._found.items():
+            if self._positions.get(number, 0) >= _END:
+                raise SourceError(f"{path} was removed, and is there again: {ENDED}")
         self._gone = [n for n in self._positions if n not in self._found and n not in self._ended]
-        self._turn = deque(
-            n
-            for n, at in self._positions.items()
-            if n in self._found and n not in self._ended and self._found[n][1] != at
-        )
+        self._turn = deque(n for n, at in self._positions.items() if n in self._found and self._found[n][1] != at)
 
     def _file(self, number: int) -> LinePartition:
         path, size = self._found[number]

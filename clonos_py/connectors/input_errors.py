@@ -11,6 +11,7 @@ from clonos_py.model.errors import SourceError, one_line
 
 UNCHANGED = "input files must stay as they are until the job has ended"
 ONLY_GROW = "a followed file may only grow; write what is new to a file with another name"
+ENDED = "a followed file that was removed is at its end; write new rows to a file with another name"
 
 
 @contextmanager

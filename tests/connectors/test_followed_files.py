@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,9 +37,9 @@ def followed(path: Path, index: int = 0, parallelism: int = 1, format: str = "js
 class Reading:
     """Polls a source as a task does; each call of ``new`` comes after the next look at the files."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, positions: Mapping[int, int] | None = None) -> None:
         self.source, self.now_us = source, 0
-        self.positions: dict[int, int] = {}
+        self.positions = dict(positions or {})
         self.reads: list[Read] = []
 
     def new(self) -> list[int]:
@@ -132,8 +132,7 @@ def test_what_was_read_is_read_again_after_files_have_grown_and_been_added(tmp_p
     for read in reading.reads:
         again = replacement.reread(read.partition, read.start, read.stop)
         assert (again.rows, again.checksum) == (read.rows, read.checksum)
-    going_on = Reading(replacement)
-    going_on.positions = dict(reading.positions)
+    going_on = Reading(replacement, reading.positions)
     assert sorted(going_on.new()) == [5, 6]
 
 
@@ -144,13 +143,39 @@ def test_a_file_that_was_removed_is_at_its_end(tmp_path: Path) -> None:
     reading.new()
     (tmp_path / "a").unlink()
     assert reading.new() == []
-    (*_, last) = reading.reads
+    last = reading.reads[-1]
     assert (last.partition, last.last, last.row_count) == (number_of(str(tmp_path / "a")), True, 0)
     assert reading.source.reread(last.partition, last.start, last.stop) == last
     append(tmp_path / "b", lines(3))
     assert reading.new() == [3]
     with pytest.raises(SourceError, match="files must stay where they are until a checkpoint has covered their rows"):
         followed(tmp_path).reread(last.partition, 0, 1)
+
+
+def test_a_file_that_is_there_again_after_it_was_removed_is_refused_by_every_attempt(tmp_path: Path) -> None:
+    file = tmp_path / "current"
+    append(file, lines(1, 2))
+    reading = Reading(followed(tmp_path))
+    reading.new()
+    file.unlink()
+    assert reading.new() == []
+    restored = followed(tmp_path)
+    restored.seek(reading.positions)
+    assert Reading(restored, reading.positions).new() == [], "it says again that the file has ended"
+    replayed = followed(tmp_path)
+    replayed.seek({})
+    append(file, lines(3, 4, 5))
+    replayed.discovered(dict.fromkeys(reading.positions, 0))
+    end = reading.reads[-1]
+    assert replayed.reread(end.partition, end.start, end.stop) == end
+    remedy = r"current was removed, and is there again: .* write new rows to a file with another name"
+    for source in (reading.source, restored, replayed):
+        with pytest.raises(SourceError, match=remedy):
+            source.poll(reading.now_us + LOOK_US)
+    file.rename(tmp_path / "another")
+    going_on = followed(tmp_path)
+    going_on.seek(reading.positions)
+    assert Reading(going_on, reading.positions).new() == [3, 4, 5]
 
 
 def test_a_file_that_shrinks_and_a_malformed_line_are_named(tmp_path: Path) -> None:
