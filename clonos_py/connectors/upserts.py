@@ -167,9 +167,17 @@ class UpsertFileWriter(FileWriter):
         """Also removes the tables of tasks that no longer are, once their keys have moved."""
         moved = not self._rescaled or piece.staged in self._own
         super()._publish(piece)
-        gone = self.ctx.parallelism
-        while moved and self.ctx.task.index == 0 and self._remove(f"{self._operator}-{gone}.latest.{self._format}"):
-            gone += 1
+        for path in list(self._visible()) if moved and self.ctx.task.index == 0 else ():
+            name = os.path.basename(path)
+            if self._is_gone(name):
+                self._remove(name)
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether this is the table of a task that no longer is."""
+        owner, _, kind = name.rpartition(".latest.")
+        operator, _, index = owner.rpartition("-")
+        is_table = operator == self._operator and kind == self._format and index.isascii() and index.isdigit()
+        return is_table and int(index) >= self.ctx.parallelism
 
 
 class UpsertCollector(MemoryCollector):

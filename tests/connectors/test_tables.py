@@ -87,6 +87,21 @@ def test_a_table_moves_to_another_parallelism(table: tuple[SinkDefinition, Calla
     assert prices() == expected | {7: "2.00"}
 
 
+def test_tables_of_tasks_that_are_no_more_go_also_when_a_process_died_between_them(tmp_path: Path) -> None:
+    wide = [start(UpsertFileSink(str(tmp_path), "auction"), index=index, parallelism=4) for index in range(4)]
+    for sink in wide:
+        sink.on_rows(hot(sink.ctx.task.index), 0)
+        sink.commit(prepared(sink, 1))
+    (tmp_path / "out-1.latest.jsonl").unlink()  # as the process did before it died
+    others = ["another-3.latest.jsonl", "out-3.latest.csv", "probe-x.latest.jsonl"]
+    for name in others:
+        (tmp_path / name).touch()
+    narrow = start(UpsertFileSink(str(tmp_path), "auction"))
+    narrow.restore([sink.snapshot() for sink in wide])
+    narrow.commit(prepared(narrow, 2))
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted([*others, "out-0.latest.jsonl"])
+
+
 def test_an_unchanged_table_is_not_written_again(tmp_path: Path) -> None:
     sink = start(UpsertFileSink(str(tmp_path), "auction"))
     sink.on_rows(hot(1), 0)
