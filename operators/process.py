@@ -34,6 +34,7 @@ from clonos_py.operators.process_inputs import GivenRows, InputRows, in_order
 from clonos_py.operators.process_keys import ProcessKeys
 from clonos_py.operators.process_results import ProcessResults
 from clonos_py.operators.process_state import (
+    NO_KEY,
     Cell,
     ListState,
     MapState,
@@ -119,6 +120,8 @@ class ProcessOperator(Operator):
         self._begin()
 
     def close(self) -> None:
+        """No key is at work: as in ``open``, attributes of the task may be assigned."""
+        object.__setattr__(self._process, "_scope", NO_KEY)
         close(self._process, self.ctx)
 
     def _begin(self) -> None:

@@ -69,13 +69,13 @@ class Scope(Protocol):
 
 
 class _NoKey:
-    """The scope of a function that is not at work on any key yet: in ``__init__`` and ``open``."""
+    """The scope of a function that is not at work on any key: in ``__init__``, ``open`` and ``close``."""
 
     @property
     def cell(self) -> Cell:
         raise UserCodeError(
-            "state and timers belong to a key, and in __init__ and open there is none: say by state(...) what state "
-            "begins with, and set timers where a row is given"
+            "state and timers belong to a key, and in __init__, open and close there is none: say by state(...) what "
+            "state begins with, and set timers where a row is given"
         )
 
     def time(self) -> int:

@@ -95,6 +95,29 @@ def test_what_was_opened_is_closed() -> None:
     assert closed == ["m.bin in probe 0 of 1"]
 
 
+class Releasing(Scorer):
+    def close(self) -> None:
+        super().close()
+        self.loaded = ""
+
+
+class Reading(Scorer):
+    def close(self) -> None:
+        closed.append(str(self.rows))
+
+
+def test_close_may_assign_what_open_made_and_has_no_key() -> None:
+    operator = scoring(Releasing("m.bin"))
+    opened(operator)
+    operator.on_rows(ROWS, 0)
+    operator.close()
+    reading = scoring(Reading("m.bin"))
+    opened(reading)
+    reading.on_rows(ROWS, 0)
+    with pytest.raises(UserCodeError, match=r"failed in close: .*state and timers belong to a key"):
+        reading.close()
+
+
 class Asking(Scorer):
     def __init__(self, ask: Callable[[Any], object]) -> None:
         super().__init__("m")
@@ -137,7 +160,7 @@ class Setting(Scorer):
 
 
 def test_state_and_timers_need_a_key() -> None:
-    with pytest.raises(UserCodeError, match="state and timers belong to a key, and in __init__ and open there is none"):
+    with pytest.raises(UserCodeError, match="state and timers belong to a key, and in __init__, open and close there"):
         Counting()
     with pytest.raises(UserCodeError, match="state and timers belong to a key"):
         opened(scoring(Setting("m")))
