@@ -29,7 +29,7 @@ from clonos_py.model.times import MIN_TIME
 from clonos_py.operators.failures import RowFailures
 from clonos_py.operators.keyed_chunks import stored
 from clonos_py.operators.opening import close, opened
-from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind
+from clonos_py.operators.rows import DEAD_LETTERS, RESULTS, Kind, misfit_of
 from clonos_py.services.async_context import SLEEP, AnswerHistory, AsyncContext, Awaited
 from clonos_py.services.keys import Origin, origin_of
 
@@ -276,7 +276,8 @@ class MapAsyncRows(Operator):
         try:
             encode(row.results, self._schema)
         except FieldError as misfit:
-            self._failures.add(row.batch, row.position, misfit, self._fn, row.note.origin)
+            told = misfit_of(misfit, row.results[0], self._kind)
+            self._failures.add(row.batch, row.position, told, self._fn, row.note.origin)
             return False
         return True
 

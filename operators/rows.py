@@ -7,7 +7,7 @@ its results goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -24,6 +24,18 @@ RESULTS = 0
 DEAD_LETTERS = 1
 
 Kind = Literal["map", "flat_map", "filter"]
+
+
+def misfit_of(error: FieldError, result: Any, kind: str) -> FieldError:
+    """What to say of a result that does not fit: several rows where ``map`` gives one need another verb."""
+    if kind != "map" or not isinstance(result, list | tuple | Iterator):
+        return error
+    what = type(result).__name__
+    first = next(iter(result), None) if isinstance(result, list | tuple) else None
+    row = type(first).__name__ if isinstance(first, Record) else "Row"
+    return FieldError(
+        f"it returns a {what} where one row is declared: use flat_map with `-> Iterator[{row}]`", error.row
+    )
 
 
 class MapRows(Operator):
@@ -128,7 +140,7 @@ class MapRows(Operator):
             try:
                 encode([result], self._schema)
             except FieldError as error:
-                failed.setdefault(origin, error)
+                failed.setdefault(origin, misfit_of(error, result, self._kind))
         for origin, misfit in failed.items():
             self._failures.add(rows, origin, misfit, self._fn)
         return [result for result, origin in zip(results, origins, strict=True) if origin not in failed]

@@ -47,6 +47,8 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] 
     (pa.types.is_date, (date,), "a date"),
     (pa.types.is_duration, (timedelta,), "a timedelta"),
 )
+_SAID_BY_PYTHON = (pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.binary(), pa.date32(), pa.duration("us"))
+"""Types of which the Python type says all."""
 _BUILTIN = (bytes, Decimal, datetime, date, timedelta)
 """What nested values are made of beside numbers and text."""
 
@@ -199,7 +201,8 @@ def _plain(value: np.generic, type_: pa.DataType) -> Any:
 
 
 def _misfit(value: Any, field: pa.Field[Any], row: int) -> FieldError:
-    _, spelled = _kinds(field.type)
+    kinds, spelled = _kinds(field.type)
+    declared = spelled if not kinds or field.type in _SAID_BY_PYTHON else f"{spelled} of {field.type}"
     found = f"{value!r} ({type(value).__name__})"
     if pa.types.is_timestamp(field.type) and isinstance(value, datetime) and is_naive(value):
         return FieldError(
@@ -207,7 +210,7 @@ def _misfit(value: Any, field: pa.Field[Any], row: int) -> FieldError:
             "time that is in UTC",
             row,
         )
-    return FieldError(f"field {field.name!r} is {found} where {spelled} of {field.type} is declared", row)
+    return FieldError(f"field {field.name!r} is {found} where {declared} is declared", row)
 
 
 def _converted(value: Any, type_: pa.DataType) -> Any:

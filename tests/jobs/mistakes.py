@@ -138,7 +138,7 @@ READ = [
 WORKED = [
     Mistake("a division by zero", function("return Row(row.key, 1 // (row.value - 7), row.at)  # HERE"), 'failed on record {"key":1,"value":7,', repaired="    return row"),
     Mistake("None instead of a row", function("if row.value == 9:\n    return None\nreturn row").replace("def mapped(row: Row) -> Row:", "def mapped(row: Row) -> Row:  # HERE"), "None is neither a Record nor a dict"),
-    Mistake("a text in a field of integers", function("return Row('x', row.value, row.at) if row.value == 9 else row").replace("def mapped(row: Row) -> Row:", "def mapped(row: Row) -> Row:  # HERE"), "field 'key' is 'x' (str) where an int of int64 is declared"),
+    Mistake("a text in a field of integers", function("return Row('x', row.value, row.at) if row.value == 9 else row").replace("def mapped(row: Row) -> Row:", "def mapped(row: Row) -> Row:  # HERE"), "field 'key' is 'x' (str) where an int is declared"),
     Mistake("None in a field that is not declared so", function("return Row(row.key, None, row.at)").replace("def mapped(row: Row) -> Row:", "def mapped(row: Row) -> Row:  # HERE"), "field 'value' is None but not declared '| None'"),
     Mistake("an integer of 70 bits", function("return Row(row.key, 2 ** 70, row.at)").replace("def mapped(row: Row) -> Row:", "def mapped(row: Row) -> Row:  # HERE"), "field 'value' is 1180591620717411303424"),
     Mistake("a record of another class", function("return Named('a', 1.0)").replace("def mapped(row: Row) -> Row:", "def mapped(row: Row) -> Row:  # HERE"), "Named has no field 'key'"),

@@ -114,7 +114,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
         ("s.filter(col('key') > 1)", "job 'wrong' has no sink"),
         ("s.map(fails).named('m').sink(out)", 'operator \'m\' failed on record {"key":1,"value":7,'),
         ("s.map(fails).sink(out)", "ZeroDivisionError: integer division or modulo by zero; .catch() would skip it"),
-        ("s.map(misfits).sink(out)", "field 'key' is 'x' (str) where an int of int64 is declared"),
+        ("s.map(misfits).sink(out)", "field 'key' is 'x' (str) where an int is declared"),
         ("s.map(gives_nothing).sink(out)", "None is neither a Record nor a dict"),
         (
             "s.map_batches(breaks, returns=Row).named('b').sink(out)",

@@ -144,6 +144,22 @@ def test_a_value_of_another_type_is_an_error_naming_row_and_field(wrong: dict[st
     assert raised.value.row == 2
 
 
+@pytest.mark.parametrize(
+    ("type_", "told"),
+    [
+        (pa.float64(), "'1.5' (str) where a float is declared"),
+        (pa.int32(), "'1.5' (str) where an int of int32 is declared"),
+        (pa.decimal128(18, 2), "'1.5' (str) where a Decimal of decimal128(18, 2) is declared"),
+        (pa.duration("us"), "'1.5' (str) where a timedelta is declared"),
+        (pa.list_(pa.int64()), "'1.5' (str) where list<item: int64> is declared"),
+    ],
+)
+def test_an_arrow_type_is_named_where_it_says_more_than_the_python_type(type_: pa.DataType, told: str) -> None:
+    with pytest.raises(FieldError) as raised:
+        encode([{"a": "1.5"}], pa.schema([pa.field("a", type_)]))
+    assert told in str(raised.value)
+
+
 def test_a_row_that_is_no_row_or_lacks_a_field_is_an_error() -> None:
     with pytest.raises(FieldError, match="5 is neither a Record nor a dict"):
         encode([Bid(1, Decimal(1), 1), 5], Bid.schema())

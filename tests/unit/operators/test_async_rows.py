@@ -224,6 +224,17 @@ def test_results_that_do_not_fit_fail_their_row_alone() -> None:
     assert "'answer'" in out.take(1)[0]["error"]
 
 
+def test_a_list_where_one_row_is_declared_is_named_with_its_remedy() -> None:
+    async def several(row: Number, ctx: AsyncContext) -> Any:
+        return [Told(row.id, await ctx.call(oracle))]
+
+    operator = asking(several)
+    ctx, _ = opened(operator)
+    operator.on_rows(numbers(1), 0)
+    with pytest.raises(UserCodeError, match=r"it returns a list where one row is declared: .* `-> Iterator\[Told\]`"):
+        answer(operator, ctx, 0, 5)
+
+
 @pytest.mark.parametrize("wait", [lambda: asyncio.sleep(0), lambda: asyncio.sleep(1), lambda: asyncio.Event().wait()])
 def test_awaiting_anything_else_is_an_error_that_says_so(wait: Callable[[], Any]) -> None:
     async def foreign(row: Number, ctx: AsyncContext) -> Told:

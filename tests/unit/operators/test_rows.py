@@ -49,6 +49,21 @@ def test_map_gives_one_row_for_each() -> None:
     assert out.rows() == [{"price": Decimal(2), "auction": 0}, {"price": Decimal(4), "auction": 1}]
 
 
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ([Doubled(Decimal(1))], r"a list where one row is declared: use flat_map with `-> Iterator\[Doubled\]`"),
+        ((), r"a tuple where one row is declared: use flat_map with `-> Iterator\[Row\]`"),
+        ((n for n in range(2)), r"a generator where one row is declared: use flat_map with `-> Iterator\[Row\]`"),
+    ],
+)
+def test_several_rows_where_map_gives_one_are_named_with_the_remedy(result: Any, told: str) -> None:
+    operator = MapRows(lambda _: result, Bid, Doubled.schema(), "map")
+    opened(operator)
+    with pytest.raises(UserCodeError, match=f"it returns {told}"):
+        operator.on_rows(bids(1), 0)
+
+
 def test_a_function_sees_only_the_columns_its_record_names() -> None:
     seen: list[Record] = []
 
