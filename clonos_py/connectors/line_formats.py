@@ -28,8 +28,9 @@ _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
 _QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
 """A record of CSV, in which quotes enclose whole fields. Arrow's parser takes in text behind a closing quote, too."""
 
-_LINE_OF_NULL = re.compile(rb"(?:\A|\n)[ \t\r]*null")
-"""Arrow's parser makes a row of nulls of such a line and, where it is the first one, ends the process with SIGSEGV."""
+_LINE_OF_NULL = re.compile(rb"(?:\A\xef?\xbb?\xbf?|\n)[ \t\r]*null")
+"""Arrow's parser makes a row of nulls of such a line and, where it is the first one, ends the process with SIGSEGV. At
+the start of its input it skips each of the three bytes of a byte order mark, also where the others are missing."""
 
 Positions = npt.NDArray[np.int64]
 TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +62,34 @@ def test_null_is_no_object_and_ends_no_process(before: list[bytes], null: bytes)
         JsonValues(schema).parse([*before, null])
     with pytest.raises(ValueError, match="null is no JSON object"):
         JsonLines(schema).parse(b"\n".join([*before, null]))
+
+
+NULLS_BEHIND_MARKS = """
+import pyarrow as pa
+from clonos_py.connectors.json_values import JsonValues
+from clonos_py.connectors.line_formats import JsonLines
+from clonos_py.connectors.malformed import OnError, WantedPorts
+from clonos_py.connectors.webhook_source import PostParser
+
+schema = pa.schema([pa.field("number", pa.int64())])
+posts = PostParser(WantedPorts(schema, ("number",), OnError.FAIL))
+
+def complaint(parse, value):
+    try:
+        return parse(value)
+    except ValueError as error:
+        return str(error)
+
+for mark in (b"\\xef\\xbb\\xbf", b"\\xef", b"\\xbb", b"\\xbf", b"\\xef\\xbf", b"\\xbb\\xbf"):
+    for null in (mark + b"null", mark + b" null", mark + b"\\t\\rnull "):
+        for parse, value in ((JsonLines(schema).parse, null), (JsonValues(schema).parse, [null]), (posts.parse, null)):
+            assert "null is no JSON object" in complaint(parse, value), (value, complaint(parse, value))
+"""
+
+
+def test_null_behind_a_byte_order_mark_or_a_part_of_it_ends_no_process() -> None:
+    made = subprocess.run([sys.executable, "-c", NULLS_BEHIND_MARKS], capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("value", [b'{"number": ' + b"[" * 100_000, b'{"number":' * 100_000, b"[" * 100_000])
