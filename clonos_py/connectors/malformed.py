@@ -150,14 +150,21 @@ class Parsed(NamedTuple):
     refused: Sequence[Refused] = ()
 
 
-def parsed(format: LineFormat, content: bytes, ends: Positions) -> Parsed:
-    """Records to rows, all together where all are good. ``ends``: the position behind each record of ``content``."""
+def parsed(format: LineFormat, content: bytes, ends: Positions, refused_max: int | None = None) -> Parsed:
+    """Records to rows, all together where all are good. ``ends``: the position behind each record of ``content``. It
+    ends with the first malformed record beyond ``refused_max``: those behind it are not parsed."""
     if not len(ends):
         return Parsed(format.parse(b""))
     records = _Records(format, content, ends)
-    found = list(records.apart())
-    batches = [piece for piece in found if isinstance(piece, pa.RecordBatch)]
-    refused = [piece for piece in found if isinstance(piece, Refused)]
+    batches: list[pa.RecordBatch] = []
+    refused: list[Refused] = []
+    for piece in records.apart():
+        if isinstance(piece, pa.RecordBatch):
+            batches.append(piece)
+            continue
+        refused.append(piece)
+        if refused_max is not None and len(refused) > refused_max:
+            break
     return Parsed(concat(batches) if batches else format.parse(b""), refused)
 
 

@@ -147,8 +147,9 @@ class SocketReader(PushedRowsReader):
 
     def _read(self, lines: bytes, unfinished: int) -> Read:
         ends = line_ends(lines)
-        found = parsed(self._format, lines, ends)
-        if found.refused and self.wanted.on_error is OnError.FAIL:
+        fails = self.wanted.on_error is OnError.FAIL
+        found = parsed(self._format, lines, ends, refused_max=0 if fails else None)
+        if found.refused and fails:
             first = found.refused[0]
             place = f"{self._server}, line {self._position + first.record + 1} since the job began"
             raise SourceError(f"{place}: malformed record: {first.reason}; {REMEDY}")

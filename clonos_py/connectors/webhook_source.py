@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +31,8 @@ from clonos_py.model.times import micros
 R = TypeVar("R", bound=Record, default=Any)
 
 KEY_CHARS_MAX = 255
+MALFORMED_MAX = 1_000
+"""In one request. Each is parsed by itself, in the thread that all senders share."""
 _PORT_WAIT_US = 200_000
 _PORT_US_MAX = 60_000_000
 """A process that has been replaced may hold the port until it is ended."""
@@ -61,7 +63,8 @@ class WebhookSource(CatchingSource[R]):
     - 200: the rows are taken, and are not lost whatever fails;
     - 400: the body is malformed; no row of it is taken;
     - 401: the bearer token is missing or is not ``token``, where one is given;
-    - 413: the body has more than ``body_bytes_max`` bytes;
+    - 413: the body has more than ``body_bytes_max`` bytes or, where malformed values are left out, more than 1,000 of
+      these; no row of it is taken;
     - 503, with Retry-After: the job is behind or recovers, or no checkpoint was complete within ``answer_within``.
 
     A sender that gets 503 or no answer sends again. Its rows may have been taken the first time. If both requests have
@@ -70,7 +73,8 @@ class WebhookSource(CatchingSource[R]):
 
     ``on_error`` says what becomes of a value that is not of the schema. With "fail" its request is answered 400. With
     "skip" and "dead-letter" the others of the request are taken, and the answer says how many were malformed; dead
-    letters are rows of ``WebhookDeadLetter``.
+    letters are rows of ``WebhookDeadLetter``. A request with more than 1,000 malformed values is answered 413 instead:
+    its sender can send fewer values at once.
 
     For encryption, and before anyone but you can reach the port, put a reverse proxy in front.
     """
@@ -222,8 +226,8 @@ class WebhookReader(PushedRowsReader):
         if key is not None and len(key) > KEY_CHARS_MAX:
             return WebAnswer(400, {"error": f"an Idempotency-Key has at most {KEY_CHARS_MAX} characters"})
         post = self._posts.parse(body)
-        if isinstance(post, str):
-            return WebAnswer(400, {"error": post})
+        if isinstance(post, RefusedBody):
+            return WebAnswer(post.status, {"error": post.reason})
         post.key = key
         if not post.row_count and not post.malformed_count:
             return _taken(post)
@@ -260,6 +264,13 @@ def _taken(post: Post) -> WebAnswer:
     return WebAnswer(200, {"rows": post.row_count, "malformed": post.malformed_count})
 
 
+class RefusedBody(NamedTuple):
+    """No row of it is taken."""
+
+    status: int
+    reason: str
+
+
 class PostParser:
     """Bodies to posts."""
 
@@ -267,16 +278,20 @@ class PostParser:
         self._wanted = wanted
         self._format = JsonLines(wanted.declared)
 
-    def parse(self, body: bytes) -> Post | str:
-        """The post, or why it is refused."""
+    def parse(self, body: bytes) -> Post | RefusedBody:
         values = values_of(body)
         if values is None:
-            return "the body is empty: send an object, a list of objects, or objects on lines"
+            return RefusedBody(400, "the body is empty: send an object, a list of objects, or objects on lines")
         content = b"".join(value.replace(b"\n", b" ") + b"\n" for value in values)
-        found = parsed(self._format, content, line_ends(content))
-        if found.refused and self._wanted.on_error is OnError.FAIL:
-            first = found.refused[0]
-            return f"value {first.record + 1}: {first.reason}"
+        fails = self._wanted.on_error is OnError.FAIL
+        refused_max = 0 if fails else MALFORMED_MAX
+        found = parsed(self._format, content, line_ends(content), refused_max)
+        if len(found.refused) > refused_max:
+            first = f"value {found.refused[0].record + 1}: {found.refused[0].reason}"
+            if fails:
+                return RefusedBody(400, first)
+            problem = f"the body has more than {refused_max} malformed values, of which the first is {first}"
+            return RefusedBody(413, f"{problem}; correct them, or send fewer values at once")
         caught = found.refused if self._wanted.letters else ()
         malformed = [MalformedValue(one.record + 1, values[one.record], one.reason) for one in caught]
         return Post(found.rows.num_rows, malformed, len(found.refused), found.rows, len(content))

@@ -76,7 +76,7 @@ posts = PostParser(WantedPorts(schema, ("number",), OnError.FAIL))
 
 def complaint(parse, value):
     try:
-        return parse(value)
+        return str(parse(value))
     except ValueError as error:
         return str(error)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from clonos_py import Job, Record, col
@@ -23,7 +24,9 @@ from clonos_py.connectors import (
     read_results,
     webhook_inbox,
     webhook_server,
+    webhook_source,
 )
+from clonos_py.connectors.line_formats import JsonLines
 from clonos_py.connectors.webhook_inbox import Inbox, Post, Settle
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
@@ -156,7 +159,7 @@ def test_bodies_are_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> No
     ("body", "reason"),
     [
         (b"", "the body is empty"),
-        (b"junk", "value 1: JSON parse error"),
+        (b"junk", "value 1: it is no JSON object, which begins with '{'"),
         (b'[{"id": 1}, {"id": "x"}]', "value 2: JSON parse error"),
         (b'[{"id": 1}, {"name": "x"}]', "value 2: field 'id' is missing"),
         (b'[{"id": 1}', "value 1: "),
@@ -199,6 +202,41 @@ def test_malformed_values_are_skipped_or_caught() -> None:
         (2, 1, b"[junk"),
     ]
     assert all(letter.reason for letter in letters)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip", "dead-letter"])
+@pytest.mark.parametrize("value", ["1", '{"id": "x"}'])
+def test_a_request_has_a_limited_number_of_malformed_values(
+    value: str, on_error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_source, "MALFORMED_MAX", 10)
+    served = serving(on_error=on_error)
+    calls: list[bytes] = []
+    parse = JsonLines.parse
+
+    def counting(self: JsonLines, content: bytes) -> pa.RecordBatch:
+        calls.append(content)
+        return parse(self, content)
+
+    monkeypatch.setattr(JsonLines, "parse", counting)
+    answer = served.post(f"[{','.join([value] * 1_000)}]".encode()).result()
+    reason = answer.json()["error"]
+    if on_error == "fail":
+        assert (answer.status_code, reason[:9]) == (400, "value 1: ")
+    else:
+        assert answer.status_code == 413
+        assert "more than 10 malformed values, of which the first is value 1: " in reason
+        assert "send fewer values at once" in reason
+    assert len(calls) <= (1 if value == "1" else 40), "what is behind the last one that counts is not parsed"
+    assert served.reads == []
+
+    few = served.post(f"[{','.join([value] * 10)}]".encode())
+    if on_error == "fail":
+        assert few.result().status_code == 400
+        return
+    awaited(lambda: bool(served.reads))
+    served.checkpoint()
+    assert few.result().json() == {"rows": 0, "malformed": 10}
 
 
 def test_requests_that_are_refused_get_their_own_answer(tmp_path: Path) -> None:
