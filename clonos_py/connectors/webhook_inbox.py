@@ -31,7 +31,8 @@ class MalformedValue:
 
 @dataclass(eq=False)
 class Post:
-    """``rows``: None once they were taken. ``position``: how many posts the task had taken with it; 0 before."""
+    """``rows``: None once they were taken. ``position``: how many posts the task had taken with it; 0 before.
+    ``digest``: of the body, where there is a key."""
 
     row_count: int
     malformed: Sequence[MalformedValue] = ()
@@ -39,6 +40,7 @@ class Post:
     rows: pa.RecordBatch | None = None
     size_bytes: int = 0
     key: str | None = None
+    digest: int = 0
     position: int = 0
     taken_us: int = 0
     waiting: list[Settle] = field(default_factory=list)
@@ -46,13 +48,13 @@ class Post:
     @property
     def note(self) -> list[Any]:
         """What is kept of one with a key, as plain data."""
-        return [self.key, self.position, self.taken_us, self.row_count, self.malformed_count]
+        return [self.key, self.digest, self.position, self.taken_us, self.row_count, self.malformed_count]
 
 
 def noted(note: Sequence[Any]) -> Post:
     """The post of a note, without its rows."""
-    key, position, taken_us, rows, malformed = note
-    return Post(rows, key=key, position=position, taken_us=taken_us, malformed_count=malformed)
+    key, digest, position, taken_us, rows, malformed = note
+    return Post(rows, key=key, digest=digest, position=position, taken_us=taken_us, malformed_count=malformed)
 
 
 class Inbox:
@@ -75,9 +77,12 @@ class Inbox:
     # ---- for the web server
 
     def add(self, post: Post, settle: Settle) -> Post | None:
-        """The post, or an earlier one with its key, which it repeats; None if there is no room for it."""
+        """The post, or an earlier one with its key; None if there is no room for it. An earlier one with another
+        digest is not repeated by this post: ``settle`` is not called then."""
         with self._lock:
             known = self._keys.get(post.key) if post.key is not None else None
+            if known is not None and known.digest != post.digest:
+                return known
             if known is None:
                 if not self._has_room(post):
                     return None

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import xxhash
 from typing_extensions import TypeVar
 
 from clonos_py.columns.views import concat
@@ -38,6 +39,7 @@ _PORT_US_MAX = 60_000_000
 """A process that has been replaced may hold the port until it is ended."""
 _RETRY = {"Retry-After": "1"}
 _NOT_YET = "not durable yet; it may have been taken: repeat it with the same Idempotency-Key"
+_OTHER_BODY = "an earlier request with this Idempotency-Key had another body: give each body a key of its own"
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_one = msgspec.json.Decoder(msgspec.Raw).decode
@@ -61,15 +63,16 @@ class WebhookSource(CatchingSource[R]):
     ``checkpoint_interval``, and is one of
 
     - 200: the rows are taken, and are not lost whatever fails;
-    - 400: the body is malformed; no row of it is taken;
+    - 400: the body is malformed, or the ``Idempotency-Key`` is empty or longer than 255 characters; no row is taken;
     - 401: the bearer token is missing or is not ``token``, where one is given;
     - 413: the body has more than ``body_bytes_max`` bytes or, where malformed values are left out, more than 1,000 of
       these; no row of it is taken;
+    - 422: an earlier request with the same ``Idempotency-Key`` had another body; no row is taken;
     - 503, with Retry-After: the job is behind or recovers, or no checkpoint was complete within ``answer_within``.
 
     A sender that gets 503 or no answer sends again. Its rows may have been taken the first time. If both requests have
-    the same header ``Idempotency-Key``, they are taken once: keys are known for ``keys`` after they were taken. They
-    are part of each checkpoint, so that a long time is for few requests.
+    the same body and header ``Idempotency-Key``, they are taken once: keys are known for ``keys`` after they were
+    taken. They are part of each checkpoint, so that a long time is for few requests.
 
     ``on_error`` says what becomes of a value that is not of the schema. With "fail" its request is answered 400. With
     "skip" and "dead-letter" the others of the request are taken, and the answer says how many were malformed; dead
@@ -223,12 +226,13 @@ class WebhookReader(PushedRowsReader):
 
     async def _answer(self, body: bytes, key: str | None) -> WebAnswer:
         """In the server's thread."""
-        if key is not None and len(key) > KEY_CHARS_MAX:
-            return WebAnswer(400, {"error": f"an Idempotency-Key has at most {KEY_CHARS_MAX} characters"})
+        if key is not None and not 0 < len(key) <= KEY_CHARS_MAX:
+            return WebAnswer(400, {"error": f"an Idempotency-Key has 1 to {KEY_CHARS_MAX} characters"})
         post = self._posts.parse(body)
         if isinstance(post, RefusedBody):
             return WebAnswer(post.status, {"error": post.reason})
-        post.key = key
+        if key is not None:
+            post.key, post.digest = key, xxhash.xxh3_64_intdigest(body) >> 1
         if not post.row_count and not post.malformed_count:
             return _taken(post)
         return await self._durable(post)
@@ -245,6 +249,8 @@ class WebhookReader(PushedRowsReader):
         added = self._inbox.add(post, settle)
         if added is None:
             return WebAnswer(503, {"error": "the job is behind, or recovers: try again"}, _RETRY)
+        if added.digest != post.digest:
+            return WebAnswer(422, {"error": _OTHER_BODY})
         try:
             async with asyncio.timeout(self._answer_within_s):
                 durable = await settled

@@ -313,6 +313,31 @@ def test_a_request_with_the_same_key_is_taken_once() -> None:
     assert served.post({"id": 1}, **{"Idempotency-Key": "x" * 256}).result().status_code == 400
 
 
+def test_a_key_stands_for_one_body_also_after_a_restart() -> None:
+    served = serving()
+    assert "1 to 255 characters" in served.post({"id": 1}, **{"Idempotency-Key": ""}).result().json()["error"]
+    first = served.post({"id": 1}, **{"Idempotency-Key": "a"})
+    served.read(1)
+    other = served.post({"id": 2}, **{"Idempotency-Key": "a"}).result()
+    assert (other.status_code, "had another body" in other.json()["error"]) == (422, True)
+    served.checkpoint()
+    assert first.result().json() == {"rows": 1, "malformed": 0}
+    saved = served.source.snapshot()
+    served.close()
+    _opened.remove(served)
+
+    restored, replayed = Serving(), Serving()
+    _opened.extend((restored, replayed))
+    restored.source.restore(json.loads(json.dumps(saved)))
+    restored.source.seek({0: 1})
+    replayed.source.passed(served.reads[0])
+    replayed.source.commit({0: 1})
+    for replacement in (restored.start(), replayed.start()):
+        assert replacement.post({"id": 2}, **{"Idempotency-Key": "a"}).result().status_code == 422
+        assert replacement.post({"id": 1}, **{"Idempotency-Key": "a"}).result().status_code == 200
+        assert replacement.reads == []
+
+
 def test_a_replacement_knows_the_keys_of_the_checkpoint_and_of_the_log() -> None:
     served = serving()
     pending = [served.post({"id": 1}, **{"Idempotency-Key": "a"})]
