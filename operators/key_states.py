@@ -8,7 +8,7 @@ many entries as there are keys, it is written again.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -29,6 +29,8 @@ from clonos_py.operators.process_functions import KeyedFunction
 from clonos_py.operators.process_state import Cell
 
 _SLACK_ROWS = 1_024
+_LOOSE = (Any, object, list, dict, set, frozenset, tuple)
+"""Types that do not say what is in their values."""
 _NAN = float("nan")
 _FIELDS: list[pa.Field[Any]] = [
     pa.field(GROUP_COLUMN, pa.int32()),
@@ -50,7 +52,10 @@ class KeyStates:
     def __init__(self, process: type[KeyedFunction]) -> None:
         self._process = process
         self._types = _value_types(process)
-        self._with_moments = {name for name, type_ in self._types.items() if _has_moments_inside(type_)}
+        self._loose = {name for name, type_ in self._types.items() if _has(type_, _LOOSE)}
+        self._put_back = self._loose | {
+            name for name, type_ in self._types.items() if _has(type_, {datetime}, inside=True)
+        }
         self.cells: dict[bytes, Cell] = {}
         self._touched: dict[bytes, Cell] = {}
         self._chunks: list[Chunk] = []
@@ -139,8 +144,9 @@ class KeyStates:
         try:
             msgspec.convert(value, self._types[name], builtin_types=(bytes, Decimal))
             raw = msgspec.Raw(msgspec.msgpack.encode(value))
-            if name in self._with_moments:  # they come back in UTC, and are so from now on here, too
+            if name in self._put_back:  # datetimes come back in UTC, and are so from now on here, too
                 cell.values[name] = self._value(name, raw)
+                self._check_whole(value, name, cell.values[name])
             return raw
         except (TypeError, ValueError, OverflowError) as error:
             if (encoded := self._without_numpy(cell, name)) is not None:
@@ -148,6 +154,16 @@ class KeyStates:
             where = f"{self._process.__name__}.{name}"
             message = f"{where} holds {value!r:.200}, which cannot be stored as it is declared: {error}"
             raise UserCodeError(message) from error
+
+    def _check_whole(self, value: Any, name: str, stored: Any) -> None:
+        """Raises UserCodeError where a value of a type that is not wholly declared would come back as another one, as
+        a tuple does as a list. (NaN is not equal to itself.)"""
+        if name in self._loose and stored != value and repr(stored) != repr(value):
+            where = f"{self._process.__name__}.{name}"
+            raise UserCodeError(
+                f"{where} holds {value!r:.200}, which a checkpoint gives back as {stored!r:.200}: declare its type with "
+                f"those of what is in it, such as {name}: list[tuple[int, str]]"
+            )
 
     def _without_numpy(self, cell: Cell, name: str) -> msgspec.Raw | None:
         """The value encoded, with plain values in the place of NumPy's; None if it is not one then either. From now on
@@ -178,14 +194,16 @@ class KeyStates:
             raise GraphError(f"{where} is declared as another type than the checkpoint holds: {error}") from error
 
 
-def _has_moments_inside(type_: Any, outer: tuple[Any, ...] = ()) -> bool:
-    """Whether datetimes are inside of values of this type, where an assignment does not see them. ``outer``: the types
-    that it is inside of, since a record can have fields of its own class."""
-    inside = typing.get_args(type_)
+def _has(type_: Any, wanted: Collection[Any], inside: bool = False, outer: tuple[Any, ...] = ()) -> bool:
+    """Whether a type is one of these, or has one inside, where an assignment does not see it; ``inside``: only there.
+    ``outer``: the types that it is inside of, since a record can have fields of its own class."""
+    if not inside and type_ in wanted:
+        return True
+    parts = typing.get_args(type_)
     if isinstance(type_, type) and issubclass(type_, Record):
-        inside = tuple(typing.get_type_hints(type_).values())
+        parts = tuple(typing.get_type_hints(type_).values())
     around = (*outer, type_)
-    return any(part is datetime or (part not in around and _has_moments_inside(part, around)) for part in inside)
+    return any(part not in around and _has(part, wanted, outer=around) for part in parts)
 
 
 def _last_of_each_key(chunks: Sequence[Chunk]) -> Chunk:

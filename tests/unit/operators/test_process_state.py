@@ -135,6 +135,21 @@ def test_a_class_is_no_default() -> None:
         state(int, ttl=10)
 
 
+@pytest.mark.parametrize("value", [[(1, 2)], {"a": {1}}, [Decimal("0.1")], (1, 2)])
+def test_what_would_come_back_as_another_value_is_refused_where_no_type_says_more(value: Any) -> None:
+    class Kept(Process[Txn, Audit]):
+        seen = state(None)
+
+        def on_row(self, txn: Txn, ctx: Context) -> None:
+            self.seen = value
+
+    kept = operator(Kept, Audit)
+    opened(kept)
+    kept.on_rows(txns((1, 1, 0)), 0)
+    with pytest.raises(UserCodeError, match=r"Kept.seen holds .*, which a checkpoint gives back as .*: declare"):
+        kept.snapshot()
+
+
 def test_a_default_that_can_change_belongs_to_each_key_alone() -> None:
     class Lists(Process[Txn, Audit]):
         mine: list[int] = list_state()

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from clonos_py.model.record import Record
-from clonos_py.operators.process import Process, state
+from clonos_py.operators.process import Process, list_state, map_state, state
 from clonos_py.services.context import Context
 from tests.unit.operators.accounts import Audit, Txn, operator, texts, txns
 from tests.unit.operators.scripted import opened, stored
@@ -44,7 +44,19 @@ class DueInMany(Process[Txn, Audit]):
         return Audit(str(later))
 
 
-@pytest.mark.parametrize("process", [Due, DueInMany])
+class DueInAny(Process[Txn, Audit]):
+    since = list_state()
+    by_name = map_state()
+
+    def on_row(self, txn: Txn, ctx: Context) -> Audit:
+        if not self.since:
+            self.since.append(JANUARY)
+            self.by_name["first"] = [JANUARY]
+        (later,) = {str((at + timedelta(days=180)).astimezone(UTC)) for at in (self.since[0], self.by_name["first"][0])}
+        return Audit(later)
+
+
+@pytest.mark.parametrize("process", [Due, DueInMany, DueInAny])
 def test_half_a_year_later_is_the_same_time_after_a_restart(process: type[Process[Txn, Audit]]) -> None:
     live = operator(process, Audit)
     _, out = opened(live)
