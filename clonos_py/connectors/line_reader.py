@@ -117,7 +117,7 @@ class LinePartition:
         """Whether the file has all that comes before its first record."""
         if self._first_record is None:
             head = self._pread(0, min(HEAD_BYTES, self._size_bytes))
-            if self._grows and not len(line_ends(head)):
+            if self._grows and not len(line_ends(head)) and len(head) < HEAD_BYTES:
                 return False
             self._first_record = self._format.begin(head, self.name)
         return True

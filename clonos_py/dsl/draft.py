@@ -100,6 +100,11 @@ class Draft:
             return stem
         if keeps_state:
             first = taken[stem]
+            if self.nodes[first.id].name:
+                raise GraphError(
+                    f"{node.where}: the {node.verb} is named {stem!r} by default, and so is the {first.verb} at "
+                    f"{first.where}: one of them needs another name; add .named('...')"
+                )
             raise GraphError(
                 f"{node.where}: a second {stem!r}, the first is at {first.where}: what keeps state needs a "
                 "stable name of its own; add .named('...')"

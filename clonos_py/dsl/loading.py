@@ -73,6 +73,8 @@ def load_job_file(text: str) -> JobFile:
         raise GraphError(f"{file}: no such job file; give a Python file, or FILE.py:NAME")
     module = _imported(path)
     candidates = _candidates(module)
+    if name not in candidates and (name or not candidates):
+        _refuse_undeclared(path, module, name or "job")
     if name:
         if name not in candidates:
             raise GraphError(f"{path.name} has no job {name!r}; it has {', '.join(candidates) or 'none'}")
@@ -139,6 +141,13 @@ def _line(path: Path, error: BaseException) -> str:
 def _candidates(module: ModuleType) -> dict[str, Any]:
     """Jobs, and functions of this very module that say they give one, by name."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Job) or _gives_job(value, module)}
+
+
+def _refuse_undeclared(path: Path, module: ModuleType, name: str) -> None:
+    """Raises GraphError for a function that does not say what it gives."""
+    found = vars(module).get(name)
+    if inspect.isfunction(found) and found.__module__ == module.__name__ and "return" not in found.__annotations__:
+        raise GraphError(f"{path.name}:{found.__code__.co_firstlineno}: {name}() has no `-> Job`; add it")
 
 
 def _gives_job(value: Any, module: ModuleType) -> bool:

@@ -31,6 +31,7 @@ from clonos_py.connectors.memory import MemoryPartition, MemorySink, MemorySourc
 from clonos_py.connectors.partitions import PartitionRead, PartitionReader
 from clonos_py.dsl.job import Job
 from clonos_py.model.connectors import SinkDefinition, SourceDefinition
+from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Source
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.model.record import DeadLetter, Record
@@ -65,8 +66,12 @@ def run(
     each of ``seeds`` runs, at moments that the seed decides. ``services`` replaces user services by name. Raises the
     ClonosError that ended a run, and AssertionError naming the seed if runs differ or a recovery needed more than it
     should, or if kills were asked for and none came to pass. Dead letters are alike if operator, error, record and
-    place are.
+    place are. Raises GraphError for what is no Job.
     """
+    if not isinstance(job, Job):
+        name = getattr(job, "__name__", None)
+        remedy = f"{name} is a function; call it: run(module.{name}(), ...)" if callable(job) and name else "give a Job"
+        raise GraphError(f"run() takes a Job, not {type(job).__name__}: {remedy}")
     clean = _run_once(job, inputs, first_seed, 0, parallelism, services or {}, None)
     first, killed = clean, 0
     for number, seed in enumerate(range(first_seed, first_seed + seeds)):

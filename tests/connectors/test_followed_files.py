@@ -191,6 +191,13 @@ def test_a_file_that_shrinks_and_a_malformed_line_are_named(tmp_path: Path) -> N
         Reading(followed(file)).new()
 
 
+@pytest.mark.parametrize("length", [60_000, 70_000, 200_000])
+def test_a_first_line_may_be_long(tmp_path: Path, length: int) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text(json.dumps({"id": 1, "text": "x" * length}) + "\n" + json.dumps({"id": 2, "text": ""}) + "\n")
+    assert Reading(followed(file)).new() == [1, 2]
+
+
 def test_what_cannot_be_followed_is_said(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="with follow=True choose text, jsonl or csv"):
         FileSource(str(tmp_path), Line, "parquet", follow=True)

@@ -43,6 +43,12 @@ def test_one_of_several_jobs_is_named(write: Path) -> None:
         load_job_file(f"{path}:c")
 
 
+def test_a_function_that_is_named_has_to_say_that_it_gives_a_job(write: Path) -> None:
+    path = job_file(write, "job = Job('a')\ndef nightly():\n    return Job('b')")
+    with pytest.raises(GraphError, match=r"my_job_file.py:3: nightly\(\) has no `-> Job`; add it"):
+        load_job_file(f"{path}:nightly")
+
+
 def test_parameters_of_a_job_function_become_options(write: Path) -> None:
     text = (
         "def job(topic: str, rate: float | None = None, *, limit: int = 3) -> Job:\n    return Job(f'{topic}-{limit}')"
@@ -71,6 +77,8 @@ def test_a_file_is_not_run_as_main_and_finds_its_neighbours(write: Path) -> None
     ("text", "message"),
     [
         ("x = 1", "my_job_file.py has no job; define one: job = Job"),
+        ("def job(out: str = 'o'):\n    return Job(out)", "my_job_file.py:2: job() has no `-> Job`; add it"),
+        ("def job() -> None: ...", "my_job_file.py has no job; define one"),
         ("1 / 0", "my_job_file.py:2: ZeroDivisionError: division by zero"),
         ("import no_such_module", "my_job_file.py:2: ModuleNotFoundError"),
         ("def (", "my_job_file.py:2: SyntaxError"),
