@@ -158,7 +158,10 @@ class LineFeed:
                     self._put(rest[:end])
                     del rest[:end]
                 elif len(rest) > LINE_BYTES_MAX:
-                    raise SourceError(f"{self._server} has sent a line of more than {LINE_BYTES_MAX >> 20} MiB")
+                    raise SourceError(
+                        f"{self._server} has sent more than {LINE_BYTES_MAX >> 20} MiB without a line end: end each "
+                        "record with one"
+                    )
         except OSError:
             cut_off = True
         self._over(rest, cut_off)
@@ -181,7 +184,10 @@ class LineFeed:
                 self._unfinished += bool(rest)
             return
         if cut_off:
-            raise SourceError(f"the connection to {self._server} broke before the server had closed it")
+            raise SourceError(
+                f"the connection to {self._server} broke before the server had closed it: start the job again, or let "
+                "it connect again by itself with reconnect=True"
+            )
         if rest:
             self._put(rest + b"\n")
         with self._changed:
