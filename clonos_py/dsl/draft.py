@@ -102,8 +102,8 @@ class Draft:
             first = taken[stem]
             if self.nodes[first.id].name:
                 raise GraphError(
-                    f"{node.where}: the {node.verb} is named {stem!r} by default, and so is the {first.verb} at "
-                    f"{first.where}: one of them needs another name; add .named('...')"
+                    f"{node.where}: the {node.verb} is named {stem!r} by default, and the {first.verb} at "
+                    f"{first.where} has that name: one of them needs another; add .named('...')"
                 )
             raise GraphError(
                 f"{node.where}: a second {stem!r}, the first is at {first.where}: what keeps state needs a "

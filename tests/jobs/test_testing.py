@@ -6,6 +6,7 @@ import pytest
 
 from clonos_py import Instant, Job, Record, at, col, count, testing, tumbling
 from clonos_py.connectors import MemorySink, MemorySource, UpsertMemorySink
+from clonos_py.model.errors import GraphError
 from tests.jobs.rows import both_parallelisms, values
 
 
@@ -80,3 +81,11 @@ def test_of_a_table_that_loses_rows_it_is_told_what_happened_to_them() -> None:
     assert [(row._change, row.n, row.products) for row in out["frequencies"]] == [
         ("insert", 1, 1), ("delete", 1, 1), ("insert", 2, 1), ("delete", 2, 1), ("insert", 3, 1), ("insert", 1, 1),
     ]  # fmt: skip
+
+
+def test_a_function_that_gives_a_job_has_to_be_called() -> None:
+    def nightly() -> Job:
+        return Job("nightly")
+
+    with pytest.raises(GraphError, match=r"nightly is a function; call it: run\(module.nightly\(\), ...\)"):
+        testing.run(nightly, {})  # type: ignore[arg-type]

@@ -275,6 +275,15 @@ def test_a_second_unnamed_stateful_operator_is_refused() -> None:
         job.graph()
 
 
+def test_a_sink_with_the_name_that_an_operator_has_by_default_is_told_from_it() -> None:
+    job = Job("names")
+    bids(job).distinct("auction").sink(Nowhere()).named("distinct")
+    with pytest.raises(
+        GraphError, match=r"the distinct is named 'distinct' by default, and the sink at .* has that name"
+    ):
+        job.graph()
+
+
 def test_two_unnamed_sinks_of_a_kind_are_refused() -> None:
     job = Job("names")
     stream = bids(job)
