@@ -161,8 +161,8 @@ class KeyStates:
         if name in self._loose and stored != value and repr(stored) != repr(value):
             where = f"{self._process.__name__}.{name}"
             raise UserCodeError(
-                f"{where} holds {value!r:.200}, which a checkpoint gives back as {stored!r:.200}: declare its type with "
-                f"those of what is in it, such as {name}: list[tuple[int, str]]"
+                f"{where} holds {value!r:.200}, which a checkpoint gives back as {stored!r:.200}: declare its type "
+                f"with those of what is in it, such as {name}: list[tuple[int, str]]"
             )
 
     def _without_numpy(self, cell: Cell, name: str) -> msgspec.Raw | None:
