@@ -78,8 +78,8 @@ class At(Record):
         ({"seen": [datetime(2026, 1, 31)]}, "field 'seen' is"),
         ({"at": date(2026, 1, 31)}, "where a datetime of timestamp"),
         ({"at": 5}, "where a datetime of timestamp"),
-        ({"day": NOON}, "where a date of date32"),
-        ({"took": 5}, "where a timedelta of duration"),
+        ({"day": NOON}, "where a date is declared"),
+        ({"took": 5}, "where a timedelta is declared"),
     ],
 )
 def test_a_value_that_is_no_such_time_is_refused_by_name(change: dict[str, Any], message: str) -> None:
