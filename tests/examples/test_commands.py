@@ -7,12 +7,11 @@ proof of all queries, of which a test has a shorter one.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -21,28 +20,17 @@ import pytest
 from clonos_py.bench.__main__ import bench
 from clonos_py.bench.kafka.cluster import cluster
 from clonos_py.cli.main import clonos
+from tests.examples.documents import ROOT, TEXTS, command_lines
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")))
-BLOCK = re.compile(r"(?ms)^```(?P<language>\w*)\n(?P<text>.*?)^```$")
 QUICK = ("README.md", "docs/guide.md")
 LONG = ("docs/tasks/failures.md", "docs/tasks/nexmark.md")
 HOURS = "clonos nexmark prove"
 SHOWN_BROKER = "localhost:9092"
 
 
-def command_lines(document: Path) -> Iterator[str]:
-    """Without prompts, comments and paths of the virtual environment; lines that go on are one."""
-    for block in BLOCK.finditer(document.read_text(encoding="utf-8")):
-        if block["language"] == "":
-            for line in block["text"].replace("\\\n", " ").splitlines():
-                yield line.removeprefix(".venv/bin/")
-
-
-def shown(program: str, documents: tuple[Path, ...] = DOCUMENTS) -> list[str]:
+def shown(program: str, documents: Iterable[Path] = TEXTS) -> list[str]:
     """The command lines of a program, each once."""
-    found = (line for document in documents for line in command_lines(document) if line.startswith(f"{program} "))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(line for line in command_lines(documents) if line.startswith(f"{program} ")))
 
 
 def parse(command: click.Command, words: list[str]) -> None:

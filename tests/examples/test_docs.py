@@ -7,7 +7,6 @@ import re
 import shlex
 import textwrap
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,16 +14,11 @@ import pytest
 
 from clonos_py.cli.main import COMMANDS
 from clonos_py.settings.resolution import resolve
+from tests.examples.documents import BLOCK, ROOT, TEXTS, command_lines
 
-ROOT = Path(__file__).resolve().parents[2]
-TEXTS = {
-    path: path.read_text(encoding="utf-8") for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")))
-}
-"""All documents, by path."""
 README_WORDS_MAX = 700
 CODE = ("clonos_py", "operators", "services", "bench", "tests", "examples")
 
-BLOCK = re.compile(r"(?ms)(?:<!-- (?P<origin>\S+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$")
 LINK = re.compile(r"\]\((?!https?:)(?P<file>[^)#\s]*)(?:#(?P<heading>[^)\s]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|md|toml))`")
@@ -55,12 +49,6 @@ def blocks(language: str) -> list[Block]:
 
 def prose(document: Path) -> str:
     return BLOCK.sub("", TEXTS[document])
-
-
-def command_lines() -> Iterator[str]:
-    for block in blocks(""):
-        for line in block.text.splitlines():
-            yield line.removeprefix(".venv/bin/")
 
 
 def inline_code() -> list[str]:
