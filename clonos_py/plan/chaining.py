@@ -11,6 +11,7 @@ be in another process than its state, so that the rows are the same when they ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -64,24 +65,26 @@ class DraftVertex:
 
     def behind_windows(self, producer: int) -> bool:
         """Whether rows of a producer come from windows or tables in this very vertex."""
-        if producer == SOURCE:
-            return False
-        origin = self.origins[producer]
-        if origin is not None and isinstance(origin.work, GROUPING):
-            return True
-        return any(self.behind_windows(wire.producer) for wire in self.wires if wire.consumer == producer)
+        return any(node is not None and isinstance(node.work, GROUPING) for node in self._leading_to(producer))
 
     def decides(self, producer: int) -> bool:
         """Whether rows of a producer depend on more than the rows that this vertex is given: on their order, on how
         they are put together, on what ``ctx`` is asked."""
-        if producer == SOURCE:
-            return False
-        origin = self.origins[producer]
-        if origin is None or origin.stateful or isinstance(origin.work, CallPerBatch):
-            return True
-        if isinstance(origin.work, CallPerRow) and origin.work.waits:
-            return True
-        return any(self.decides(wire.producer) for wire in self.wires if wire.consumer == producer)
+        return any(
+            node is None
+            or node.stateful
+            or isinstance(node.work, CallPerBatch)
+            or (isinstance(node.work, CallPerRow) and node.work.waits)
+            for node in self._leading_to(producer)
+        )
+
+    def _leading_to(self, producer: int) -> Iterator[Node | None]:
+        """The origins of a producer and of all operators of this vertex before it."""
+        if producer != SOURCE:
+            yield self.origins[producer]
+            for wire in self.wires:
+                if wire.consumer == producer:
+                    yield from self._leading_to(wire.producer)
 
 
 @dataclass(frozen=True)
