@@ -28,12 +28,14 @@ _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
 _QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
 """A record of CSV, in which quotes enclose whole fields. Arrow's parser takes in text behind a closing quote, too."""
 
-_LINE_OF_NULL = re.compile(rb"(?:\A\xef?\xbb?\xbf?|\n)[ \t\r]*null")
-"""Arrow's parser makes a row of nulls of such a line and, where it is the first one, ends the process with SIGSEGV. At
-the start of its input it skips each of the three bytes of a byte order mark, also where the others are missing."""
+_MARK = rb"\xef?\xbb?\xbf?"
+"""A byte order mark. At the start of its input Arrow's parser skips each of its bytes, even if others are missing."""
 
-_NO_OBJECT = re.compile(rb"\xef?\xbb?\xbf?[ \t\r\n]*[^{ \t\r\n]")
-"""What begins a record that is no object. Of a byte order mark Arrow's parser skips what there is."""
+_LINE_OF_NULL = re.compile(rb"(?:\A" + _MARK + rb"|\n)[ \t\r]*null")
+"""Arrow's parser makes a row of nulls of such a line and, where it is the first one, ends the process with SIGSEGV."""
+
+_NO_OBJECT = re.compile(_MARK + rb"[ \t\r\n]*[^{ \t\r\n]")
+"""What begins a record that is no object."""
 
 Positions = npt.NDArray[np.int64]
 TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
