@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ class TimePattern(NamedTuple):
     rest: str
 
 
+@functools.cache
 def time_pattern(pattern: str) -> TimePattern:
     """What is not in the pattern is its least value, as in Python: the first of the month, midnight. Raises ValueError
     for a directive that is not known, and for a pattern without a year."""
