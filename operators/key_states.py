@@ -54,7 +54,7 @@ class KeyStates:
         self._types = _value_types(process)
         self._loose = {name for name, type_ in self._types.items() if _has(type_, _LOOSE)}
         self._put_back = self._loose | {
-            name for name, type_ in self._types.items() if _has(type_, {datetime}, inside=True)
+            name for name, type_ in self._types.items() if _has(type_, (datetime,), inside=True)
         }
         self.cells: dict[bytes, Cell] = {}
         self._touched: dict[bytes, Cell] = {}
@@ -145,8 +145,9 @@ class KeyStates:
             msgspec.convert(value, self._types[name], builtin_types=(bytes, Decimal))
             raw = msgspec.Raw(msgspec.msgpack.encode(value))
             if name in self._put_back:  # datetimes come back in UTC, and are so from now on here, too
-                cell.values[name] = self._value(name, raw)
-                self._check_whole(value, name, cell.values[name])
+                stored = self._value(name, raw)
+                self._check_whole(value, name, stored)
+                cell.values[name] = stored
             return raw
         except (TypeError, ValueError, OverflowError) as error:
             if (encoded := self._without_numpy(cell, name)) is not None:
