@@ -22,9 +22,9 @@ from clonos_py.model.operators import Source
 
 PARTITIONS = 2
 TASKS = ("numbers[0]", "numbers[1]", "enrich[0]", "enrich[1]", "left[0]", "left[1]", "rank[0]", "rank[1]")
+"""At parallelism 2."""
 FIRST_TASKS = TASKS[::2]
 """One of each operator."""
-"""At parallelism 2."""
 KEYS = 13
 
 
