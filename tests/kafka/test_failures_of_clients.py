@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import Any
 
@@ -27,3 +28,22 @@ errors: Any = import_module("kafka.errors")
 )
 def test_an_error_of_kafka_python_is_told_by_its_kind_or_by_that_which_it_names(error: Any, kind: Failure) -> None:
     assert python_client.failure(error).kind is kind
+
+
+def test_an_attempt_for_which_no_time_was_left_hides_no_earlier_reason() -> None:
+    """A broker that refuses a password may close the connection, again and again, and the last attempt times out."""
+    reasons = python_client._Reasons()
+    logger = logging.getLogger("attempts of a test")
+    logger.propagate = False
+    logger.addHandler(reasons)
+    timed_out = errors.RequestTimedOutError("Request timed out after 142 ms")
+    logger.warning("failed: %s", timed_out)
+    assert reasons.last is timed_out
+    closed = errors.KafkaConnectionError("socket disconnected")
+    for reason in (closed, timed_out):
+        logger.warning("failed: %s", reason)
+    assert reasons.last is closed
+    refused = errors.SaslAuthenticationFailedError("no")
+    for reason in (refused, closed, timed_out):
+        logger.warning("failed: %s", reason)
+    assert reasons.last is refused

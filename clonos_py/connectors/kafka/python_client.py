@@ -56,21 +56,28 @@ class _Reasons(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._said: dict[bool, tuple[float, Exception]] = {}
-        """Of not being let in, and of all else: the last reason, and when."""
+        self._said: dict[int, tuple[float, Exception]] = {}
+        """By rank: the last reason, and when."""
 
     def emit(self, record: logging.LogRecord) -> None:
         given = record.args if isinstance(record.args, tuple) else ()
         for reason in given:
             if isinstance(reason, Exception) and not isinstance(reason, errors.KafkaTimeoutError):
-                self._said[isinstance(reason, _NOT_LET_IN)] = time.monotonic(), reason
+                self._said[_rank(reason)] = time.monotonic(), reason
 
     @property
     def last(self) -> Exception | None:
-        """Brokers may close a connection before the client has read why."""
+        """Brokers may close a connection before the client has read why, and the time for the last of many attempts may
+        be over before it fails as the others did."""
         lately = time.monotonic() - 2 * ANSWER_S
-        found = [self._said[refused] for refused in (True, False) if refused in self._said]
-        return next((reason for at, reason in found if at > lately), None)
+        return next((reason for _, (at, reason) in sorted(self._said.items()) if at > lately), None)
+
+
+def _rank(reason: Exception) -> int:
+    """The lower, the more it tells."""
+    if isinstance(reason, _NOT_LET_IN):
+        return 0
+    return 2 if isinstance(reason, errors.RequestTimedOutError) else 1
 
 
 _reasons = _Reasons()
