@@ -74,7 +74,8 @@ class Undeclared(Process[Row, Row]):
 class Rings(Process[Row, Row]):
     tick = event_timer()
     def on_row(self, row: Row, ctx: Context) -> None:
-        self.tick.set(ctx.event_time + 1)
+        if row.value == 1:
+            self.tick.set(ctx.event_time + 1)
     @tick.fires
     def ticked(self, ctx: Context) -> None:
         raise KeyError("rung")
