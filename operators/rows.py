@@ -89,11 +89,10 @@ class MapRows(Operator):
         """The results, and for each the row of the batch that it came from."""
         results: list[Any] = []
         origins: list[int] = []
-        call = self._call
-        many = self._kind == "flat_map"
+        fn, context, many = self._fn, self._context, self._kind == "flat_map"
         for row, record in enumerate(part, start):
             try:
-                given = call(record, row)
+                given = fn(record) if context is None else self._with_context(record, row, context)
                 if many:
                     given = list(given or ())
             except Interrupted:
@@ -109,11 +108,9 @@ class MapRows(Operator):
                 origins.append(row)
         return results, origins
 
-    def _call(self, record: Any, row: int) -> Any:
-        if self._context is None:
-            return self._fn(record)
-        self._context.at_row(row)
-        return self._fn(record, ctx=self._context)
+    def _with_context(self, record: Any, row: int, context: Context) -> Any:
+        context.at_row(row)
+        return self._fn(record, ctx=context)
 
     def _emit_kept(self, rows: pa.RecordBatch, kept: list[int]) -> None:
         if len(kept) == rows.num_rows:
