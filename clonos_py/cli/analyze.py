@@ -12,6 +12,8 @@ from clonos_py.model.errors import SettingError
 from clonos_py.observe.trace import read_header
 
 REPORT, FIGURES = "report.html", "figures.json"
+_SMALL_BYTES = 32 << 20
+"""A trace up to this size is read within seconds."""
 _PATH = click.Path(path_type=Path)
 
 
@@ -45,7 +47,8 @@ def _run(trace: Path, out: Path | None, master: str | None) -> None:
 
     read_header(trace)
     folder = _made(out or trace)
-    with session("analyze", master) as spark, shown(spark, "reading the trace"), named_errors(str(trace)):
+    small = sum(part.stat().st_size for part in trace.glob("*/*.parquet")) <= _SMALL_BYTES
+    with session("analyze", master, short=small) as spark, shown(spark, "reading the trace"), named_errors(str(trace)):
         from clonos_py.spark.analysis import analyse
 
         figures = analyse(spark, trace)

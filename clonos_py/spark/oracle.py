@@ -44,6 +44,9 @@ def view_files(spark: SparkSession, folder: Path) -> None:
 
 def view_generated(spark: SparkSession, source: NexmarkSource) -> None:
     """Makes views of the events of a source, made while they are read."""
+    from clonos_py.spark.sources import register  # needs pyspark
+
+    register(spark)
     options = {name: str(value) for name, value in described(source).items() if value is not None}
     for kind in KINDS:
         spark.read.format("nexmark").options(**options, kind=kind).load().createOrReplaceTempView(kind)

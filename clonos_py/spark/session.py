@@ -1,4 +1,4 @@
-"""A Spark session: local by default, any cluster by its master. Quiet, in UTC, with the project's data sources."""
+"""A Spark session: local by default, any cluster by its master. Quiet, and in UTC."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ _LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "8",
 }
+_SHORT_SETTINGS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Java's optimizing compiler takes half of the processor time of a session of some seconds."""
 
 
 @contextmanager
-def session(name: str, master: str | None = None) -> Iterator[SparkSession]:
-    """A session for as long as the block lasts; where one is at work already, that one.
+def session(name: str, master: str | None = None, short: bool = False) -> Iterator[SparkSession]:
+    """A session for as long as the block lasts; where one is at work already, that one. ``short``: it has seconds of
+    work, for which Java, if it is local, compiles quickly what runs slower.
 
     Raises SparkError without pyspark, without Java, and where Spark does not start.
     """
@@ -51,11 +54,9 @@ def session(name: str, master: str | None = None) -> Iterator[SparkSession]:
         yield active
         return
     with tempfile.NamedTemporaryFile(prefix="clonos-spark-", suffix=".log", delete=False) as log:
-        context = _context(_configured(name, master or LOCAL), log.fileno(), log.name)
+        context = _context(_configured(name, master or LOCAL, short), log.fileno(), log.name)
     try:
-        spark = SparkSession(context)
-        _register_sources(spark)
-        yield spark
+        yield SparkSession(context)
     finally:
         context.stop()
         _end_java()
@@ -76,11 +77,12 @@ def _end_java() -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
-def _configured(name: str, master: str) -> SparkConf:
+def _configured(name: str, master: str, short: bool) -> SparkConf:
     from pyspark import SparkConf
 
     conf = SparkConf(loadDefaults=False).setAppName(f"clonos {name}").setMaster(master)
-    for key, value in {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {})}.items():
+    local = {**_LOCAL_SETTINGS, **(_SHORT_SETTINGS if short else {})} if master.startswith("local") else {}
+    for key, value in {**_SETTINGS, **local}.items():
         conf.set(key, value)
     return conf
 
@@ -108,13 +110,6 @@ def _errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return PySparkException, Py4JError, *more
-
-
-def _register_sources(spark: SparkSession) -> None:
-    from clonos_py.spark.sources import NexmarkDataSource, SyntheticDataSource
-
-    spark.dataSource.register(NexmarkDataSource)
-    spark.dataSource.register(SyntheticDataSource)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Spark data sources of events, made by the engine's own generators: ``nexmark`` and ``synthetic``.
 
+    register(spark)
     spark.read.format("nexmark").options(events=1_000_000, kind="bid").load()
 
 Options are those of the generator; numbers may be text. Rows are Arrow batches, no row is touched in Python.
@@ -23,6 +24,12 @@ from clonos_py.nexmark.source import NexmarkSource
 from clonos_py.spark.synthetic import WORKLOADS, Synthetic, synthetic_of
 
 _BATCH_ROWS = 50_000
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the sources known to a session, by their names."""
+    spark.dataSource.register(NexmarkDataSource)
+    spark.dataSource.register(SyntheticDataSource)
 
 
 class NexmarkDataSource(DataSource):

@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with session("tests", "local[2]") as found:
+    with session("tests", "local[2]", short=True) as found:
         found.conf.set("spark.sql.shuffle.partitions", 2)
         yield found

@@ -15,7 +15,7 @@ from clonos_py.nexmark.description import read_description
 from clonos_py.nexmark.generator import SCHEMAS
 from clonos_py.nexmark.recorded import RecordedEvents
 from clonos_py.nexmark.source import NexmarkSource
-from clonos_py.spark.sources import SyntheticReader
+from clonos_py.spark.sources import SyntheticReader, register
 from clonos_py.spark.synthetic import Synthetic
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def test_data_is_made_by_the_python_that_started_spark(spark: SparkSession) -> N
 
 
 def test_the_synthetic_source_gives_the_rows_of_the_workload(spark: SparkSession) -> None:
+    register(spark)
     read = spark.read.format("synthetic").options(rows=120_000, workload="reachability", keys=50, partitions=3)
     found = read.load().toArrow()
     made = Synthetic(rows=120_000, workload="reachability", keys=50, partitions=3)
