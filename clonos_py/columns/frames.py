@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from clonos_py.columns.casting import cast
 from clonos_py.columns.views import plain
 from clonos_py.model.errors import UserCodeError
 
@@ -155,4 +156,4 @@ def _cast(column: Any, target: Any) -> Any:
     alike = any(any(of(kind) for of in kinds) and any(of(target) for of in kinds) for kinds in _ALIKE)
     if not alike and not pa.types.is_null(kind):
         raise TypeError(f"no value of {kind} is one of {target}")
-    return column.cast(target)
+    return cast(column, target)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from clonos_py.columns.casting import cast
 from clonos_py.columns.views import concat
 from clonos_py.connectors.input_errors import UNCHANGED, named_errors
 from clonos_py.connectors.partitions import PartitionRead
@@ -126,9 +127,11 @@ class ParquetPartition:
         whole = found.combine_chunks()
         try:
             times = fitted_times(whole, field)
+            return cast(whole, field.type) if times is None else times
+        except pa.ArrowException as error:
+            raise SourceError(f"{self.name}: column {field.name!r}: {one_line(error)}") from error
         except ValueError as error:
             raise SourceError(f"{self.name}: {one_line(error)}") from error
-        return whole.cast(field.type) if times is None else times
 
     def _opened(self) -> pq.ParquetFile:
         if self._file is None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clonos_py.connectors.parquet_reader import ParquetPartition
+from clonos_py.model.errors import SourceError
 
 ROWS = 30_000
 FIELDS: list[pa.Field[Any]] = [
@@ -50,3 +51,16 @@ def test_a_file_without_rows_has_none(tmp_path: Path) -> None:
     partition = ParquetPartition(str(tmp_path / "empty.parquet"), SCHEMA, None)
     assert partition.rows == 0
     assert partition.next(0, None) is None
+
+
+def test_an_inner_object_may_be_null_but_not_a_field_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "rooms.parquet"
+    loose = pa.schema([("place", pa.struct([("floor", pa.int64())]))])
+    strict = pa.schema([("place", pa.struct([pa.field("floor", pa.int64(), nullable=False)]))])
+    rows: list[dict[str, Any]] = [{"place": None}, {"place": {"floor": 3}}]
+    pq.write_table(pa.Table.from_pylist(rows, loose), path)
+    found = ParquetPartition(str(path), strict, None).range(0, 2)
+    assert (found.schema, found.to_pylist()) == (strict, rows)
+    pq.write_table(pa.Table.from_pylist([{"place": {"floor": None}}], loose), path)
+    with pytest.raises(SourceError, match=r"rooms\.parquet: column 'place': floor is null, but may not be"):
+        ParquetPartition(str(path), strict, None).range(0, 1)

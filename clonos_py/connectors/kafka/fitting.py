@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from clonos_py.columns.casting import cast
 from clonos_py.connectors.written_times import fitted_times
 
 
@@ -41,7 +42,8 @@ def _cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
             found = found.cast(pa.int32())
         if not _alike(found.type, field.type):
             raise ValueError(f"field {field.name!r} is {found.type}, not {field.type}")
-        return found.cast(field.type)
+        made: pa.Array[Any] = cast(found, field.type)
+        return made
     except pa.ArrowException as problem:
         raise ValueError(f"field {field.name!r}: {problem}") from None
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
+from clonos_py.columns.casting import cast
 from clonos_py.connectors.json_values import JsonValues
 from clonos_py.connectors.line_formats import first_refused
 from clonos_py.connectors.row_files import json_lines
@@ -211,10 +212,14 @@ class _Arrow(_Together):
         for field in self._schema:
             if not field.nullable and found.column(field.name).null_count:
                 raise ValueError(f"field {field.name!r} is null, but not declared '| None'")
-        times = [fitted_times(found.column(field.name).combine_chunks(), field) for field in self._schema]
-        for number, (field, column) in enumerate(zip(self._schema, times, strict=True)):
-            found = found if column is None else found.set_column(number, field, column)
-        return found.cast(self._schema)
+        columns = [self._column(found.column(field.name).combine_chunks(), field) for field in self._schema]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+    @staticmethod
+    def _column(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+        times = fitted_times(found, field)
+        made: pa.Array[Any] = cast(found, field.type) if times is None else times
+        return made
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         """In several messages where one would be larger than brokers take."""

@@ -1,0 +1,54 @@
+"""Arrow's cast, for inner types, too: objects and lists that are null, and what within them may be null.
+
+Arrow's own refuses a null object whose fields may not be null, since they are null with it, and lets a list without
+nulls have null items.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+
+def cast(column: Any, wanted: pa.DataType) -> Any:
+    """An array as one of another type. Raises pa.ArrowInvalid for values that do not fit, nulls among them."""
+    if column.type == wanted or not pa.types.is_nested(wanted):
+        return column if column.type == wanted else column.cast(wanted)
+    return _without_nulls(column.cast(with_nulls(wanted)), wanted, "")
+
+
+def with_nulls(kind: Any) -> pa.DataType:
+    """A type whose inner values may be null, at each depth."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, with_nulls(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, with_nulls(kind.value_type)))
+    found: pa.DataType = kind
+    return found
+
+
+def _without_nulls(column: Any, wanted: Any, path: str) -> Any:
+    """As ``wanted``, of which ``column`` has the type but for nulls within."""
+    if pa.types.is_struct(wanted):
+        inner = [
+            _checked(values, field, f"{path}.{field.name}", column.null_count)
+            for values, field in zip(column.flatten(), wanted, strict=True)
+        ]
+        mask = column.is_null() if column.null_count else None
+        return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=mask)
+    if pa.types.is_list(wanted):
+        items = _checked(column.flatten(), wanted.value_field, f"{path}[]", 0)
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        mask = column.is_null() if column.null_count else None
+        return pa.ListArray.from_arrays(offsets, items, type=wanted, mask=mask)
+    return column
+
+
+def _checked(values: Any, field: pa.Field[Any], path: str, null_count: int) -> Any:
+    """``null_count``: of the objects that the values are of, which they are null with."""
+    if values.null_count > null_count and not field.nullable:
+        raise pa.ArrowInvalid(f"{path.lstrip('.')} is null, but may not be")
+    return _without_nulls(values, field.type, path)

@@ -1,0 +1,60 @@
+"""Objects and lists may be null though what they hold may not; a null where none may be is refused at each depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clonos_py.columns.casting import cast, with_nulls
+
+POINT = pa.struct([pa.field("x", pa.int64(), nullable=False), pa.field("label", pa.string())])
+POINTS = pa.list_(pa.field("item", POINT, nullable=False))
+SHAPE = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("points", POINTS)])
+NUMBERS = pa.list_(pa.field("item", pa.int64(), nullable=False))
+
+ONE = {"x": 1, "label": None}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([ONE, None, {"x": 2, "label": "b"}], POINT),
+        ([[ONE, ONE], None, []], POINTS),
+        ([{"name": "a", "points": [ONE]}, None, {"name": "b", "points": None}], SHAPE),
+        ([[1, 2], None, [], [3]], NUMBERS),
+        ([], SHAPE),
+    ],
+)
+def test_what_may_be_null_is_kept(values: list[Any], kind: pa.DataType) -> None:
+    loose: Any = pa.array([*values, *values], with_nulls(kind))
+    for column in (loose, loose[1:], loose[len(values) :]):
+        made = cast(column, kind)
+        made.validate(full=True)
+        assert made.type == kind
+        assert made.to_pylist() == column.to_pylist()
+        assert cast(made, kind) is made
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "place"),
+    [
+        ([None, {"x": None}], POINT, "x"),
+        ([[1], [None]], NUMBERS, r"\[\]"),
+        ([[ONE, None]], POINTS, r"\[\]"),
+        ([[ONE], None, [{"x": None}]], POINTS, r"\[\]\.x"),
+        ([{"name": "a", "points": [{"x": None}]}], SHAPE, r"points\[\]\.x"),
+        ([None, {"name": None}], SHAPE, "name"),
+    ],
+)
+def test_a_null_within_that_may_not_be_is_refused(values: list[Any], kind: pa.DataType, place: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=f"^{place} is null, but may not be$"):
+        cast(pa.array(values, with_nulls(kind)), kind)
+
+
+def test_values_within_become_those_of_the_wanted_type() -> None:
+    narrow = pa.array([{"x": 1}, None], pa.struct([pa.field("x", pa.int8())]))
+    assert cast(narrow, pa.struct([pa.field("x", pa.int64(), nullable=False)])).to_pylist() == [{"x": 1}, None]
+    with pytest.raises(pa.ArrowInvalid):
+        cast(pa.array(["x"]), pa.int64())
