@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from clonos_py.connectors.written_times import as_text, as_written, is_written_otherwise, read_times, what_is_wanted
+from clonos_py.columns.casting import cast, with_nulls
+from clonos_py.connectors import complaints
+from clonos_py.connectors.written_times import as_text, as_written, read_times
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.record import Record, schema_of
 
@@ -152,7 +152,7 @@ class TextLines:
         kept = data[~dropped]
         offsets[-1] = len(kept)
         line = pa.StringArray.from_buffers(lines, pa.py_buffer(offsets.data), pa.py_buffer(kept.data))
-        line.validate(full=True)
+        _check_text(line, "it")
         return pa.RecordBatch.from_arrays([line] * len(self._schema), schema=self._schema)
 
 
@@ -162,7 +162,7 @@ class JsonLines:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         written = as_written(schema)
-        lenient = pa.schema([field.with_nullable(True) for field in written])  # nulls are found below, with their field
+        lenient = pa.schema([(field.name, with_nulls(field.type)) for field in written])  # nulls are found below
         self._parse = pa_json.ParseOptions(explicit_schema=lenient, unexpected_field_behavior="ignore")
 
     def begin(self, head: bytes, path: str) -> int:
@@ -193,10 +193,13 @@ class JsonLines:
         try:
             table = pa_json.read_json(_stream(content), options, self._parse)
         except pa.ArrowInvalid as error:
-            raise ValueError(_misread_time(content, self._schema) or str(error)) from error
+            raise ValueError(complaints.of_json(content, self._schema) or str(error)) from error
         if table.num_rows > _lines_with_text(content, table.num_rows):
             raise ValueError("a line has more than one object")
-        return _conforming(table, self._schema)
+        try:
+            return _conforming(table, self._schema)
+        except ValueError as error:
+            raise ValueError(complaints.of_json(content, self._schema) or str(error)) from error
 
 
 class CsvLines:
@@ -285,12 +288,12 @@ class CsvLines:
     def parse(self, content: bytes) -> pa.RecordBatch:
         if not content.strip():
             return _empty(self._schema)
-        table = pa_csv.read_csv(
-            _stream(content),
-            pa_csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=self._names),
-            pa_csv.ParseOptions(newlines_in_values=True),
-            self._convert,
-        )
+        options = pa_csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=self._names)
+        values = pa_csv.ParseOptions(newlines_in_values=True)
+        try:
+            table = pa_csv.read_csv(_stream(content), options, values, self._convert)
+        except pa.ArrowInvalid as error:
+            raise ValueError(complaints.of_csv(content, self._schema, self._names) or str(error)) from error
         return _conforming(table, self._schema, empty_text="")
 
 
@@ -332,24 +335,11 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def _misread_time(line: bytes, schema: pa.Schema) -> str | None:
-    """Of a line by itself: what is wrong with one of its times, if one is."""
+def _check_text(column: pa.Array[Any], what: str) -> None:
     try:
-        found = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    for field, written in zip(schema, as_written(schema), strict=True):
-        value = found.get(field.name)
-        if value is None or not is_written_otherwise(field):
-            continue
-        kinds = str if pa.types.is_string(written.type) else (int, float)
-        try:
-            if isinstance(value, bool) or not isinstance(value, kinds):
-                raise ValueError(f"{value!r} is of another type")
-            read_times(pa.array([value if isinstance(value, str) else Decimal(repr(value))], written.type), field)
-        except ValueError:  # as Arrow's errors are
-            return f"field {field.name!r} is {value!r}, {what_is_wanted(field)}"
-    return None
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        raise ValueError(f"{what} is {complaints.NO_TEXT}") from None
 
 
 def _conforming(table: pa.Table, schema: pa.Schema, empty_text: str | None = None) -> pa.RecordBatch:
@@ -359,7 +349,7 @@ def _conforming(table: pa.Table, schema: pa.Schema, empty_text: str | None = Non
         if empty_text is not None and not field.nullable and pa.types.is_string(field.type):
             column = column.fill_null(empty_text)
         if column.null_count and not field.nullable:
-            raise ValueError(f"field {field.name!r} is missing or null, but not declared '| None'")
-        column.validate(full=True)
-        columns.append(column)
+            raise ValueError(f"field {field.name!r} {complaints.MISSING}")
+        _check_text(column, f"field {field.name!r}")
+        columns.append(cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

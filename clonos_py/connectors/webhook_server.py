@@ -82,6 +82,7 @@ class WebServer:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
         finally:
             self._loop.close()
 
@@ -116,6 +117,7 @@ class WebServer:
                 if (request := await connection.request()) is None:
                     return False
                 self._check(request)
+                key = _header(request, b"idempotency-key")
                 body = await connection.body(self._address.body_bytes_max)
         except RefusedRequest as refused:
             await connection.refuse(refused.answer)
@@ -123,7 +125,7 @@ class WebServer:
         except h11.RemoteProtocolError as problem:
             await connection.refuse(WebAnswer(problem.error_status_hint, {"error": str(problem)}))
             return False
-        return await connection.answer(await self._handle(body, _header(request, b"idempotency-key")))
+        return await connection.answer(await self._handle(body, key))
 
     def _check(self, request: h11.Request) -> None:
         """Raises RefusedRequest."""
@@ -147,7 +149,10 @@ def _too_large(bytes_max: int) -> WebAnswer:
 
 
 def _header(request: h11.Request, name: bytes) -> str | None:
+    """Raises RefusedRequest where it is there more than once: which one is meant is unknown."""
     found = [value for key, value in request.headers if key == name]
+    if len(found) > 1:
+        raise RefusedRequest(WebAnswer(400, {"error": f"the header {name.decode()} is there {len(found)} times"}))
     return found[0].decode("latin-1") if found else None
 
 

@@ -33,7 +33,9 @@ R = TypeVar("R", bound=Record, default=Any)
 
 KEY_CHARS_MAX = 255
 MALFORMED_MAX = 1_000
-"""In one request. Each is parsed by itself, in the thread that all senders share."""
+"""In one request. Each is parsed by itself."""
+_AT_ONCE_BYTES = 64 << 10
+"""Longer bodies are parsed in a thread of their own: other requests do not wait for it."""
 _PORT_WAIT_US = 200_000
 _PORT_US_MAX = 60_000_000
 """A process that has been replaced may hold the port until it is ended."""
@@ -228,7 +230,8 @@ class WebhookReader(PushedRowsReader):
         """In the server's thread."""
         if key is not None and not 0 < len(key) <= KEY_CHARS_MAX:
             return WebAnswer(400, {"error": f"an Idempotency-Key has 1 to {KEY_CHARS_MAX} characters"})
-        post = self._posts.parse(body)
+        long = len(body) > _AT_ONCE_BYTES
+        post = await asyncio.to_thread(self._posts.parse, body) if long else self._posts.parse(body)
         if isinstance(post, RefusedBody):
             return WebAnswer(post.status, {"error": post.reason})
         if key is not None:

@@ -136,7 +136,7 @@ def test_a_malformed_time_is_named_with_file_and_line(
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
-    [("at", "1769860800", "for numbers declare Annotated"), ("ms", "true", "field 'ms' is True")],
+    [("at", "1769860800", "for numbers declare Annotated"), ("ms", "true", "field 'ms' is true")],
 )
 def test_a_json_number_is_no_iso_8601(tmp_path: Path, column: str, value: str, message: str) -> None:
     path = tmp_path / "times.jsonl"

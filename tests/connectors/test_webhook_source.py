@@ -160,7 +160,7 @@ def test_bodies_are_an_object_a_list_or_lines(body: bytes, ids: list[int]) -> No
     [
         (b"", "the body is empty"),
         (b"junk", "value 1: it is no JSON object, which begins with '{'"),
-        (b'[{"id": 1}, {"id": "x"}]', "value 2: JSON parse error"),
+        (b'[{"id": 1}, {"id": "x"}]', "value 2: field 'id' is 'x', not a whole number"),
         (b'[{"id": 1}, {"name": "x"}]', "value 2: field 'id' is missing"),
         (b'[{"id": 1}', "value 1: "),
         (b'{"id": 1}\njunk', "value 2: "),
@@ -258,6 +258,39 @@ def test_requests_that_are_refused_get_their_own_answer(tmp_path: Path) -> None:
     served.read(1)
     served.checkpoint()
     assert pending.result().status_code == 200
+
+
+def test_one_of_several_keys_is_not_chosen() -> None:
+    served = serving()
+    twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+    answer = httpx.post(served.url, content=b'{"id": 1}', headers=twice)
+    assert (answer.status_code, answer.json()["error"]) == (400, "the header idempotency-key is there 2 times")
+    assert served.reads == []
+
+
+def test_no_request_waits_for_another_ones_long_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    parse = webhook_source.PostParser.parse
+
+    def slowly(parser: webhook_source.PostParser, body: bytes) -> Post | webhook_source.RefusedBody:
+        if len(body) > 100:
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+        return parse(parser, body)
+
+    monkeypatch.setattr(webhook_source.PostParser, "parse", slowly)
+    monkeypatch.setattr(webhook_source, "_AT_ONCE_BYTES", 100)
+    served = serving()
+    long = served.post([{"id": number} for number in range(100)])
+    assert begun.wait(PATIENCE_S)
+    short = served.post({"id": 100})
+    served.read(1)
+    served.checkpoint()
+    assert short.result().json() == {"rows": 1, "malformed": 0}
+    go_on.set()
+    served.read(101)
+    served.checkpoint()
+    assert long.result().json() == {"rows": 100, "malformed": 0}
 
 
 def test_what_is_not_http_loses_its_connection_and_nothing_else() -> None:

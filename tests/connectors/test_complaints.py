@@ -1,0 +1,146 @@
+"""Why a record is malformed: the reason names the field, its value and what the column wants."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clonos_py import Record
+from clonos_py.connectors import FileSource
+from clonos_py.connectors.complaints import of_csv, of_json
+from clonos_py.connectors.json_values import JsonValues
+from clonos_py.connectors.line_formats import CsvLines, JsonLines, TextLines
+from clonos_py.model.errors import SourceError
+from tests.connectors.test_malformed import everything, opened
+
+
+class Place(Record):
+    floor: int
+
+
+class Order(Record):
+    id: int
+    price: float
+    name: str
+    paid: bool
+    at: datetime
+    tags: list[str] | None = None
+    place: Place | None = None
+
+
+class Line(Record):
+    id: int
+    price: float
+    name: str
+    paid: bool
+    at: datetime
+
+
+GOOD: dict[str, Any] = {"id": 1, "price": 2.5, "name": "n", "paid": True, "at": "2026-01-31T09:30:00Z"}
+TIME = "no ISO 8601 time, such as 2026-01-31T09:30:00Z"
+NULL = "is missing or null, but not declared '| None'"
+
+
+def reason_of_json(line: bytes) -> str:
+    with pytest.raises(ValueError, match=r".") as refused:
+        JsonLines(Order.schema()).parse_alone(line)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"id": "x"}, "field 'id' is 'x', not a whole number (int)"),
+        ({"id": 1.5}, "field 'id' is 1.5, not a whole number (int)"),
+        ({"id": True}, "field 'id' is true, not a whole number (int)"),
+        ({"id": 10**20}, "field 'id' is 100000000000000000000, which does not fit into 64 bits"),
+        ({"id": None}, f"field 'id' {NULL}"),
+        ({"price": "2,5"}, "field 'price' is '2,5', not a number (float)"),
+        ({"name": 5}, "field 'name' is 5, not text (str)"),
+        ({"name": {"first": "x" * 80}}, f'field \'name\' is {{"first": "{"x" * 49}..., not text (str)'),
+        ({"paid": "yes"}, "field 'paid' is 'yes', not true or false (bool)"),
+        ({"at": "yesterday"}, f"field 'at' is 'yesterday', {TIME}"),
+        ({"at": 5}, f"field 'at' is 5, {TIME}"),
+        ({"tags": "a"}, "field 'tags' is 'a', not a list"),
+        ({"tags": ["a", 1]}, "field 'tags[1]' is 1, not text (str)"),
+        ({"tags": ["a", None]}, f"field 'tags[1]' {NULL}"),
+        ({"place": 3}, "field 'place' is 3, not an object"),
+        ({"place": {"floor": "x"}}, "field 'place.floor' is 'x', not a whole number (int)"),
+        ({"place": {}}, f"field 'place.floor' {NULL}"),
+    ],
+)
+def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> None:
+    assert reason_of_json(json.dumps(GOOD | other).encode()).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"id": 1', "it is no JSON: Expecting ',' delimiter at character 9"),
+        (b"{'id': 1}", "it is no JSON: Expecting property name enclosed in double quotes at character 2"),
+        (b"[1]", "it is no JSON object, which begins with '{'"),
+        (b'{"id": 1, "id": 2}', "field 'id' is there twice"),
+        (b'{"id": 1}', f"field 'price' {NULL}"),
+        (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is no UTF-8 text"),
+    ],
+)
+def test_what_is_no_object_is_told(line: bytes, reason: str) -> None:
+    assert reason_of_json(line.replace(b'"id": 2}', json.dumps(GOOD).encode()[1:])).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ("x,2.5,n,true,2026-01-31T09:30:00Z", "field 'id' is 'x', not a whole number (int)"),
+        ("99999999999999999999,2.5,n,true,2026-01-31T09:30:00Z", "field 'id' is 99999999999999999999, which does not"),
+        ("1,x,n,true,2026-01-31T09:30:00Z", "field 'price' is 'x', not a number (float)"),
+        ("1,2.5,\xff,true,2026-01-31T09:30:00Z", "field 'name' is no UTF-8 text"),
+        ("1,2.5,n,maybe,2026-01-31T09:30:00Z", "field 'paid' is 'maybe', not true or false (bool)"),
+        ("1,2.5,n,true,yesterday", f"field 'at' is 'yesterday', {TIME}"),
+        (",2.5,n,true,2026-01-31T09:30:00Z", f"field 'id' {NULL}"),
+        ("1,2.5,n", "it has 3 fields, but there are 5 columns"),
+        ('1,2.5,"n,true,2026-01-31T09:30:00Z', "a quote is not closed"),
+    ],
+)
+def test_the_field_of_a_record_of_csv_is_named(record: str, reason: str) -> None:
+    schema = Line.schema()
+    with pytest.raises(ValueError, match=r".") as refused:
+        CsvLines(schema, schema.names).parse_alone(record.encode("latin-1") + b"\n")
+    assert str(refused.value).startswith(reason)
+
+
+def test_a_line_of_other_bytes_is_no_text() -> None:
+    with pytest.raises(ValueError, match=r"^it is no UTF-8 text$"):
+        TextLines(pa.schema([("line", pa.string())])).parse_alone(b"\xff\n")
+
+
+def test_of_several_records_nothing_is_said() -> None:
+    assert of_json(b'{"id": "x"}\n{"id": "y"}\n', Order.schema()) is None
+    assert of_csv(b"x,2.5\ny,2.5\n", Line.schema(), Line.schema().names) is None
+
+
+@pytest.mark.parametrize("other", [{}, {"place": None}, {"tags": None}, {"place": {"floor": 1}}, {"tags": ["a"]}])
+def test_what_may_be_null_at_some_depth_may_be_absent(other: dict[str, Any]) -> None:
+    found = JsonLines(Order.schema()).parse(json.dumps(GOOD | other).encode()).to_pylist()[0]
+    assert (found["tags"], found["place"]) == (other.get("tags"), other.get("place"))
+    assert JsonValues(Order.schema()).parse([json.dumps(GOOD | other).encode()]).schema == Order.schema()
+
+
+def test_a_good_record_has_no_complaint() -> None:
+    assert of_json(json.dumps(GOOD).encode(), Order.schema()) is None
+    assert of_csv(b"1,2.5,n,true,2026-01-31T09:30:00Z\n", Line.schema(), Line.schema().names) is None
+
+
+def test_the_error_of_a_file_and_of_a_message_have_the_reason(tmp_path: Path) -> None:
+    lines = [json.dumps(GOOD), json.dumps(GOOD | {"id": "x"}), json.dumps(GOOD)]
+    (tmp_path / "orders.jsonl").write_text("\n".join(lines) + "\n")
+    wanted = "field 'id' is 'x', not a whole number"
+    with pytest.raises(SourceError, match=rf"orders\.jsonl, line 2 .*: malformed record: {wanted}"):
+        everything(opened(FileSource(str(tmp_path / "orders.jsonl"), Order)))
+    with pytest.raises(ValueError, match=wanted):
+        JsonValues(Order.schema()).parse([lines[1].encode()])
