@@ -18,6 +18,7 @@ from clonos_py.testing import run
 
 COMMANDS = Reachability(2_000, nodes=3_000, disorder=4_000)
 SOURCE = CommandSource(COMMANDS, partitions=4)
+RUNS = [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
 
 
 @cache
@@ -26,8 +27,9 @@ def wanted() -> Counter[bytes]:
     return Counter({row["path"]: row["weight"] for row in paths})
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("protocol", "parallelism"), [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
+)
 def test_the_paths_are_those_that_are_computed_at_once(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol)
     found = run(job, {}, kills=2, seeds=2, parallelism=parallelism)["paths"]
@@ -35,8 +37,9 @@ def test_the_paths_are_those_that_are_computed_at_once(protocol: str, parallelis
     assert {row.path: row.weight for row in found} == wanted()
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("protocol", "parallelism"), [*((protocol, 2) for protocol in PROTOCOLS), ("uncoordinated", 1)]
+)
 def test_the_paths_are_the_same_with_rollback_recovery(protocol: str, parallelism: int) -> None:
     job = final_paths(SOURCE, MemorySink("paths"), protocol=protocol, guarantee="exactly-once", sharing_depth=0)
     found = run(job, {}, kills=2, seeds=2, parallelism=parallelism)["paths"]

@@ -93,7 +93,7 @@ def test_every_row_is_written_once_though_tasks_die(
     partitions = [TopicPartition(words, number) for number in range(2)]
     assert admin.committed(f"{words}.readers", partitions) == dict.fromkeys(partitions, ROWS // 2)
     admin.close()
-    assert max(p.vertices[0].rows_waiting or 0 for p in events if isinstance(p, Progress)) > 0
+    assert any(p.vertices[0].rows_waiting is not None for p in events if isinstance(p, Progress)), "lag is told"
 
 
 @pytest.mark.parametrize(("delivery", "parallelism"), [("causal", 2), ("transactional", 1), ("transactional", 3)])
