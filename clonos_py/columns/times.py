@@ -5,7 +5,7 @@ All give microseconds. What is finer is cut off, towards the past, and text with
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """How many decimal places of a second a unit has."""
 _SECOND_US = 1_000_000
 _FIRST, _LAST = (pa.scalar(moment.replace(tzinfo=UTC), MOMENT) for moment in (datetime.min, datetime.max))
+_FIRST_DATE, _LAST_DATE = pa.scalar(date.min, pa.date32()), pa.scalar(date.max, pa.date32())
 _ZONE = r"[Tt ].*([Zz]|[+-]\d\d(:?\d\d)?)$"
 _DURATION = (
     r"^(?P<sign>[+-]?)P(?:(?P<d>\d{1,9})D)?(?:T(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?"
@@ -72,6 +73,26 @@ def to_epoch(column: Any, unit: EpochUnit) -> Any:
     if unit == "ns":
         return pc.multiply_checked(micros, pa.scalar(1_000, pa.int64()))
     return micros.cast(pa.decimal128(38, 0)).view(pa.decimal128(38, 6 - _FRACTION[unit]))
+
+
+def to_plain_epoch(column: Any, unit: EpochUnit) -> Any:
+    """The same as integers or, if one has a fraction, as floats. Microseconds since 1970 are exact in these until the
+    year 2255."""
+    numbers = to_epoch(column, unit)
+    if pa.types.is_integer(numbers.type):
+        return numbers
+    micros, weight, known = moments(column).cast(pa.int64()), 10 ** (6 - _FRACTION[unit]), valid(column)
+    values = fixed(micros if known is None else micros.fill_null(0))
+    whole, rest = np.divmod(values, weight)
+    return pa.array(values / weight if rest.any() else whole, mask=None if known is None else ~known)
+
+
+def date_from_iso(text: Any) -> Any:
+    """ISO 8601 dates as date32. Raises pa.ArrowInvalid for a text that is none, or outside of the years 1 to 9999."""
+    dates = text.cast(pa.date32())
+    if pc.any(pc.or_(pc.less(dates, _FIRST_DATE), pc.greater(dates, _LAST_DATE)), min_count=0).as_py():
+        raise pa.ArrowInvalid(f"one of {len(dates)} dates is outside of the years 1 to 9999")
+    return dates
 
 
 def from_iso(text: Any) -> Any:

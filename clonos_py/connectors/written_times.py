@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from clonos_py.columns.times import (
     EPOCH_NUMBER,
     MOMENT,
+    date_from_iso,
     duration_from_iso,
     duration_to_iso,
     from_epoch,
@@ -23,6 +23,7 @@ from clonos_py.columns.times import (
     moments,
     to_epoch,
     to_iso,
+    to_plain_epoch,
 )
 from clonos_py.model.time_formats import epoch_unit
 
@@ -109,7 +110,7 @@ def _read(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     found: pa.Array[Any]
     unit = epoch_unit(field)
     if pa.types.is_date(field.type):
-        found = column.cast(field.type)
+        found = date_from_iso(column).cast(field.type)
     elif pa.types.is_duration(field.type):
         found = duration_from_iso(column).cast(field.type)
     elif unit is None:
@@ -156,14 +157,4 @@ def _shown(column: pa.Array[Any], field: pa.Field[Any], exact: bool) -> Any:
         return duration_to_iso(column)
     if unit is None:
         return to_iso(column)
-    numbers = to_epoch(column, unit)
-    return numbers if exact or pa.types.is_integer(numbers.type) else _plain_numbers(numbers)
-
-
-def _plain_numbers(numbers: Any) -> Any:
-    """Decimals as integers or, if one has a fraction, as floats: microseconds since 1970 are exact in these until the
-    year 2255."""
-    whole = pc.floor(numbers)
-    if pc.all(pc.equal(whole, numbers), min_count=0).as_py():
-        return whole.cast(pa.decimal128(38, 0)).cast(pa.int64())
-    return numbers.cast(pa.float64())
+    return to_epoch(column, unit) if exact else to_plain_epoch(column, unit)

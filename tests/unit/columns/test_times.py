@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clonos_py.columns.times import (
     DURATION,
     EPOCH_NUMBER,
     MOMENT,
+    date_from_iso,
     duration_from_iso,
     duration_to_iso,
     extent,
@@ -24,6 +26,7 @@ from clonos_py.columns.times import (
     moments,
     to_epoch,
     to_iso,
+    to_plain_epoch,
 )
 from clonos_py.model.time_formats import EPOCH_UNITS, EpochUnit
 
@@ -67,6 +70,24 @@ def test_a_time_is_the_same_after_it_was_text(times: list[datetime | None]) -> N
     column = array(times, MOMENT)
     assert from_iso(to_iso(column)).equals(column)
     assert [text and datetime.fromisoformat(text) for text in to_iso(column).to_pylist()] == times
+
+
+@given(
+    st.lists(st.none() | st.datetimes(datetime(1700, 1, 1), datetime(2250, 1, 1), timezones=st.just(UTC))),
+    st.sampled_from(EPOCH_UNITS),
+)
+@example([datetime(2020, 1, 1, 1, 2, 3, 4, UTC), None], "s")
+def test_a_time_is_the_same_after_it_was_a_number_of_json(times: list[datetime | None], unit: EpochUnit) -> None:
+    column = array(times, MOMENT)
+    numbers = [None if n is None else Decimal(json.dumps(n)) for n in to_plain_epoch(column, unit).to_pylist()]
+    assert from_epoch(pa.array(numbers, EPOCH_NUMBER), unit).equals(column)
+
+
+@pytest.mark.parametrize("text", ["0000-01-01", "-0001-12-31", "10000-01-01", "yesterday"])
+def test_a_date_outside_of_the_years_of_a_date_is_an_error(text: str) -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        date_from_iso(array([None, "2026-01-31", text]))
+    assert date_from_iso(array([None, "2026-01-31"])).to_pylist() == [None, date(2026, 1, 31)]
 
 
 @given(
