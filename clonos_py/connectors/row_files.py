@@ -111,19 +111,37 @@ class _JsonLines:
 def json_lines(rows: pa.Table | pa.RecordBatch) -> memoryview:
     """The rows as lines of JSON. Raises SinkError for a value that JSON cannot say where it cannot be null."""
     for field in rows.schema:
-        if not field.nullable and pa.types.is_floating(field.type) and not _finite(rows.column(field.name)):
+        if (place := _unsayable(rows.column(field.name), field, field.name)) is not None:
             raise SinkError(
-                f"column {field.name!r} has a NaN or an infinity, which JSON cannot say: declare it '| None' to have "
-                "null there, or write csv or parquet"
+                f"column {place!r} has a NaN or an infinity, which JSON cannot say: declare it '| None' to have null "
+                "there, or write csv or parquet"
             )
     lines = io.BytesIO()  # an error of the disk would lose its number on the way through Polars
     pl.DataFrame(pl.from_arrow(written_times(rows))).write_ndjson(lines)
     return lines.getbuffer()
 
 
-def _finite(column: Any) -> bool:
-    finite: bool = pc.all(pc.is_finite(column), min_count=0).as_py()
-    return finite
+def _unsayable(column: Any, field: pa.Field[Any], place: str) -> str | None:
+    """Where, at any depth, is a value that JSON cannot say and that cannot be null."""
+    kind: Any = field.type
+    if pa.types.is_floating(kind):
+        return place if not field.nullable and not pc.all(pc.is_finite(column), min_count=0).as_py() else None
+    if not _has_floats(kind):
+        return None
+    whole: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_struct(kind):
+        inner = zip(whole.flatten(), kind, strict=True)
+        found = (_unsayable(values, one, f"{place}.{one.name}") for values, one in inner)
+        return next((where for where in found if where is not None), None)
+    return _unsayable(whole.flatten(), kind.value_field, f"{place}[]")
+
+
+def _has_floats(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_floats(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _has_floats(kind.value_type)
+    return bool(pa.types.is_floating(kind))
 
 
 class _Csv:

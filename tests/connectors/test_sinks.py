@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +31,7 @@ from clonos_py.connectors import (
 )
 from clonos_py.connectors.digests import decode_result, read_digest
 from clonos_py.connectors.files import FileSource
+from clonos_py.connectors.row_files import json_lines
 from clonos_py.model.connectors import SinkDefinition
 from clonos_py.model.errors import GraphError, SinkError
 from clonos_py.model.operators import Sink
@@ -381,6 +383,24 @@ def test_a_digest_survives_a_restart_at_any_parallelism() -> None:
 class Measured(Record):
     value: float
     maybe: float | None
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ({"values": [1.0, math.nan]}, "values[]"),
+        ({"inner": {"x": math.inf}}, "inner.x"),
+        ({"many": [{"x": 1.0}, {"x": math.nan}]}, "many[].x"),
+    ],
+)
+def test_what_json_cannot_say_is_found_at_each_depth(row: dict[str, Any], place: str) -> None:
+    number = pa.float64()
+    inner = pa.struct([pa.field("x", number, nullable=False), pa.field("maybe", number)])
+    types = {"values": pa.list_(pa.field("item", number, nullable=False)), "inner": inner, "many": pa.list_(inner)}
+    with pytest.raises(SinkError, match=rf"column '{re.escape(place)}' has a NaN or an infinity"):
+        json_lines(pa.Table.from_pylist([{}, row], pa.schema(types)))
+    maybe = pa.Table.from_pylist([{"inner": {"x": 1.0, "maybe": math.nan}}, {}], pa.schema(types))
+    assert json.loads(bytes(json_lines(maybe)).splitlines()[0])["inner"] == {"x": 1.0, "maybe": None}
 
 
 @pytest.mark.parametrize("delivery", ["transactional", "causal"])
