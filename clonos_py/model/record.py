@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from clonos_py.model.errors import GraphError
-from clonos_py.model.time_formats import written_as
+from clonos_py.model.time_formats import epoch_unit, written_as
 from clonos_py.model.times import micros
 
 Instant = Annotated[int, pa.int64()]
@@ -121,7 +121,10 @@ def _shared_names(target: type[Record], other: type[Record]) -> tuple[str, ...]:
 
 def _field(cls: type[Record], name: str, annotation: Any) -> pa.Field[Any]:
     inner, nullable = split_optional(annotation)
-    type_ = _arrow_type(inner)
+    try:
+        type_ = _arrow_type(inner)
+    except GraphError as error:
+        raise GraphError(f"{cls.__name__}.{name}: {error}") from error
     if type_ is None:
         known = (
             "int, float, str, bool, bytes, datetime, date, timedelta, Instant, Money, list[...], a Record, or "
@@ -152,10 +155,25 @@ def _arrow_type(annotation: Any) -> pa.DataType | None:
     if origin is list:
         inner, nullable = split_optional(arguments[0])
         item = _arrow_type(inner)
+        if typing.get_origin(inner) is Annotated and item is not None:
+            _refuse_numbers(pa.field("item", item, metadata=written_as(item, typing.get_args(inner)[1:])))
         return None if item is None else pa.list_(pa.field("item", item, nullable=nullable))
     if isinstance(annotation, type) and issubclass(annotation, Record):
-        return pa.struct(list(_schema(annotation)))
+        fields = list(_schema(annotation))
+        for field in fields:
+            _refuse_numbers(field)
+        return pa.struct(fields)
     return _SCALARS.get(annotation)
+
+
+def _refuse_numbers(inner: pa.Field[Any]) -> None:
+    """Raises GraphError for times of a list or of an inner record that are to be written as numbers."""
+    unit = epoch_unit(inner)
+    if unit is not None:
+        raise GraphError(
+            f"Epoch({unit!r}) is for columns, not for {inner.name!r} within one: declare an int there and make a "
+            "datetime of it in a function"
+        )
 
 
 def _annotation(field: pa.Field[Any]) -> Any:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from clonos_py.model.errors import GraphError
 from clonos_py.model.record import DeadLetter, Instant, Money, Record, at, record_type, schema_of
 from clonos_py.model.record_codec import SLICE_ROWS, FieldError, decode, encode
+from clonos_py.model.time_formats import Epoch
 
 
 class Bid(Record):
@@ -269,3 +270,22 @@ def test_rows_survive_the_way_into_columns_and_back(rows: list[Everything]) -> N
 def test_what_declares_no_rows_is_said(wrong: Any) -> None:
     with pytest.raises(GraphError, match="declares no rows: give a Record class or a pyarrow schema"):
         schema_of(wrong)
+
+
+class Stamped(Record):
+    at: Annotated[datetime.datetime, Epoch("ms")]
+
+
+class Holding(Record):
+    inner: Stamped | None
+
+
+class Listing(Record):
+    seen: list[Annotated[datetime.datetime, Epoch("s")]]
+
+
+@pytest.mark.parametrize(("record", "unit", "inner"), [(Holding, "ms", "at"), (Listing, "s", "item")])
+def test_only_columns_are_written_as_numbers(record: type[Record], unit: str, inner: str) -> None:
+    said = rf"{record.__name__}\.\w+: Epoch\('{unit}'\) is for columns, not for '{inner}' within one: declare an int"
+    with pytest.raises(GraphError, match=said):
+        record.schema()
