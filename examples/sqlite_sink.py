@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -63,20 +64,17 @@ class SqliteCommitter(RowCommitter):
         self._names = [name for name in schema.names if name != "_change"]
         self._key = key
         self._insert = f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(self._names))})'
-        if key:
-            values = ", ".join(f'"{name}" = excluded."{name}"' for name in self._names)
-            self._insert += f" ON CONFLICT ({_listed(key)}) DO UPDATE SET {values}"
-        self._delete = f'DELETE FROM "{table}" WHERE ' + " AND ".join(f'"{name}" = ?' for name in key)
+        self._delete = f'DELETE FROM "{table}" WHERE ' + " AND ".join(f'"{name}" IS ?' for name in key)
         self._database = sqlite3.connect(database, timeout=30, isolation_level=None, check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode = WAL")
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._create(table, schema)
 
     def _create(self, table: str, schema: pa.Schema) -> None:
-        columns = [f'"{name}" {_type(schema.field(name).type)}' for name in self._names]
-        primary = [f"PRIMARY KEY ({_listed(self._key)})"] if self._key else []
-        self._database.execute(f'CREATE TABLE IF NOT EXISTS "{table}" ({", ".join(columns + primary)})')
+        columns = ", ".join(f'"{name}" {_type(schema.field(name).type)}' for name in self._names)
+        self._database.execute(f'CREATE TABLE IF NOT EXISTS "{table}" ({columns})')
+        if self._key:
+            self._database.execute(f'CREATE INDEX IF NOT EXISTS "{table}_key" ON "{table}" ({_listed(self._key)})')
         self._database.execute("CREATE TABLE IF NOT EXISTS _commits (owner TEXT PRIMARY KEY, checkpoint INTEGER)")
 
     def commit(self, commit: CommitId, rows: pa.Table) -> None:
@@ -96,9 +94,9 @@ class SqliteCommitter(RowCommitter):
 
     def _write(self, rows: pa.Table) -> None:
         for row in rows.to_pylist():
-            if row.get("_change") == "delete":
+            if self._key:  # not by ON CONFLICT: to SQLite each key that is NULL is another one
                 self._database.execute(self._delete, [_value(row[name]) for name in self._key])
-            else:
+            if row.get("_change") != "delete":
                 self._database.execute(self._insert, [_value(row[name]) for name in self._names])
 
     def close(self) -> None:
@@ -106,7 +104,7 @@ class SqliteCommitter(RowCommitter):
 
 
 def _value(value: object) -> object:
-    return str(value) if isinstance(value, Decimal) else value
+    return str(value) if isinstance(value, Decimal | timedelta) else value
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from decimal import Decimal
 from multiprocessing import get_context
 from pathlib import Path
@@ -68,6 +69,31 @@ def test_the_sink_of_a_table_keeps_the_contract(tmp_path: Path) -> None:
     database = tmp_path / "out.sqlite"
     sink = SqliteSink(str(database), "latest", key=["sensor"])
     check_sink(sink, lambda: rows_of(database, "latest"), row=measurement, later=corrected)
+
+
+class Latest(Record):
+    sensor: int | None
+    took: timedelta
+
+
+def test_a_key_may_be_null(tmp_path: Path) -> None:
+    database = tmp_path / "out.sqlite"
+    schema = pa.schema([*Latest.schema(), pa.field("_change", pa.string(), nullable=False)])
+    committer = SqliteCommitter(str(database), "latest", schema, ["sensor"])
+
+    def commit(checkpoint: int, *rows: tuple[int | None, int, str]) -> list[dict[str, Any]]:
+        given = [{"sensor": key, "took": timedelta(seconds=n), "_change": change} for key, n, change in rows]
+        committer.commit(CommitId("owner", checkpoint), pa.Table.from_pylist(given, schema))
+        return rows_of(database, "latest")
+
+    assert len(commit(1, (None, 1, "insert"), (7, 1, "insert"))) == 2
+    changed = commit(2, (None, 3, "update"))
+    assert sorted(map(str, changed)) == [
+        "{'sensor': 7, 'took': '0:00:01'}",
+        "{'sensor': None, 'took': '0:00:03'}",
+    ]
+    assert [row["sensor"] for row in commit(3, (None, 3, "delete"))] == [7]
+    committer.close()
 
 
 def assert_each_row_is_there_once(database: Path) -> None:
