@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
 _QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
 """A record of CSV, in which quotes enclose whole fields. Arrow's parser takes in text behind a closing quote, too."""
 
+_BOM = b"\xef\xbb\xbf"
 _MARK = rb"\xef?\xbb?\xbf?"
 """A byte order mark. At the start of its input Arrow's parser skips each of its bytes, even if others are missing."""
 
@@ -236,34 +237,42 @@ class CsvLines:
         return self._resynchronized(content, whole) if self._resynchronize else _unquoted_ends(content, whole)
 
     def _resynchronized(self, content: bytes, whole: bool) -> Positions:
+        """Behind a broken record, which ends with its first line, each line end that was inside quotes is outside, and
+        the other way round. So line ends of both kinds are found once, and taken in turn."""
         found: list[Positions] = []
-        at = 0
+        kinds = _ends_of_both_kinds(content, whole)
+        at, kind = 0, 0
         while True:
-            rest = content[at:]
-            ends = _unquoted_ends(rest, whole)
-            broken = self._first_broken(rest, ends)
+            ends, several = kinds[kind]
+            first = int(np.searchsorted(ends, at, side="right"))
+            broken = self._first_broken(content, ends, several[np.searchsorted(several, first) :])
+            found.append(ends[first:broken])
             if broken is None:
-                return np.concatenate([*found, ends + at])
-            start = int(ends[broken - 1]) if broken else 0
-            line_end = rest.index(b"\n", start) + 1
-            found += [ends[:broken] + at, np.array([at + line_end])]
-            at += line_end
+                return np.concatenate(found)
+            at = content.index(b"\n", int(ends[broken - 1]) if broken else 0) + 1
+            found.append(np.array([at]))
+            kind = 1 - kind
 
-    def _first_broken(self, content: bytes, ends: Positions) -> int | None:
-        """The first record of several lines that is malformed."""
-        lines = line_ends(content)
-        starts = _starts(ends)
-        several = np.flatnonzero(np.searchsorted(lines, starts, side="right") < np.searchsorted(lines, ends)).tolist()
-        records = [content[starts[number] : ends[number]] for number in several]
+    def _first_broken(self, content: bytes, ends: Positions, several: Positions) -> int | None:
+        """The first malformed one of the records with the numbers ``several``. Twice as many are parsed each time:
+        what lies behind a broken record is not parsed again for each broken record before it."""
 
-        def parse(start: int, stop: int) -> None:
-            if self._parse(records[start:stop]).num_rows != stop - start:
+        def parse(numbers: list[int]) -> None:
+            records = [content[ends[number - 1] if number else 0 : ends[number]] for number in numbers]
+            if self._parse(records).num_rows != len(records):
                 raise ValueError("these are other records")
 
-        try:
-            parse(0, len(records))
-        except ValueError:
-            return int(several[first_refused(len(records), parse)[0]])
+        def refused(numbers: list[int]) -> int:
+            return numbers[first_refused(len(numbers), lambda start, stop: parse(numbers[start:stop]))[0]]
+
+        start, count = 0, 1
+        while start < len(several):
+            numbers = several[start : start + count].tolist()
+            try:
+                parse(numbers)
+            except ValueError:
+                return refused(numbers)
+            start, count = start + count, 2 * count
         return None
 
     def _parse(self, records: Sequence[bytes]) -> pa.RecordBatch:
@@ -272,11 +281,14 @@ class CsvLines:
         return self.parse(b"".join(records))
 
     def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """Records with an odd number of quotes: one may not be closed."""
+        """Records with an odd number of quotes: one may not be closed. Where quotes enclose whole fields, or stand
+        within a field that begins with something else, none is open."""
         if b'"' not in content:
             return ()
         quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
-        return np.flatnonzero(np.diff(np.searchsorted(quotes, ends), prepend=0) % 2).tolist()
+        odd = np.flatnonzero(np.diff(np.searchsorted(quotes, ends), prepend=0) % 2)
+        spans = zip(odd.tolist(), _starts(ends)[odd].tolist(), ends[odd].tolist(), strict=True)
+        return [number for number, start, end in spans if not _is_closed(content[start:end])]
 
     def parse_alone(self, record: bytes) -> pa.RecordBatch:
         """A quote that is not closed would take in the record again if that came once more."""
@@ -317,6 +329,33 @@ def _unquoted_ends(content: bytes, whole: bool) -> Positions:
     quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
     outside: Positions = ends[np.searchsorted(quotes, ends) % 2 == 0]
     return _with_last(outside, content, whole)
+
+
+class _Ends(NamedTuple):
+    """Of records; ``several``: the numbers of those that have several lines."""
+
+    positions: Positions
+    several: Positions
+
+
+def _ends_of_both_kinds(content: bytes, whole: bool) -> tuple[_Ends, _Ends]:
+    """Of the records if the first line begins outside quotes, and if it begins inside them."""
+    lines = _with_last(line_ends(content), content, whole)
+    quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
+    inside = np.searchsorted(quotes, lines) % 2 == 1
+
+    def ends(last: npt.NDArray[np.bool_]) -> _Ends:
+        if whole:
+            last[-1:] = True
+        numbers = np.flatnonzero(last)
+        return _Ends(lines[numbers], np.flatnonzero(np.diff(numbers, prepend=-1) > 1))
+
+    return ends(~inside), ends(inside)
+
+
+def _is_closed(record: bytes) -> bool:
+    """At the start of its input Arrow's parser skips a mark, behind which a quote would open a field."""
+    return not record.startswith(_BOM) and _QUOTED_RECORD.fullmatch(record) is not None
 
 
 def _header(line: bytes, path: str) -> list[str]:

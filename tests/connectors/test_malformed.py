@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from clonos_py import Job, Record, count
 from clonos_py.connectors import FileDeadLetter, FileSource, MemorySink, line_reader
-from clonos_py.connectors.line_formats import JsonLines
+from clonos_py.connectors.line_formats import CsvLines, JsonLines
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
 from clonos_py.model.operators import Discovered, End, Read, Source, Wait
@@ -123,6 +124,32 @@ def test_a_quote_too_many_harms_its_own_line_only(tmp_path: Path, monkeypatch: p
     reads = everything(opened(FileSource(str(path), Item).catch()))
     assert [row["id"] for row in rows(reads)] == [1, 3, 4, 5, 7, 8, 9]
     assert [(row["line"], row["value"]) for row in rows(reads, 1)] == [(4, b'2,"open'), (9, b'6,"open')]
+
+
+@pytest.mark.parametrize("line", ['{},monitor 5" wide\n', '{},"open\n', 'x{},"two\nlines"\n'])
+def test_records_with_quotes_are_looked_at_a_few_times_only(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each broken record before them."""
+    lengths: list[int] = []
+    parse_records, parse_alone = CsvLines._parse, CsvLines.parse_alone
+
+    def counting(self: CsvLines, records: Sequence[bytes]) -> pa.RecordBatch:
+        lengths.extend(map(len, records))
+        return parse_records(self, records)
+
+    def counting_alone(self: CsvLines, record: bytes) -> pa.RecordBatch:
+        lengths.append(len(record))
+        return parse_alone(self, record)
+
+    monkeypatch.setattr(CsvLines, "_parse", counting)
+    monkeypatch.setattr(CsvLines, "parse_alone", counting_alone)
+    path = tmp_path / "in.csv"
+    path.write_text("id,name\n" + "".join(line.format(number) for number in range(301)))
+    reads = everything(opened(FileSource(str(path), Item, on_error="skip")))
+    taken = 301 if "wide" in line else 0
+    assert len(rows(reads)) == taken
+    assert sum(lengths) < 20 * path.stat().st_size
 
 
 def test_a_record_that_never_ends_ends_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
