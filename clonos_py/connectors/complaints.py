@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -21,7 +23,31 @@ from clonos_py.connectors.written_times import as_text, as_written, is_written_o
 MISSING = "is missing or null, but not declared '| None'"
 NO_TEXT = "no UTF-8 text"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER_DIGITS_MAX = 20
 _SHOWN_LENGTH_MAX = 60
+
+
+class _Whole(str):
+    """A number of JSON without fraction and exponent, as written: Python refuses to convert long ones."""
+
+    __slots__ = ()
+
+
+class _Fraction(str):
+    """Any other number of JSON, as written."""
+
+    __slots__ = ()
+
+
+class _Object(dict[str, Any]):
+    """An object of JSON; ``repeated``: the names that are there more than once."""
+
+    __slots__ = ("repeated",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        counts = Counter(name for name, _ in pairs) if len(self) < len(pairs) else {}
+        self.repeated = {name for name, count in counts.items() if count > 1}
 
 
 class _Wanted(NamedTuple):
@@ -34,12 +60,12 @@ class _Wanted(NamedTuple):
 
 _WANTED = (
     _Wanted(pa.types.is_boolean, "true or false (bool)", (bool,)),
-    _Wanted(pa.types.is_integer, "a whole number (int)", (int,)),
-    _Wanted(pa.types.is_floating, "a number (float)", (int, float)),
-    _Wanted(pa.types.is_decimal, "a number", (int, float, str)),
+    _Wanted(pa.types.is_integer, "a whole number (int)", (_Whole,)),
+    _Wanted(pa.types.is_floating, "a number (float)", (_Whole, _Fraction)),
+    _Wanted(pa.types.is_decimal, "a number", (_Whole, _Fraction, str)),
     _Wanted(pa.types.is_string, "text (str)", (str,)),
     _Wanted(pa.types.is_list, "a list", (list,)),
-    _Wanted(pa.types.is_struct, "an object", (dict,)),
+    _Wanted(pa.types.is_struct, "an object", (_Object,)),
 )
 
 
@@ -47,24 +73,50 @@ def of_json(line: bytes, schema: pa.Schema) -> str | None:
     """Of one line; None for several of them, and where nothing is found."""
     if b"\n" in line.rstrip():
         return None
-    repeated: list[str] = []
-
-    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        repeated.extend(name for number, name in enumerate(names) if name in names[:number])
-        return dict(pairs)
-
     try:
-        found = json.loads(line.decode(), object_pairs_hook=made)
+        text = line.decode("utf-8-sig")
+        shallow = _without_inner(text, 1 + max((_depth(field.type) for field in schema), default=0))
+        found = _decode(shallow)
     except UnicodeDecodeError:
         return None
-    except RecursionError:
-        return "it is nested too deep"
     except json.JSONDecodeError as error:
-        return f"it is no JSON: {error.msg} at character {error.pos + 1}"
-    if not isinstance(found, dict):
+        return f"it is no JSON: {error.msg} at character {error.pos + 1}" if shallow is text else None
+    if not isinstance(found, _Object):
         return "it is no JSON object, which begins with '{'"
-    return _of_object(found, schema, "") or (f"field {repeated[0]!r} is there twice" if repeated else None)
+    return _of_object(found, schema, "")
+
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=_Object, parse_int=_Whole, parse_float=_Fraction, parse_constant=_Fraction, strict=False
+).decode
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+
+
+def _depth(kind: pa.DataType) -> int:
+    """How deep values of the type are nested."""
+    return 1 + max((_depth(kind.field(number).type) for number in range(kind.num_fields)), default=0)
+
+
+def _without_inner(text: str, depth_max: int) -> str:
+    """JSON in which lists and objects that lie deeper are empty: Python's decoder follows inner values on the stack,
+    Arrow's does not."""
+    if text.count("[") + text.count("{") <= depth_max:
+        return text
+    kept: list[str] = []
+    depth = at = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        token = found.group()
+        if token in ("[", "{"):
+            depth += 1
+            if depth == depth_max + 1:
+                kept.append(text[at : found.end()])
+        elif token in ("]", "}"):
+            depth -= 1
+            if depth == depth_max:
+                at = found.start()
+    if depth > depth_max:
+        return "".join(kept)
+    return "".join([*kept, text[at:]]) if kept else text
 
 
 def of_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None:
@@ -88,9 +140,13 @@ def _wanted(kind: pa.DataType) -> _Wanted | None:
     return next((wanted for wanted in _WANTED if wanted.is_type(kind)), None)
 
 
-def _of_object(found: dict[str, Any], fields: Iterable[pa.Field[Any]], path: str) -> str | None:
-    complaints = (_of_value(found.get(field.name), field, path + field.name) for field in fields)
-    return next((complaint for complaint in complaints if complaint), None)
+def _of_object(found: _Object, fields: Iterable[pa.Field[Any]], path: str) -> str | None:
+    for field in fields:
+        name = path + field.name
+        twice = field.name in found.repeated
+        if complaint := f"field {name!r} is there twice" if twice else _of_value(found.get(field.name), field, name):
+            return complaint
+    return None
 
 
 def _of_value(value: Any, field: pa.Field[Any], path: str) -> str | None:
@@ -105,32 +161,42 @@ def _of_value(value: Any, field: pa.Field[Any], path: str) -> str | None:
     if type(value) not in wanted.values:
         return _misfit(path, value, wanted.words)
     if pa.types.is_integer(kind):
-        return _of_integer(value, kind, path)
+        return None if _fits(value, kind) else _misfitting_number(path, value, kind)
+    if pa.types.is_floating(kind):
+        return _misfitting_number(path, value, kind) if _is_too_big(value) else None
     if pa.types.is_list(kind):
         complaints = (_of_value(one, kind.value_field, f"{path}[{number}]") for number, one in enumerate(value))
         return next((complaint for complaint in complaints if complaint), None)
     return _of_object(value, list(kind), f"{path}.") if pa.types.is_struct(kind) else None
 
 
-def _of_integer(value: int, kind: pa.DataType, path: str) -> str | None:
-    try:
-        pa.scalar(value, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return _misfitting_integer(path, value, kind)
-    return None
+def _fits(digits: str, kind: pa.DataType) -> bool:
+    """Whether a type of integers has this one. Leading zeros are left out: JSON has none, CSV may."""
+    value = digits.lstrip("+-").lstrip("0") or "0"
+    if len(value) > _INTEGER_DIGITS_MAX:
+        return False
+    whole = -int(value) if digits.startswith("-") else int(value)
+    if pa.types.is_unsigned_integer(kind):
+        return 0 <= whole < 1 << kind.bit_width
+    return -(1 << kind.bit_width - 1) <= whole < 1 << kind.bit_width - 1
 
 
-def _misfitting_integer(path: str, value: int | str, kind: pa.DataType) -> str:
-    return f"field {path!r} is {value}, which does not fit into {kind.bit_width} bits"
+def _is_too_big(number: str) -> bool:
+    """As Arrow's parser of JSON says, which takes a number of too many digits as infinity."""
+    return "e" in number.lower() and math.isinf(float(number))
+
+
+def _misfitting_number(path: str, value: str, kind: pa.DataType) -> str:
+    return f"field {path!r} is {_shortened(value)}, which does not fit into {kind.bit_width} bits"
 
 
 def _of_time(value: Any, field: pa.Field[Any], path: str) -> str | None:
     written = as_written(pa.schema([field])).field(0)
-    kinds = str if pa.types.is_string(written.type) else (int, float)
+    kinds = (str,) if pa.types.is_string(written.type) else (_Whole, _Fraction)
     try:
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise ValueError(f"{value!r} is of another type")
-        read_times(pa.array([value if isinstance(value, str) else Decimal(repr(value))], written.type), field)
+        if type(value) not in kinds:
+            raise ValueError(f"{_shown(value)} is of another type")
+        read_times(pa.array([value if type(value) is str else Decimal(value)], written.type), field)
     except ValueError:  # as Arrow's errors are
         return f"field {path!r} is {_shown(value)}, {what_is_wanted(field)}"
     return None
@@ -152,7 +218,7 @@ def _of_text(value: str, field: pa.Field[Any]) -> str | None:
             text.cast(field.type)
     except pa.ArrowException:
         if pa.types.is_integer(field.type) and _INTEGER.fullmatch(value):
-            return _misfitting_integer(field.name, value, field.type)
+            return _misfitting_number(field.name, value, field.type)
         wanted = _wanted(field.type)
         return _misfit(field.name, value, wanted.words if wanted else str(field.type))
     except ValueError as error:  # of a time, which it names
@@ -165,5 +231,15 @@ def _misfit(path: str, value: Any, wanted: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    shown = repr(value) if isinstance(value, str) else json.dumps(value)
+    """Inner values are not: they may be nested to any depth."""
+    if isinstance(value, dict):
+        return "{...}"
+    if isinstance(value, list):
+        return "[...]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _shortened(repr(value) if type(value) is str else str(value))
+
+
+def _shortened(shown: str) -> str:
     return shown if len(shown) <= _SHOWN_LENGTH_MAX else f"{shown[:_SHOWN_LENGTH_MAX]}..."

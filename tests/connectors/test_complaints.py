@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ def reason_of_json(line: bytes) -> str:
         ({"id": None}, f"field 'id' {NULL}"),
         ({"price": "2,5"}, "field 'price' is '2,5', not a number (float)"),
         ({"name": 5}, "field 'name' is 5, not text (str)"),
-        ({"name": {"first": "x" * 80}}, f'field \'name\' is {{"first": "{"x" * 49}..., not text (str)'),
+        ({"name": {"first": 1}}, "field 'name' is {...}, not text (str)"),
+        ({"name": [[1]]}, "field 'name' is [...], not text (str)"),
+        ({"id": int("9" * 300)}, f"field 'id' is {'9' * 60}..., which does not fit into 64 bits"),
         ({"paid": "yes"}, "field 'paid' is 'yes', not true or false (bool)"),
         ({"at": "yesterday"}, f"field 'at' is 'yesterday', {TIME}"),
         ({"at": 5}, f"field 'at' is 5, {TIME}"),
@@ -86,6 +89,11 @@ def test_the_field_of_an_object_is_named(other: dict[str, Any], reason: str) -> 
         (b"[1]", "it is no JSON object, which begins with '{'"),
         (b'{"id": 1, "id": 2}', "field 'id' is there twice"),
         (b'{"id": 1}', f"field 'price' {NULL}"),
+        (b'{"x": 1, "x": 2, "id": 1}', f"field 'price' {NULL}"),
+        (b'{"place": {"floor": 1, "floor": 2}, "id": 2}', "field 'place.floor' is there twice"),
+        (b'{"price": 1e400, "id": 1}', "field 'price' is 1e400, which does not fit into 64 bits"),
+        (b'{"id": ' + b"9" * 5_000 + b"}", f"field 'id' is {'9' * 60}..., which does not fit into 64 bits"),
+        (b'{"x": ' + b"9" * 5_000 + b', "id": 1}', f"field 'price' {NULL}"),
         (json.dumps(GOOD).encode().replace(b'"n"', b'"\xff"'), "field 'name' is no UTF-8 text"),
     ],
 )
@@ -112,6 +120,27 @@ def test_the_field_of_a_record_of_csv_is_named(record: str, reason: str) -> None
     with pytest.raises(ValueError, match=r".") as refused:
         CsvLines(schema, schema.names).parse_alone(record.encode("latin-1") + b"\n")
     assert str(refused.value).startswith(reason)
+
+
+@pytest.mark.parametrize("frames", [0, 500])
+@pytest.mark.parametrize("depth", [1, 30, 940, 970, 1_000, 100_000])
+def test_a_field_is_named_however_deep_its_value_is_nested(depth: int, frames: int) -> None:
+    if frames:
+        test_a_field_is_named_however_deep_its_value_is_nested(depth, frames - 1)
+        return
+    for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+        line = b'{"id": %b1%b}' % (opening * depth, closing * depth)
+        shown = "{...}" if opening.startswith(b"{") else "[...]"
+        assert reason_of_json(line) == f"field 'id' is {shown}, not a whole number (int)"
+    assert reason_of_json(b'{"x": %b%b, "id": "]"}' % (b"[" * depth, b"]" * depth)).startswith("field 'id' is ']'")
+
+
+def test_a_malformed_object_of_many_names_takes_linear_time() -> None:
+    names = 30_000
+    line = b'{"id": "x", %b}' % b", ".join(b'"k%d": 1' % number for number in range(names))
+    started = time.process_time()
+    assert reason_of_json(line).startswith("field 'id' is 'x'")
+    assert time.process_time() - started < 3
 
 
 def test_a_line_of_other_bytes_is_no_text() -> None:

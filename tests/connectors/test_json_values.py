@@ -93,11 +93,11 @@ def test_null_behind_a_byte_order_mark_or_a_part_of_it_ends_no_process() -> None
 
 
 @pytest.mark.parametrize("value", [b'{"number": ' + b"[" * 100_000, b'{"number":' * 100_000, b"[" * 100_000])
-def test_a_value_that_is_too_deep_is_malformed(value: bytes) -> None:
+def test_a_deep_value_that_does_not_end_is_malformed(value: bytes) -> None:
     schema = pa.schema([pa.field("number", pa.int64())])
-    with pytest.raises(ValueError, match="nested too deep"):
+    with pytest.raises(ValueError, match="JSON"):
         JsonValues(schema).parse([value])
-    with pytest.raises(ValueError, match="nested too deep"):
+    with pytest.raises(ValueError, match="JSON"):
         JsonLines(schema).parse(value)
 
 
