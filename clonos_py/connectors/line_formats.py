@@ -205,7 +205,8 @@ class JsonLines:
 
 class CsvLines:
     """Comma-separated, with a header line; quotes may hold commas and line ends. Only the columns of the schema are
-    decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both are.
+    decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both are. An
+    empty line is a row if there is one column and that is nullable; otherwise it is ignored.
 
     With ``resynchronize`` a record of several lines that is malformed ends with its first line, so that a quote too
     many does not make all that follows malformed."""
@@ -298,10 +299,11 @@ class CsvLines:
         return self.parse(closed)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
-        if not content.strip():
+        blank_is_null = self._names == self._schema.names and len(self._schema) == 1 and self._schema.field(0).nullable
+        if not (content if blank_is_null else content.strip(b"\r\n")):
             return _empty(self._schema)
         options = pa_csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=self._names)
-        values = pa_csv.ParseOptions(newlines_in_values=True)
+        values = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not blank_is_null)
         try:
             table = pa_csv.read_csv(_stream(content), options, values, self._convert)
         except pa.ArrowInvalid as error:

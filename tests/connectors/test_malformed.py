@@ -162,6 +162,40 @@ def test_a_record_that_never_ends_ends_with_its_line(tmp_path: Path, monkeypatch
     assert counted(reads) == {"rows_skipped": 1}
 
 
+class Lone(Record):
+    id: int | None
+
+
+class LoneText(Record):
+    name: str
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@pytest.mark.parametrize("read_rows", [None, 1, 3])
+@pytest.mark.parametrize(
+    ("record", "lines", "values"),
+    [
+        (Lone, b"id\n\n1\n\r\n\n3\n\n", [None, 1, None, None, 3, None]),
+        (Lone, b"id\n\n", [None]),
+        (LoneText, b"name\n \na\n\n  \n", [" ", "a", "  "]),
+    ],
+)
+def test_empty_lines_are_rows_of_a_lone_column_that_may_be_null(
+    record: type[Record], lines: bytes, values: list[Any], read_rows: int | None, on_error: Any, tmp_path: Path
+) -> None:
+    """Else there is nothing that a null would be."""
+    path = tmp_path / "in.csv"
+    path.write_bytes(lines)
+    reads = everything(opened(FileSource(str(path), record, on_error=on_error), read_rows=read_rows))
+    assert [value for row in rows(reads) for value in row.values()] == values
+
+
+def test_a_line_of_spaces_is_text_beside_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"name\n \n\xff\n")
+    assert rows(everything(opened(FileSource(str(path), LoneText, on_error="skip")))) == [{"name": " "}]
+
+
 def test_text_that_is_not_utf_8_is_malformed(tmp_path: Path) -> None:
     path = tmp_path / "in.txt"
     path.write_bytes(b"good\n\n\xff\xfe\nlast")
