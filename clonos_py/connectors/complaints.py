@@ -22,6 +22,10 @@ from clonos_py.connectors.written_times import as_text, as_written, is_written_o
 
 MISSING = "is missing or null, but not declared '| None'"
 NO_TEXT = "no UTF-8 text"
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_FIELD_OF_CSV = re.compile(r'((?:"(?:[^"]|"")*")?[^,\r\n]*)(?:,|\r?\n?\Z)')
+_BOOLEANS = ("1", "true", "True", "TRUE", "0", "false", "False", "FALSE")
+"""As Arrow's parser of CSV takes them."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INTEGER_DIGITS_MAX = 20
 _SHOWN_LENGTH_MAX = 60
@@ -132,7 +136,8 @@ def of_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None
     if len(values) != len(names):
         return f"it has {len(values)} fields, but there are {len(names)} columns"
     by_name = dict(zip(names, values, strict=True))
-    complaints = (_of_text(by_name[field.name], field) for field in schema)
+    quoted = [name for name, raw in zip(names, _FIELD_OF_CSV.findall(text), strict=False) if raw == '""']
+    complaints = (_of_text(by_name[field.name], field, field.name in quoted) for field in schema)
     return next((complaint for complaint in complaints if complaint), None)
 
 
@@ -164,6 +169,8 @@ def _of_value(value: Any, field: pa.Field[Any], path: str) -> str | None:
         return None if _fits(value, kind) else _misfitting_number(path, value, kind)
     if pa.types.is_floating(kind):
         return _misfitting_number(path, value, kind) if _is_too_big(value) else None
+    if pa.types.is_decimal(kind):
+        return _of_decimal(value, value, kind, path)
     if pa.types.is_list(kind):
         complaints = (_of_value(one, kind.value_field, f"{path}[{number}]") for number, one in enumerate(value))
         return next((complaint for complaint in complaints if complaint), None)
@@ -202,27 +209,56 @@ def _of_time(value: Any, field: pa.Field[Any], path: str) -> str | None:
     return None
 
 
-def _of_text(value: str, field: pa.Field[Any]) -> str | None:
-    """Of a value of CSV; a missing one is found where all columns are looked at."""
+def _of_text(value: str, field: pa.Field[Any], quoted: bool) -> str | None:
+    """Of a value of CSV; a missing one is found where all columns are looked at. ``quoted``: it is empty text."""
     if not value:
-        return None
+        typed = not (pa.types.is_string(field.type) or pa.types.is_large_string(field.type))
+        return f"field {field.name!r} is '', and a quoted empty value is not null" if quoted and typed else None
     try:
         value.encode()
     except UnicodeEncodeError:
         return f"field {field.name!r} is {NO_TEXT}"
+    if is_written_otherwise(field):
+        return _of_time_in_text(value, field)
+    if pa.types.is_decimal(field.type):
+        return _of_decimal(value, value.strip(" \t"), field.type, field.name)
+    if pa.types.is_boolean(field.type):
+        return None if value in _BOOLEANS else _misfit(field.name, value, "true or false (bool)")
+    numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    number = value.strip(" \t") if numeric else value
     try:
-        text = pa.array([value], pa.string())
-        if is_written_otherwise(field):
-            read_times(text.cast(as_text(pa.schema([field])).field(0).type), field)
-        else:
-            text.cast(field.type)
+        pa.array([number], pa.string()).cast(field.type)
     except pa.ArrowException:
-        if pa.types.is_integer(field.type) and _INTEGER.fullmatch(value):
+        whole = pa.types.is_integer(field.type) and _INTEGER.fullmatch(number)
+        if whole and not _fits(number, field.type):
             return _misfitting_number(field.name, value, field.type)
         wanted = _wanted(field.type)
         return _misfit(field.name, value, wanted.words if wanted else str(field.type))
-    except ValueError as error:  # of a time, which it names
+    return None
+
+
+def _of_time_in_text(value: str, field: pa.Field[Any]) -> str | None:
+    try:
+        read_times(pa.array([value], pa.string()).cast(as_text(pa.schema([field])).field(0).type), field)
+    except ValueError as error:  # which names it
         return str(error)
+    return None
+
+
+def _of_decimal(value: str, number: str, kind: Any, path: str) -> str | None:
+    if not _NUMBER.fullmatch(number):
+        return _misfit(path, value, "a number")
+    _, digits, exponent = Decimal(number).as_tuple()
+    assert isinstance(exponent, int)
+    written = "".join(map(str, digits)).lstrip("0")
+    last = written.rstrip("0")
+    if not last:
+        return None
+    if exponent + len(written) - len(last) < -kind.scale:
+        return f"field {path!r} is {_shown(value)}, which has more than {kind.scale} decimal places"
+    digits_max = kind.precision - kind.scale
+    if exponent + len(written) > digits_max:
+        return f"field {path!r} is {_shown(value)}, which has more than {digits_max} digits before the point"
     return None
 
 

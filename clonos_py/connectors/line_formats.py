@@ -28,8 +28,11 @@ _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
 _QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
 """A record of CSV, in which quotes enclose whole fields. Arrow's parser takes in text behind a closing quote, too."""
 
+_OPEN_RECORD = re.compile(rb"(?:" + _FIELD + rb",)*" + rb'"[^"]*(?:""[^"]*)*')
+"""A record of CSV that ends within quotes."""
+
 _BOM = b"\xef\xbb\xbf"
-_MARK = rb"\xef?\xbb?\xbf?"
+_MARK = rb"\xef?+\xbb?+\xbf?+"
 """A byte order mark. At the start of its input Arrow's parser skips each of its bytes, even if others are missing."""
 
 _LINE_OF_NULL = re.compile(rb"(?:\A" + _MARK + rb"|\n)[ \t\r]*null")
@@ -294,7 +297,7 @@ class CsvLines:
     def parse_alone(self, record: bytes) -> pa.RecordBatch:
         """A quote that is not closed would take in the record again if that came once more."""
         closed = record if record.endswith(b"\n") else record + b"\n"
-        if closed.count(b'"') % 2 and self.parse(closed + closed).num_rows != 2:
+        if closed.count(b'"') % 2 and (_OPEN_RECORD.fullmatch(closed) or self.parse(closed + closed).num_rows != 2):
             raise ValueError("a quote is not closed")
         return self.parse(closed)
 
@@ -308,7 +311,10 @@ class CsvLines:
             table = pa_csv.read_csv(_stream(content), options, values, self._convert)
         except pa.ArrowInvalid as error:
             raise ValueError(complaints.of_csv(content, self._schema, self._names) or str(error)) from error
-        return _conforming(table, self._schema, empty_text="")
+        try:
+            return _conforming(table, self._schema, empty_text="")
+        except ValueError as error:
+            raise ValueError(complaints.of_csv(content, self._schema, self._names) or str(error)) from error
 
 
 def _lines_with_text(content: bytes, expected: int) -> int:
@@ -380,7 +386,8 @@ def _check_text(column: pa.Array[Any], what: str) -> None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        raise ValueError(f"{what} is {complaints.NO_TEXT}") from None
+        problem = "has too many digits" if pa.types.is_decimal(column.type) else f"is {complaints.NO_TEXT}"
+        raise ValueError(f"{what} {problem}") from None
 
 
 def _conforming(table: pa.Table, schema: pa.Schema, empty_text: str | None = None) -> pa.RecordBatch:

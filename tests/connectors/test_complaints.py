@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from clonos_py import Record
+from clonos_py import Money, Record
 from clonos_py.connectors import FileSource
 from clonos_py.connectors.complaints import of_csv, of_json
 from clonos_py.connectors.json_values import JsonValues
 from clonos_py.connectors.line_formats import CsvLines, JsonLines, TextLines
 from clonos_py.model.errors import SourceError
-from tests.connectors.test_malformed import everything, opened
+from tests.connectors.test_malformed import everything, opened, rows
 
 
 class Place(Record):
@@ -141,6 +141,63 @@ def test_a_malformed_object_of_many_names_takes_linear_time() -> None:
     started = time.process_time()
     assert reason_of_json(line).startswith("field 'id' is 'x'")
     assert time.process_time() - started < 3
+
+
+class Sale(Record):
+    price: Money
+    count: int | None = None
+    good: bool | None = None
+
+
+@pytest.mark.parametrize(
+    ("price", "reason"),
+    [
+        ("1.234", "which has more than 2 decimal places"),
+        ("1.2e-2", "which has more than 2 decimal places"),
+        ("12345678901234567.8", "which has more than 16 digits before the point"),
+        ("1e30", "which has more than 16 digits before the point"),
+        ("abc", "not a number"),
+        (" 1 x", "not a number"),
+    ],
+)
+def test_what_an_amount_of_money_may_not_be_is_named(price: str, reason: str) -> None:
+    schema = Sale.schema()
+    for line in (f'{{"price": "{price}"}}\n', f'{{"price": {price}}}\n'):
+        if line[10] == '"' or price[0] in "1":
+            with pytest.raises(ValueError, match=rf"^field 'price' is '?{price}'?, {reason}$"):
+                JsonLines(schema).parse_alone(line.encode())
+    with pytest.raises(ValueError, match=rf"^field 'price' is '{price}', {reason}$"):
+        CsvLines(schema, schema.names).parse_alone(f"{price},1,true\n".encode())
+    for good in (b"1.230", b"0.00", b"100e-2", b"1234567890123456.10"):
+        assert CsvLines(schema, schema.names).parse_alone(good + b",1,true\n").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ("1,+1,true", "field 'count' is '+1', not a whole number (int)"),
+        ('1,"",true', "field 'count' is '', and a quoted empty value is not null"),
+        (',"",', "field 'count' is '', and a quoted empty value is not null"),
+        (f"1,{'9' * 90},true", f"field 'count' is {'9' * 60}..., which does not fit into 64 bits"),
+        ("1, 2 ,tRue", "field 'good' is 'tRue', not true or false (bool)"),
+        ('1,2,"true', "a quote is not closed"),
+        ('1,"2,true', "a quote is not closed"),
+        ('x,"2,true', "a quote is not closed"),
+    ],
+)
+def test_the_reason_is_about_what_is_written(record: str, reason: str) -> None:
+    schema = Sale.schema()
+    with pytest.raises(ValueError, match=r".") as refused:
+        CsvLines(schema, schema.names, resynchronize=True).parse_alone(record.encode() + b"\n")
+    assert str(refused.value) == reason
+
+
+def test_a_byte_order_mark_before_the_first_object_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"floor": 1}\n{"floor": 2}\n')
+    (read,) = everything(opened(FileSource(str(tmp_path / "in.jsonl"), Place, on_error="skip")))
+    assert rows([read]) == [{"floor": 1}, {"floor": 2}]
+    with pytest.raises(ValueError, match=r"^field 'floor' is 'x', not a whole number"):
+        JsonLines(Place.schema()).parse_alone(b'\xef\xbb\xbf{"floor": "x"}')
 
 
 def test_a_line_of_other_bytes_is_no_text() -> None:
