@@ -8,7 +8,7 @@ sender was not answered it sends again; with an idempotency key it counts once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 
 from clonos_py.columns.views import concat
 from clonos_py.connectors.line_formats import JsonLines, line_ends
-from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, WantedPorts, parsed
+from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, Refused, WantedPorts, parsed
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.connectors.secrets import Secret, check_hidden
 from clonos_py.connectors.webhook_inbox import Inbox, MalformedValue, Post
@@ -295,12 +295,14 @@ class PostParser:
         fails = self._wanted.on_error is OnError.FAIL
         refused_max = 0 if fails else MALFORMED_MAX
         found = parsed(self._format, content, line_ends(content), refused_max)
+        if (problem := _list_problem(values)) is not None:
+            found = found._replace(refused=[Refused(0, problem)])
         if len(found.refused) > refused_max:
-            first = f"value {found.refused[0].record + 1}: {found.refused[0].reason}"
+            first = problem or f"value {found.refused[0].record + 1}: {found.refused[0].reason}"
             if fails:
                 return RefusedBody(400, first)
-            problem = f"the body has more than {refused_max} malformed values, of which the first is {first}"
-            return RefusedBody(413, f"{problem}; correct them, or send fewer values at once")
+            excess = f"the body has more than {refused_max} malformed values, of which the first is {first}"
+            return RefusedBody(413, f"{excess}; correct them, or send fewer values at once")
         caught = found.refused if self._wanted.letters else ()
         malformed = [MalformedValue(one.record + 1, values[one.record], one.reason) for one in caught]
         return Post(found.rows.num_rows, malformed, len(found.refused), found.rows, len(content))
@@ -321,3 +323,17 @@ def values_of(body: bytes) -> list[bytes] | None:
     except (msgspec.DecodeError, RecursionError):
         return [line for line in text.split(b"\n") if line.strip()]
     return [text]
+
+
+def _list_problem(values: Sequence[bytes]) -> str | None:
+    """Why a body that begins as a list does was left whole, which makes it malformed."""
+    if len(values) != 1 or not values[0].startswith(b"["):
+        return None
+    try:
+        _decode_list(values[0])
+    except RecursionError:
+        return "the list is nested too deep"
+    except msgspec.DecodeError as error:
+        problem = str(error).removeprefix("JSON is malformed: ")
+        return f"the list is no JSON: {'it does not end' if 'truncated' in problem else problem}"
+    return None
