@@ -54,7 +54,35 @@ def input_schema(source: str, format: str, schema: type[Record] | pa.Schema | No
         return TEXT_SCHEMA
     if schema is None:
         raise GraphError(f"{source}: {format} needs schema=, a Record class or a pyarrow schema")
-    return schema_of(schema)
+    columns = schema_of(schema)
+    check_readable(source, format, columns)
+    return columns
+
+
+def check_readable(source: str, format: str, schema: pa.Schema) -> None:
+    """Raises GraphError for a column that the format has no values of: JSON and CSV are asked for a null of it."""
+    for field in schema:
+        try:
+            if format in ("json", "jsonl"):
+                if any(map(_has_dates, _inner_types(field.type))):
+                    raise NotImplementedError
+                JsonLines(pa.schema([field.with_nullable(True)])).parse(b"{}")
+            elif format == "csv":
+                CsvLines(pa.schema([field.with_nullable(True)]), [field.name]).parse(b"\n")
+        except NotImplementedError:  # as Arrow's error is
+            raise GraphError(
+                f"{source}: field {field.name!r} is {field.type}, which cannot be read from {format}: declare it as "
+                "another type, such as text (str), and convert it in the job, or choose another format"
+            ) from None
+
+
+def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
+    return [kind.field(number).type for number in range(kind.num_fields)]
+
+
+def _has_dates(kind: pa.DataType) -> bool:
+    """Arrow's parser takes dates as numbers of days, and only those outside of lists and objects are read as text."""
+    return pa.types.is_date(kind) or any(map(_has_dates, _inner_types(kind)))
 
 
 class LineFormat(Protocol):

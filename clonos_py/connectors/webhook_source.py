@@ -18,7 +18,7 @@ import xxhash
 from typing_extensions import TypeVar
 
 from clonos_py.columns.views import concat
-from clonos_py.connectors.line_formats import JsonLines, line_ends
+from clonos_py.connectors.line_formats import JsonLines, check_readable, line_ends
 from clonos_py.connectors.malformed import CatchingSource, OnError, OnErrorWord, Refused, WantedPorts, parsed
 from clonos_py.connectors.pushed_rows import READ_BYTES, WAIT_US, PushedRowsReader, check_port
 from clonos_py.connectors.secrets import Secret, check_hidden
@@ -108,7 +108,9 @@ class WebhookSource(CatchingSource[R]):
         self._body_bytes_max = body_bytes_max
         self._answer_within_s, self._keys_us = micros(answer_within) / 1e6, micros(keys)
         record = schema if isinstance(schema, type) else None
-        self.declare(schema_of(schema), record, on_error)
+        columns = schema_of(schema)
+        check_readable("WebhookSource", "json", columns)
+        self.declare(columns, record, on_error)
 
     def reader(self, wanted: WantedPorts, read_rows: int | None) -> Source:
         return WebhookReader(self._address, wanted, self._answer_within_s, self._keys_us, read_rows)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clonos_py import Job, Record, count
-from clonos_py.connectors import FileDeadLetter, FileSource, MemorySink, line_reader
+from clonos_py.connectors import FileDeadLetter, FileSource, MemorySink, WebhookSource, line_reader
 from clonos_py.connectors.line_formats import CsvLines, JsonLines
 from clonos_py.model.connectors import SourceDefinition
 from clonos_py.model.errors import GraphError, SourceError
@@ -228,6 +228,7 @@ def test_good_records_are_parsed_together_and_few_bad_ones_cost_little(
     lines = [good("jsonl", number) for number in range(10_000)]
     path.write_text(content("jsonl", lines))
     source = FileSource(str(path), Item, on_error="skip")
+    calls.clear()
     assert len(rows(everything(opened(source)))) == 10_000
     assert len(calls) == 1
     lines[5_000] = '{"id": "x"}'
@@ -263,6 +264,47 @@ def test_the_error_says_how_to_go_on(tmp_path: Path) -> None:
     path.write_text(content("jsonl", [good("jsonl", 1), "bad"]))
     with pytest.raises(SourceError, match=r"in\.jsonl, line 2 .*: malformed record: .*on_error='skip', .*\.catch\(\)"):
         everything(opened(FileSource(str(path), Item)))
+
+
+JSON_LACKS = [
+    *(pa.list_(pa.duration("us")), pa.list_(pa.date32()), pa.struct([("on", pa.date32())]), pa.float16()),
+    *(pa.struct([("for", pa.duration("us"))]), pa.map_(pa.string(), pa.int64()), pa.large_list(pa.int64())),
+    *(pa.dictionary(pa.int32(), pa.string()), pa.list_(pa.struct([("on", pa.date32())]))),
+]
+CSV_LACKS = [
+    *(pa.list_(pa.int64()), pa.struct([("id", pa.int64())]), pa.map_(pa.string(), pa.int64())),
+    *(pa.float16(), pa.decimal256(50, 2)),
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "kind"), [*(("jsonl", kind) for kind in JSON_LACKS), *(("csv", kind) for kind in CSV_LACKS)], ids=str
+)
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_type_that_a_format_lacks_is_refused_when_the_source_is_defined(
+    format: str, kind: pa.DataType, nullable: bool
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("odd", kind, nullable)])
+    with pytest.raises(GraphError, match=rf"FileSource: field 'odd' is .* cannot be read from {format}: declare it as"):
+        FileSource(f"in.{format}", schema)
+    if format == "jsonl":
+        with pytest.raises(GraphError, match=r"WebhookSource: field 'odd' is .* cannot be read from json"):
+            WebhookSource(8080, schema)
+    FileSource("in.parquet", schema)
+
+
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [
+        *(("jsonl", kind) for kind in (pa.list_(pa.timestamp("us", "UTC")), pa.decimal256(50, 2), pa.date32())),
+        *((format, kind) for kind in (pa.duration("us"), pa.decimal128(18, 2), pa.int8()) for format in BAD),
+        ("csv", pa.dictionary(pa.int32(), pa.string())),
+        ("jsonl", pa.list_(pa.struct([pa.field("id", pa.int64(), False)]))),
+    ],
+    ids=str,
+)
+def test_a_type_that_a_format_has_is_taken(format: str, kind: pa.DataType) -> None:
+    FileSource(f"in.{format}", pa.schema([pa.field("usual", kind, False)]))
 
 
 def test_what_cannot_be_is_said() -> None:
