@@ -75,7 +75,7 @@ class At(Record):
             r"field 'at' is datetime.datetime\(2026, 1, 31, 0, 0\), which has no time zone",
         ),
         ({"until": datetime(2026, 1, 31)}, "field 'until' is .* which has no time zone: write datetime.now"),
-        ({"seen": [datetime(2026, 1, 31)]}, "field 'seen' is"),
+        ({"seen": [datetime(2026, 1, 31)]}, r"field 'seen\[0\]' is .* which has no time zone"),
         ({"at": date(2026, 1, 31)}, "where a datetime of timestamp"),
         ({"at": 5}, "where a datetime of timestamp"),
         ({"day": NOON}, "where a date is declared"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -289,3 +290,74 @@ def test_only_columns_are_written_as_numbers(record: type[Record], unit: str, in
     said = rf"{record.__name__}\.\w+: Epoch\('{unit}'\) is for columns, not for '{inner}' within one: declare an int"
     with pytest.raises(GraphError, match=said):
         record.schema()
+
+
+class Cents(Record):
+    cents: int
+
+
+class Dollars(Record):
+    dollars: int
+
+
+class Nested(Record):
+    one: Cents
+    counts: list[int]
+    texts: list[str]
+    days: list[datetime.date]
+    many: list[Cents | None] | None
+    grid: list[list[int]]
+    named: Annotated[Any, pa.map_(pa.string(), pa.int64())]
+    pair: Annotated[Any, pa.list_(pa.int64(), 2)] | None
+
+
+NESTED = {
+    "one": Cents(1), "counts": [1, 2], "texts": ["a"], "days": [datetime.date(2020, 1, 1)], "many": [Cents(1), None],
+    "grid": [[1], []], "named": {"a": 1}, "pair": [1, 2],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"one": Cents(12.99)}, "'one.cents' is 12.99 (float) where an int"),  # type: ignore[arg-type]
+        ({"one": Dollars(5)}, "'one.cents' is absent: Dollars has no field 'cents'"),
+        ({"one": {}}, "'one.cents' is absent: dict has no field 'cents'"),
+        ({"one": 5}, "'one' is 5 (int) where struct<cents: int64 not null>"),
+        ({"counts": [1, 1.5]}, "'counts[1]' is 1.5 (float)"),
+        ({"counts": [1, None]}, "'counts[1]' is None but not declared"),
+        ({"counts": [True]}, "'counts[0]' is True (bool)"),
+        ({"texts": [b"x"]}, "'texts[0]' is b'x' (bytes) where a str"),
+        ({"texts": "abc"}, "'texts' is 'abc' (str) where list"),
+        ({"days": [datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)]}, "'days[0]' is datetime.datetime(2020"),
+        ({"many": [None, Cents(1), {"cents": None}]}, "'many[2].cents' is None but not declared"),
+        ({"grid": [[], [1, 2], [3, "x"]]}, "'grid[2][1]' is 'x' (str)"),
+        ({"named": {"a": 1, "b": "x"}}, "'named[1]' is 'x' (str)"),
+        ({"pair": [1]}, "'pair' is [1] (list) where fixed_size_list"),
+    ],
+)
+def test_a_value_within_a_field_is_checked_and_named_by_its_path(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(FieldError, match=re.escape(told)) as caught:
+        encode([NESTED, {**NESTED, "many": None, "pair": None}, NESTED | wrong], Nested.schema())
+
+    assert caught.value.row == 2
+
+
+def test_a_value_within_a_field_is_converted_as_a_field_is() -> None:
+    class Within(Record):
+        prices: list[Money]
+        rates: list[float]
+
+    row: dict[str, Any] = {"prices": [Decimal("1.234"), 5], "rates": [Decimal("0.5"), 2, np.float32(0.5)]}
+    rows = encode([row], Within.schema())
+
+    assert rows.to_pylist() == [{"prices": [Decimal("1.23"), Decimal("5.00")], "rates": [0.5, 2.0, 0.5]}]
+
+
+def test_objects_lists_and_maps_may_be_none_where_that_is_declared() -> None:
+    rows = encode([{**NESTED, "many": None, "pair": None}, NESTED], Nested.schema())
+
+    rows.validate(full=True)
+    assert rows.column("many").to_pylist() == [None, [{"cents": 1}, None]]
+    assert rows.column("pair").to_pylist() == [None, [1, 2]]
+    assert rows.column("named").to_pylist() == [[("a", 1)], [("a", 1)]]

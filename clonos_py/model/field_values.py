@@ -1,0 +1,164 @@
+"""Values of one field as a column, with the types checked.
+
+What loses nothing is converted: integers to float and decimal columns, numpy scalars, a Decimal to a float column;
+Decimals with too many places are rounded half to even.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from clonos_py.model.decimals import EXACT
+from clonos_py.model.errors import UserCodeError
+from clonos_py.model.moments import is_naive, moment_of
+from clonos_py.model.numpy_values import plain_scalar, plain_value
+
+Place = Callable[[int], tuple[int, str]]
+"""Of the value at an index: the row it is of, and the path to it, such as ``lines[2].price``."""
+
+_NONE = type(None)
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...], str], ...] = (
+    (pa.types.is_integer, (int,), "an int"),
+    (pa.types.is_floating, (float, int), "a float"),
+    (pa.types.is_decimal, (Decimal, int), "a Decimal"),
+    (pa.types.is_string, (str,), "a str"),
+    (pa.types.is_large_string, (str,), "a str"),
+    (pa.types.is_boolean, (bool,), "a bool"),
+    (pa.types.is_binary, (bytes,), "bytes"),
+    (pa.types.is_timestamp, (datetime,), "a datetime"),
+    (pa.types.is_date, (date,), "a date"),
+    (pa.types.is_duration, (timedelta,), "a timedelta"),
+)
+_SAID_BY_PYTHON = (pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.binary(), pa.date32(), pa.duration("us"))
+"""Types of which the Python type says all."""
+PLAIN = (bytes, Decimal, datetime, date, timedelta)
+"""What nested values are made of, beside numbers and text."""
+
+
+class FieldError(UserCodeError):
+    """A row does not fit its schema; ``row`` is its position among those that were to be encoded."""
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+def encoded(values: list[Any], field: pa.Field[Any], place: Place) -> pa.Array[Any]:
+    """The values as a column of the field's type. Raises FieldError naming the first that does not fit."""
+    if set(map(type, values)) <= _accepted(field.type, field.nullable) and not _some_naive(values, field.type):
+        column = _array(values, field.type)
+        if column is not None:
+            return column
+    fitted = [_fitted(value, field, index, place) for index, value in enumerate(values)]
+    column = _array(fitted, field.type)
+    if column is not None:
+        return column
+    index = next(index for index, value in enumerate(fitted) if _array([value], field.type) is None)
+    raise misfit(values[index], field.type, place(index))
+
+
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array[Any] | None:
+    """None if a value does not fit: it is out of range or has too many decimal places."""
+    try:
+        column: pa.Array[Any] = pa.array(values, type=type_)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return column
+
+
+@functools.cache
+def _accepted(type_: pa.DataType, nullable: bool) -> frozenset[type]:
+    kinds, _ = _kinds(type_)
+    return frozenset(kinds) | {_NONE} if nullable else frozenset(kinds)
+
+
+def _kinds(type_: pa.DataType) -> tuple[tuple[type, ...], str]:
+    for applies, kinds, spelled in _KINDS:
+        if applies(type_):
+            return kinds, spelled
+    return (), str(type_)
+
+
+def _fitted(value: Any, field: pa.Field[Any], index: int, place: Place) -> Any:
+    """The value, converted where that loses nothing."""
+    given = value
+    try:
+        value = _plain(value, field.type) if isinstance(value, np.generic) else value
+    except ValueError as error:
+        raise misfit(given, field.type, place(index)) from error
+    if value is None or (isinstance(value, datetime) and value != value):  # pandas has NaT, which equals nothing
+        if field.nullable:
+            return None
+        raise absent(place(index))
+    try:
+        return _converted(value, field.type)
+    except (TypeError, ValueError, OverflowError, InvalidOperation) as error:
+        raise misfit(given, field.type, place(index)) from error
+
+
+def _plain(value: np.generic, type_: pa.DataType) -> Any:
+    """A ``datetime64`` has no zone, and is UTC."""
+    found = plain_scalar(value)
+    if isinstance(value, np.datetime64) and found is not None and pa.types.is_timestamp(type_):
+        return moment_of(found)
+    return found
+
+
+def absent(place: tuple[int, str]) -> FieldError:
+    """The error of a None where there must be a value."""
+    row, path = place
+    return FieldError(f"field {path!r} is None but not declared '| None'", row)
+
+
+def misfit(value: Any, type_: pa.DataType, place: tuple[int, str]) -> FieldError:
+    """The error of a value that is none of a type."""
+    row, path = place
+    if pa.types.is_timestamp(type_) and isinstance(value, datetime) and is_naive(value):
+        return FieldError(
+            f"field {path!r} is {value!r}, which has no time zone: write datetime.now(UTC), or tzinfo=UTC for a "
+            "time that is in UTC",
+            row,
+        )
+    kinds, spelled = _kinds(type_)
+    declared = spelled if not kinds or type_ in _SAID_BY_PYTHON else f"{spelled} of {type_}"
+    return FieldError(f"field {path!r} is {value!r} ({type(value).__name__}) where {declared} is declared", row)
+
+
+def _converted(value: Any, type_: pa.DataType) -> Any:
+    if pa.types.is_decimal(type_) and isinstance(value, Decimal):
+        return value.quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_EVEN, EXACT)
+    if pa.types.is_floating(type_) and isinstance(value, Decimal):
+        return float(value)
+    kinds, _ = _kinds(type_)
+    if not kinds:
+        return _aware(msgspec.to_builtins(value, builtin_types=PLAIN, enc_hook=plain_value))
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise TypeError(type(value).__name__)
+    if (isinstance(value, datetime) and pa.types.is_date(type_)) or _some_naive([value], type_):
+        raise TypeError(type(value).__name__)
+    return value
+
+
+def _some_naive(values: list[Any], type_: pa.DataType) -> bool:
+    """Whether a datetime lacks the zone that its column has."""
+    if not isinstance(type_, pa.TimestampType) or type_.tz is None:
+        return False
+    return any(value is not None and is_naive(value) for value in values)
+
+
+def _aware(nested: Any) -> Any:
+    """The value itself. Raises TypeError for a datetime in it that has no zone."""
+    if isinstance(nested, datetime) and is_naive(nested):
+        raise TypeError("datetime without a time zone")
+    if isinstance(nested, list | dict):
+        for part in nested.values() if isinstance(nested, dict) else nested:
+            _aware(part)
+    return nested
