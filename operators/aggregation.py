@@ -20,22 +20,23 @@ import pyarrow.compute as pc
 from clonos_py.columns import arrivals
 from clonos_py.columns.distinct import distinct_values, united
 from clonos_py.columns.grouping import Groups, group
-from clonos_py.columns.reduction import count_rows, count_values, greatest, least, sums
+from clonos_py.columns.reduction import WIDE, count_rows, count_values, greatest, least, sums, wide_sums
 from clonos_py.columns.views import Column, take
 from clonos_py.model.aggregates import Aggregate
+from clonos_py.model.errors import UserCodeError
 from clonos_py.operators.arrivals import ARRIVAL_COLUMN
 from clonos_py.operators.folding import fold_rows, merge_folds, results_of_folds
-from clonos_py.operators.means import means, whole_means
+from clonos_py.operators.means import means, means_of_integers, whole_means
 
 ROWS_COLUMN = "_rows"
 """int64 column of every partial batch: how many rows a partial result stands for."""
 
 _SUM_DIGITS = 38
 _STARTED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
-    "count": count_values, "sum": sums, "min": least, "max": greatest, "distinct": distinct_values
+    "count": count_values, "min": least, "max": greatest, "distinct": distinct_values
 }  # fmt: skip
 _MERGED_BY: Mapping[str, Callable[[Column, Groups], Any]] = {
-    "count": sums, "sum": sums, "min": least, "max": greatest, "distinct": united, "first": arrivals.first,
+    "count": sums, "min": least, "max": greatest, "distinct": united, "first": arrivals.first,
     "last": arrivals.last, "collect": arrivals.joined,
 }  # fmt: skip
 _STARTED_BY_ARRIVAL: Mapping[str, Callable[[Column, Groups], Any]] = {
@@ -144,13 +145,27 @@ def _start(kind: str, aggregate: Aggregate, rows: pa.RecordBatch, groups: Groups
     if kind in _STARTED_BY_ARRIVAL:
         values = arrivals.numbered(rows.column(aggregate.column), rows.column(ARRIVAL_COLUMN))
         return _STARTED_BY_ARRIVAL[kind](values, groups)
-    return _STARTED_BY[kind](rows.column(aggregate.column), groups)
+    column = rows.column(aggregate.column)
+    if kind == "sum":
+        whole = aggregate.function == "mean" and pa.types.is_integer(_plain_type(column.type))
+        return _summed(wide_sums if whole else sums, aggregate, column, groups)
+    return _STARTED_BY[kind](column, groups)
 
 
 def _merge(accumulator: Accumulator, column: Column, groups: Groups) -> Any:
     if accumulator.kind == "user":
         return merge_folds(accumulator.aggregate, column, groups)
+    if accumulator.kind == "sum":
+        return _summed(sums, accumulator.aggregate, column, groups)
     return _MERGED_BY[accumulator.kind](column, groups)
+
+
+def _summed(add: Callable[[Column, Groups], Any], aggregate: Aggregate, column: Column, groups: Groups) -> Any:
+    """The sums. Raises UserCodeError naming the aggregate that has none."""
+    try:
+        return add(column, groups)
+    except UserCodeError as error:
+        raise UserCodeError(f"{aggregate.function} {aggregate.name!r}: {error.text}") from error
 
 
 def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
@@ -158,8 +173,7 @@ def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
     if function == "count" and aggregate.column is None:
         return partial.column(ROWS_COLUMN)
     if function == "mean":
-        mean = whole_means if pa.types.is_integer(aggregate.type) else means
-        return mean(partial.column(f"{name}:sum"), partial.column(f"{name}:count"))
+        return _means(aggregate, partial.column(f"{name}:sum"), partial.column(f"{name}:count"))
     if function == "count_distinct":
         return pc.list_value_length(partial.column(f"{name}:distinct"))
     column = partial.column(f"{name}:{function}")
@@ -170,6 +184,13 @@ def _finish(aggregate: Aggregate, partial: pa.RecordBatch) -> Any:
     return results_of_folds(aggregate, column) if function == "user" else column
 
 
+def _means(aggregate: Aggregate, total: Any, counts: Any) -> Any:
+    if pa.types.is_integer(aggregate.type):
+        return whole_means(total, counts)
+    of_integers = pa.types.is_decimal(total.type) and pa.types.is_floating(aggregate.type)
+    return (means_of_integers if of_integers else means)(total, counts)
+
+
 def _accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any:
     if kind in ("count", "user"):
         return pa.int64() if kind == "count" else pa.binary()
@@ -177,6 +198,8 @@ def _accumulator_type(kind: str, aggregate: Aggregate, schema: pa.Schema) -> Any
     taken = _plain_type(schema.field(aggregate.column).type)
     if kind in ("min", "max", "distinct"):
         return pa.list_(taken) if kind == "distinct" else taken
+    if aggregate.function == "mean" and pa.types.is_integer(taken):
+        return WIDE
     if isinstance(taken, pa.Decimal128Type):
         return pa.decimal128(_SUM_DIGITS, taken.scale)
     return pa.float64() if pa.types.is_floating(taken) else pa.int64()

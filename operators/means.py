@@ -1,4 +1,7 @@
-"""Means out of sums and counts: floats for numbers or, if wanted, integers, the decimal's own scale for decimals."""
+"""Means out of sums and counts: floats for numbers or, if wanted, integers, the decimal's own scale for decimals.
+
+Sums of integers are decimals without places here (``columns.reduction.wide_sums``), which do not overflow.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,54 @@ def means(total: Any, counts: Any) -> Any:
     counted: Ints = fixed(counts)
     if not pa.types.is_decimal(total.type):
         return pa.array(fixed(total) / np.maximum(counted, 1), mask=counted == 0)
-    words = raw(total, np.int64, 2).reshape(-1, 2)
-    if total.null_count == 0 and (words[:, 1] == words[:, 0] >> 63).all() and _are_short(words[:, 0]):
-        return _divide_short(words[:, 0], counted, total.type)
+    short = _short(total)
+    if total.null_count == 0 and short is not None and _are_far_from_limits(short):
+        return _divide_short(short, counted, total.type)
     return _divide_exactly(total, counted)
+
+
+def means_of_integers(total: Any, counts: Any) -> Any:
+    """The quotients as floats; null where nothing was counted."""
+    counted: Ints = fixed(counts)
+    short = _short(total)
+    if short is not None:
+        return pa.array(short / np.maximum(counted, 1), mask=counted == 0)
+    return _divide_long(total, counted, pa.float64())
 
 
 def whole_means(total: Any, counts: Any) -> Any:
     """The quotients of integers, rounded towards zero; null where nothing was counted."""
     counted: Ints = fixed(counts)
-    sums: Ints = fixed(total)
+    sums = _short(total)
+    if sums is None:
+        return _divide_long(total, counted, pa.int64())
     divisors = np.maximum(counted, 1)
     quotients = sums // divisors
     quotients += (sums < 0) & (quotients * divisors != sums)
     return pa.array(quotients, mask=counted == 0)
 
 
-def _are_short(unscaled: Ints) -> bool:
+def _short(total: Any) -> Ints | None:
+    """The unscaled values, if each fits into 64 bits."""
+    words = raw(total, np.int64, 2).reshape(-1, 2)
+    return words[:, 0] if (words[:, 1] == words[:, 0] >> 63).all() else None
+
+
+def _divide_long(total: Any, counted: Ints, kind: pa.DataType) -> Any:
+    """Sums of integers that need more than 64 bits, by Python."""
+    quotients: list[int | float | None] = []
+    for value, count in zip(total.to_pylist(), counted.tolist(), strict=True):
+        if value is None or not count:
+            quotients.append(None)
+        elif pa.types.is_floating(kind):
+            quotients.append(int(value) / count)
+        else:
+            quotients.append(abs(int(value)) // count * (1 if value > 0 else -1))
+    return pa.array(quotients, kind)
+
+
+def _are_far_from_limits(unscaled: Ints) -> bool:
+    """Whether twice the values, and some more, fit into 64 bits."""
     return bool(((unscaled > -(2**61)) & (unscaled < 2**61)).all())
 
 

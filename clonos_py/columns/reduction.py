@@ -1,6 +1,6 @@
 """One value per group: counts, sums, least and greatest values.
 
-Nulls do not count; a group without a value has the result null. Integer sums wrap at 64 bits, decimal ones never do.
+Nulls do not count; a group without a value has the result null. No sum wraps: one that is too large is an error.
 Floats are added in the order of the rows, so that a sum depends on nothing else; of floats NaN is ignored by the
 extremes unless all are NaN.
 """
@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clonos_py.columns.grouping import Groups
-from clonos_py.columns.views import Bools, Column, Ints, fixed, has_fixed_values, plain, valid
+from clonos_py.columns.views import Bools, Column, Ints, fixed, has_fixed_values, plain, raw, valid
 from clonos_py.model.errors import UserCodeError
 
 _DIGITS = 38
 """Of the widest decimal of 128 bits."""
+WIDE = pa.decimal128(_DIGITS, 0)
+_LOW_BITS = 32
 
 
 def count_rows(groups: Groups) -> Ints:
@@ -34,18 +36,26 @@ def count_values(column: Column, groups: Groups) -> Ints:
 
 
 def sums(column: Column, groups: Groups) -> Any:
-    """Integers as int64, floats as float64, decimals with 38 digits. Raises UserCodeError for a decimal sum that needs
-    more."""
+    """Integers as int64, floats as float64, decimals with 38 digits. Raises UserCodeError for a sum that needs more."""
     column = plain(column)
     if pa.types.is_decimal(column.type):
         return _decimal_sums(column, groups)
     if not has_fixed_values(column.type):
         return _by_arrow("sum", column, groups)
-    dtype = np.float64 if pa.types.is_floating(column.type) else np.int64
-    values, ids, empty = _present(fixed(column).astype(dtype, copy=False), column, groups)
-    total = np.zeros(groups.size, dtype)
-    np.add.at(total, ids, values)
-    return pa.array(total, mask=empty)
+    if not pa.types.is_floating(column.type):
+        return _integer_sums(column, groups)
+    values, ids, empty = _present(fixed(column).astype(np.float64, copy=False), column, groups)
+    return pa.array(_added(values, ids, groups.size), mask=empty)
+
+
+def wide_sums(column: Column, groups: Groups) -> Any:
+    """Of integers as decimals without places, which hold every sum: what means are made of."""
+    column = plain(column)
+    values, ids, empty = _present(fixed(column), column, groups)
+    if _stays_short(values):
+        total = _added(values.astype(np.int64, copy=False), ids, groups.size)
+        return _wide(total, total >> 63, empty, WIDE)
+    return _wide(*_long_sums(values, ids, groups.size), empty, WIDE)
 
 
 def least(column: Column, groups: Groups) -> Any:
@@ -86,11 +96,57 @@ def _present(values: npt.NDArray[Any], column: Column, groups: Groups) -> tuple[
     return values[mask], ids, np.bincount(ids, minlength=groups.size) == 0
 
 
+def _integer_sums(column: Any, groups: Groups) -> Any:
+    values, ids, empty = _present(fixed(column), column, groups)
+    if _stays_short(values):
+        return pa.array(_added(values.astype(np.int64, copy=False), ids, groups.size), mask=empty)
+    low, high = _long_sums(values, ids, groups.size)
+    if (high != low >> 63).any():
+        raise UserCodeError("a sum of integers needs more than 64 bits: cast the column to float before it is added")
+    return pa.array(low, mask=empty)
+
+
+def _added(values: npt.NDArray[Any], ids: Ints, size: int) -> npt.NDArray[Any]:
+    total = np.zeros(size, values.dtype)
+    np.add.at(total, ids, values)
+    return total
+
+
+def _stays_short(integers: npt.NDArray[Any]) -> bool:
+    """Whether 64 bits hold the sum of any of them."""
+    if integers.dtype.itemsize <= 4 or not len(integers):
+        return True  # so many rows as would be needed no batch has
+    greatest_bits = int(np.bitwise_or.reduce(integers))  # no less than the greatest, and found in half the time
+    if greatest_bits < 0:
+        greatest_bits = max(int(integers.max()), -int(integers.min()))
+    return greatest_bits * len(integers) < 2**63
+
+
+def _long_sums(integers: npt.NDArray[Any], ids: Ints, size: int) -> tuple[Ints, Ints]:
+    """The low and the high 64 bits of each sum: the halves of the integers are added, then carried."""
+    low = _added((integers & integers.dtype.type(2**_LOW_BITS - 1)).astype(np.int64), ids, size)
+    high = _added((integers >> integers.dtype.type(_LOW_BITS)).astype(np.int64), ids, size)
+    high += low >> _LOW_BITS
+    return (high << _LOW_BITS) | (low & (2**_LOW_BITS - 1)), high >> _LOW_BITS
+
+
+def _wide(low: Ints, high: Ints, empty: Bools | None, kind: pa.DataType) -> Any:
+    """Decimals of two words each."""
+    words = np.stack([low, high], axis=1)
+    known = None if empty is None else pa.array(~empty).buffers()[1]
+    return pa.Array.from_buffers(kind, len(low), [known, pa.py_buffer(words.data)])
+
+
 def _decimal_sums(column: Any, groups: Groups) -> Any:
     """Arrow adds 128-bit words, whatever they overflow: where they might, 256 bits add up to what can be checked."""
+    scale = column.type.scale
+    short = _short_values(column, groups)
+    if short is not None:
+        values, ids, empty = short
+        total = _added(values, ids, groups.size)
+        return _wide(total, total >> 63, empty, pa.decimal128(_DIGITS, scale))
     if _are_small(column):
         return _by_arrow("sum", column, groups)
-    scale = column.type.scale
     exact = _by_arrow("sum", column.cast(pa.decimal256(2 * _DIGITS, scale)), groups)
     try:
         return exact.cast(pa.decimal128(_DIGITS, scale))
@@ -98,6 +154,18 @@ def _decimal_sums(column: Any, groups: Groups) -> Any:
         raise UserCodeError(
             f"a sum of decimals needs more than {_DIGITS} digits: cast the column to float before it is added"
         ) from error
+
+
+def _short_values(column: Any, groups: Groups) -> tuple[Ints, Ints, Bools | None] | None:
+    """The unscaled values that are not null, if 64 bits hold the sum of any of them: numpy adds them in a quarter of
+    the time that Arrow takes."""
+    if column.type.bit_width != 128:
+        return None
+    words, ids, empty = _present(raw(column, np.int64, 2).reshape(-1, 2), column, groups)
+    low = words[:, 0]
+    if not ((words[:, 1] == low >> 63).all() and _stays_short(low)):
+        return None
+    return low, ids, empty
 
 
 def _are_small(column: Any) -> bool:

@@ -120,6 +120,37 @@ def test_a_sum_of_decimals_is_right_or_refused() -> None:
         results(total, cut(kind, [*rows, (1, third)]))
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()], ids=str)
+def test_a_sum_of_integers_is_right_or_refused(kind: pa.DataType) -> None:
+    total = [Aggregate("sum", "v", "total", pa.int64())]
+    most = 2**63 - 1
+    rows: list[tuple[int, int | None]] = [(1, most - 2), (2, None), (1, 2), (2, 7), (1, None), (2, most - 7)]
+    assert [row["total"] for row in results(total, cut(kind, rows))] == [most, most]
+    for apart in ([*rows, (1, 1)], [(1, 1), *rows], [(1, most), (1, 1), (2, 1), (2, 1)]):
+        with pytest.raises(UserCodeError, match="sum 'total': a sum of integers needs more than 64 bits: cast"):
+            results(total, cut(kind, apart))
+
+
+def test_sums_of_integers_may_pass_the_limits_within_a_batch() -> None:
+    most = 2**63 - 1
+    rows = [(1, most), (1, most), (1, -most), (1, -1), (2, -most), (2, -1), (2, -1), (2, 1)]
+    batch = concat(cut(pa.int64(), rows))
+    assert [row["n"] for row in results([Aggregate("sum", "v", "n", pa.int64())], [batch])] == [most - 1, -most - 1]
+
+
+def test_means_of_integers_do_not_depend_on_the_size_of_the_sum() -> None:
+    now_us = 1_800_000_000_000_000
+    rows: list[tuple[int, int | None]] = [(1, now_us + number) for number in range(6_001)]
+    rows += [(2, -(2**63)), (2, -(2**63)), (3, None), (4, -7), (4, 2)]
+    mean, whole = Aggregate("mean", "v", "mean", pa.float64()), Aggregate("mean", "v", "whole", pa.int64())
+    assert results([mean, whole], cut(pa.int64(), rows)) == [
+        {"k": 1, "mean": float(now_us + 3_000), "whole": now_us + 3_000},
+        {"k": 2, "mean": -(2.0**63), "whole": -(2**63)},
+        {"k": 3, "mean": None, "whole": None},
+        {"k": 4, "mean": -2.5, "whole": -2},
+    ]
+
+
 def test_floats_add_in_order_and_extremes_ignore_nan() -> None:
     rows = [(1, 0.5), (1, float("nan")), (1, -2.0), (2, float("nan")), (2, None), (3, None)]
     kinds = [Aggregate(f, "v", f, pa.float64()) for f in ("min", "max", "sum")]
