@@ -52,7 +52,12 @@ def aggregation(
             raise GraphError(f"{name!r} is a key or a bound of the window already; give the aggregate another name")
         fields[name] = found.field(name, schema)
     target = None if into is None else schema_of(into)
-    output = filled(target, fields, aggregates, getattr(into, "__name__", "the schema"))
+    shape = getattr(into, "__name__", "the schema")
+    output = filled(target, fields, aggregates, shape)
+    for name, found in aggregates.items():
+        if fields[name].nullable and not output.field(name).nullable:
+            declared = output.field(name).type
+            raise GraphError(f"{shape}.{name} is {declared}, but {found} may be null: declare it with '| None'")
     bound: list[Aggregate] = []
     computed: list[tuple[str, ExpressionNode]] = []
     for name, found in aggregates.items():

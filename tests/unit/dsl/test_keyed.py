@@ -132,6 +132,12 @@ class Texted(Record):
     bids: str
 
 
+class Highest(Record):
+    auction: int
+    high: Money
+    first: str | None = None
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
@@ -144,6 +150,10 @@ class Texted(Record):
         (lambda w: w.aggregate(Hot, n=count()), "Hot has no field 'n'; its fields are auction, window_end, bids, top"),
         (lambda w: w.aggregate(Texted, bids=count()), "Texted.bids is string, but what fills it is int64"),
         (lambda w: w.aggregate(Short, bids=count()), "Short.extra: nothing of that name"),
+        (
+            lambda w: w.aggregate(Highest, high=col("price").max().where(col("price") > 5), first=col("note").first()),
+            "Highest.high is decimal128(18, 2), but ",
+        ),
     ],
 )
 def test_an_aggregate_that_cannot_be_is_refused(write: Callable[[Any], Any], message: str) -> None:
