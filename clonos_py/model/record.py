@@ -110,7 +110,12 @@ def field_types(cls: type[Record]) -> dict[str, Any]:
 
 @functools.cache
 def _schema(cls: type[Record]) -> pa.Schema:
-    return pa.schema([_field(cls, name, annotation) for name, annotation in field_types(cls).items()])
+    try:
+        return pa.schema([_field(cls, name, annotation) for name, annotation in field_types(cls).items()])
+    except RecursionError:
+        raise GraphError(
+            f"{cls.__name__} holds itself, by way of its fields, which no column type can: refer to other rows by key"
+        ) from None
 
 
 @functools.cache

@@ -361,3 +361,12 @@ def test_objects_lists_and_maps_may_be_none_where_that_is_declared() -> None:
     assert rows.column("many").to_pylist() == [None, [{"cents": 1}, None]]
     assert rows.column("pair").to_pylist() == [None, [1, 2]]
     assert rows.column("named").to_pylist() == [[("a", 1)], [("a", 1)]]
+
+
+class Chained(Record):
+    child: Chained | None
+
+
+def test_a_record_that_holds_itself_is_refused() -> None:
+    with pytest.raises(GraphError, match="Chained holds itself, by way of its fields"):
+        Chained.schema()
