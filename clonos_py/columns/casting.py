@@ -14,9 +14,22 @@ import pyarrow as pa
 
 def cast(column: Any, wanted: pa.DataType) -> Any:
     """An array as one of another type. Raises pa.ArrowInvalid for values that do not fit, nulls among them."""
-    if column.type == wanted or not pa.types.is_nested(wanted):
-        return column if column.type == wanted else column.cast(wanted)
+    if column.type == wanted:
+        return column
+    if isinstance(wanted, pa.Decimal128Type):
+        return _decimals(column, wanted)
+    if not pa.types.is_nested(wanted):
+        return column.cast(wanted)
     return _without_nulls(column.cast(with_nulls(wanted)), wanted, "")
+
+
+def _decimals(column: Any, wanted: pa.Decimal128Type[Any, Any]) -> Any:
+    """Integers may have fewer digits than their type could; floats are refused, since most are no decimals."""
+    if pa.types.is_floating(column.type):
+        raise pa.ArrowInvalid(f"a float is not exact, {wanted} is: declare the column float, and round it where needed")
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.decimal128(38, wanted.scale))
+    return column.cast(wanted)
 
 
 def with_nulls(kind: Any) -> pa.DataType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -58,3 +59,12 @@ def test_values_within_become_those_of_the_wanted_type() -> None:
     assert cast(narrow, pa.struct([pa.field("x", pa.int64(), nullable=False)])).to_pylist() == [{"x": 1}, None]
     with pytest.raises(pa.ArrowInvalid):
         cast(pa.array(["x"]), pa.int64())
+
+
+def test_integers_are_decimals_if_they_fit_and_floats_never() -> None:
+    money = pa.decimal128(18, 2)
+    assert cast(pa.array([1, None, -(10**15)]), money).to_pylist() == [Decimal("1.00"), None, Decimal(-(10**15))]
+    with pytest.raises(pa.ArrowInvalid, match="does not fit in precision 18"):
+        cast(pa.array([10**17]), money)
+    with pytest.raises(pa.ArrowInvalid, match="a float is not exact"):
+        cast(pa.array([1.234]), money)
