@@ -43,6 +43,9 @@ def aggregation(
     """Checks aggregates against the input's schema and fills ``into`` from keys, ``extra`` columns and them by name."""
     if not aggregates:
         raise GraphError("it needs at least one aggregate, such as n=count()")
+    for key in keys:
+        if pa.types.is_nested(schema.field(key).type):
+            raise GraphError(f"key {key!r} is a list or struct, which cannot be compared; use other columns")
     fields: dict[str, pa.Field[Any]] = {key: schema.field(key) for key in keys}
     fields.update(extra)
     for name, found in aggregates.items():

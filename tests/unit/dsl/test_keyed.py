@@ -163,6 +163,15 @@ def test_an_aggregate_that_cannot_be_is_refused(write: Callable[[Any], Any], mes
     assert f"test_keyed.py:{write.__code__.co_firstlineno}: aggregate: " in str(caught.value)
 
 
+def test_an_aggregate_by_a_nested_key_is_refused() -> None:
+    class Tagged(Record):
+        tags: list[str]
+
+    tagged = Job("test").source(Rows(Tagged)).key_by("tags")
+    with pytest.raises(GraphError, match="aggregate: key 'tags' is a list or struct, which cannot be compared"):
+        tagged.aggregate(n=count())
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
