@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import types
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -40,5 +41,10 @@ class ProcessKeys:
         return dict(zip(self._names, self._decoder.decode(encoded), strict=True))
 
 
-def _python_type(kind: pa.DataType) -> Any:
+def _python_type(kind: Any) -> Any:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return list.__class_getitem__(_python_type(kind.value_type)) | None
+    if pa.types.is_struct(kind):
+        fields = {field.name: _python_type(field.type) for field in kind}
+        return types.new_class("Key", (TypedDict,), {}, lambda body: body.update(__annotations__=fields)) | None
     return next((made | None for applies, made in _TYPES if applies(kind)), Any)

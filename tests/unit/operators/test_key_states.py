@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from clonos_py.operators import key_states
 from clonos_py.operators.key_states import KeyStates
 from clonos_py.operators.process import Process, state
+from clonos_py.operators.process_keys import ProcessKeys
 from clonos_py.operators.process_state import Cell
 
 
@@ -86,3 +90,15 @@ def test_a_standby_decodes_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
         put(task, key, 7)
         standby.load(task.chunks())
     assert decoded == [b"3", b"5"]
+
+
+def test_values_within_nested_keys_have_the_types_of_their_columns() -> None:
+    part = pa.struct([pa.field("price", pa.decimal128(18, 2)), pa.field("took", pa.list_(pa.duration("us")))])
+    schema = pa.schema([pa.field("days", pa.list_(pa.date32())), pa.field("part", part)])
+    values: list[dict[str, Any]] = [
+        {"days": [date(2020, 1, 1), None], "part": {"price": Decimal("1.20"), "took": [timedelta(1)]}},
+        {"days": None, "part": None},
+    ]
+    encoded = key_states.encoded_keys(pa.RecordBatch.from_pylist(values, schema), schema.names)
+
+    assert [ProcessKeys(schema).by_name(key) for key in encoded] == values
