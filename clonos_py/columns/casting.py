@@ -38,6 +38,8 @@ def with_nulls(kind: Any) -> pa.DataType:
         return pa.struct([pa.field(field.name, with_nulls(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(pa.field(kind.value_field.name, with_nulls(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(pa.field(kind.value_field.name, with_nulls(kind.value_type)))
     found: pa.DataType = kind
     return found
 
@@ -51,12 +53,14 @@ def _without_nulls(column: Any, wanted: Any, path: str) -> Any:
         ]
         mask = column.is_null() if column.null_count else None
         return pa.StructArray.from_arrays(inner, fields=list(wanted), mask=mask)
-    if pa.types.is_list(wanted):
+    if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
+        large = pa.types.is_large_list(wanted)
         items = _checked(column.flatten(), wanted.value_field, f"{path}[]", 0)
         lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64() if large else pa.int32())
         mask = column.is_null() if column.null_count else None
-        return pa.ListArray.from_arrays(offsets, items, type=wanted, mask=mask)
+        made: Any = pa.LargeListArray if large else pa.ListArray
+        return made.from_arrays(offsets, items, type=wanted, mask=mask)
     return column
 
 

@@ -68,3 +68,10 @@ def test_integers_are_decimals_if_they_fit_and_floats_never() -> None:
         cast(pa.array([10**17]), money)
     with pytest.raises(pa.ArrowInvalid, match="a float is not exact"):
         cast(pa.array([1.234]), money)
+
+
+def test_items_of_large_lists_are_checked_too() -> None:
+    kind = pa.large_list(pa.field("item", pa.int64(), nullable=False))
+    assert cast(pa.array([[1], None, [2, 3]], pa.list_(pa.int32())), kind).to_pylist() == [[1], None, [2, 3]]
+    with pytest.raises(pa.ArrowInvalid, match=r"\[\] is null, but may not be"):
+        cast(pa.array([[1, None]]), kind)
