@@ -76,8 +76,8 @@ def to_epoch(column: Any, unit: EpochUnit) -> Any:
 
 
 def to_plain_epoch(column: Any, unit: EpochUnit) -> Any:
-    """The same as integers or, if one has a fraction, as floats. Microseconds since 1970 are exact in these until the
-    year 2255."""
+    """The same as integers or, if one has a fraction, as floats. Floats of seconds and milliseconds have microseconds
+    exactly from the year 1728 to 2241."""
     numbers = to_epoch(column, unit)
     if pa.types.is_integer(numbers.type):
         return numbers

@@ -79,10 +79,11 @@ def of_json(line: bytes, schema: pa.Schema) -> str | None:
         return None
     try:
         text = line.decode("utf-8-sig")
-        shallow = _without_inner(text, 1 + max((_depth(field.type) for field in schema), default=0))
-        found = _decode(shallow)
     except UnicodeDecodeError:
         return None
+    shallow = _without_inner(text, 1 + max((_depth(field.type) for field in schema), default=0))
+    try:
+        found = _decode(shallow)
     except json.JSONDecodeError as error:
         return f"it is no JSON: {error.msg} at character {error.pos + 1}" if shallow is text else None
     if not isinstance(found, _Object):
