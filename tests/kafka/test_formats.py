@@ -51,6 +51,14 @@ def test_a_format_whose_library_is_missing_says_what_to_install(
         format_of(made(), ROWS.schema)
 
 
+def test_a_type_that_json_cannot_read_is_refused_when_a_topic_is_to_be_read() -> None:
+    schema = pa.schema([("took", pa.list_(pa.duration("us")))])
+    with pytest.raises(
+        GraphError, match=r"KafkaSource: field 'took' is list<item: duration\[us\]>, which cannot be read"
+    ):
+        format_of("json", schema)
+
+
 @pytest.mark.parametrize(
     ("name", "rows"), [("json", ROWS), ("msgpack", ROWS), ("arrow", ROWS), ("text", TEXT), ("bytes", BYTES)]
 )

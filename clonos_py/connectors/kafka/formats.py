@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from clonos_py.columns.casting import cast
 from clonos_py.connectors.json_values import JsonValues
-from clonos_py.connectors.line_formats import first_refused
+from clonos_py.connectors.line_formats import check_readable, first_refused
 from clonos_py.connectors.row_files import json_lines
 from clonos_py.connectors.written_times import fitted_times
 from clonos_py.model.errors import GraphError, one_line
@@ -67,6 +67,8 @@ def format_of(format: str | FormatDefinition, schema: pa.Schema, topic: str | No
         return format.create(schema, topic)
     match format:
         case "json":
+            if topic is None:
+                check_readable("KafkaSource", "json", schema)
             return _Json(schema)
         case "msgpack":
             return _Msgpack(schema)
