@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from clonos_py.columns.views import Ints, fixed, raw
+from clonos_py.columns.decimal_words import decimals_of, short_values, words_of
+from clonos_py.columns.views import Ints, fixed
 from clonos_py.model.decimals import EXACT
 
 
@@ -20,7 +21,7 @@ def means(total: Any, counts: Any) -> Any:
     counted: Ints = fixed(counts)
     if not pa.types.is_decimal(total.type):
         return pa.array(fixed(total) / np.maximum(counted, 1), mask=counted == 0)
-    short = _short(total)
+    short = short_values(words_of(total))
     if total.null_count == 0 and short is not None and _are_far_from_limits(short):
         return _divide_short(short, counted, total.type)
     return _divide_exactly(total, counted)
@@ -29,7 +30,7 @@ def means(total: Any, counts: Any) -> Any:
 def means_of_integers(total: Any, counts: Any) -> Any:
     """The quotients as floats; null where nothing was counted."""
     counted: Ints = fixed(counts)
-    short = _short(total)
+    short = short_values(words_of(total))
     if short is not None:
         return pa.array(short / np.maximum(counted, 1), mask=counted == 0)
     return _divide_long(total, counted, pa.float64())
@@ -38,19 +39,13 @@ def means_of_integers(total: Any, counts: Any) -> Any:
 def whole_means(total: Any, counts: Any) -> Any:
     """The quotients of integers, rounded towards zero; null where nothing was counted."""
     counted: Ints = fixed(counts)
-    sums = _short(total)
+    sums = short_values(words_of(total))
     if sums is None:
         return _divide_long(total, counted, pa.int64())
     divisors = np.maximum(counted, 1)
     quotients = sums // divisors
     quotients += (sums < 0) & (quotients * divisors != sums)
     return pa.array(quotients, mask=counted == 0)
-
-
-def _short(total: Any) -> Ints | None:
-    """The unscaled values, if each fits into 64 bits."""
-    words = raw(total, np.int64, 2).reshape(-1, 2)
-    return words[:, 0] if (words[:, 1] == words[:, 0] >> 63).all() else None
 
 
 def _divide_long(total: Any, counted: Ints, kind: pa.DataType) -> Any:
@@ -74,9 +69,7 @@ def _are_far_from_limits(unscaled: Ints) -> bool:
 def _divide_short(unscaled: Ints, counted: Ints, kind: pa.DataType) -> Any:
     """Unscaled values that 61 bits hold."""
     magnitudes = (2 * np.abs(unscaled) + counted) // (2 * counted)
-    quotients = np.where(unscaled < 0, -magnitudes, magnitudes)
-    words = np.stack([quotients, quotients >> 63], axis=1)
-    return pa.Array.from_buffers(kind, len(quotients), [None, pa.py_buffer(words.tobytes())])
+    return decimals_of(np.where(unscaled < 0, -magnitudes, magnitudes), kind)
 
 
 def _divide_exactly(total: Any, counted: Ints) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.decimal_words import decimals_of
 from clonos_py.columns.views import Column
 from clonos_py.model.decimals import EXACT
 
@@ -22,10 +22,8 @@ def integers_times(integers: Column, factor: Any) -> Column | None:
         products = pc.multiply_checked(integers.cast(pa.int64()), pa.scalar(unscaled, pa.int64()))
     except (pa.ArrowInvalid, OverflowError):
         return None
-    words = np.empty((len(products), 2), np.int64)
-    words[:, 0] = products.to_numpy()
-    np.right_shift(words[:, 0], 63, out=words[:, 1])
-    return pa.Array.from_buffers(_product_type(integers.type, kind), len(words), [None, pa.py_buffer(words.data)])
+    made: Column = decimals_of(products.to_numpy(), _product_type(integers.type, kind))
+    return made
 
 
 @functools.cache

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clonos_py.columns.decimal_words import decimals_of, short_values, words_of
 from clonos_py.columns.grouping import Groups
-from clonos_py.columns.views import Bools, Column, Ints, fixed, has_fixed_values, plain, raw, valid
+from clonos_py.columns.views import Bools, Column, Ints, fixed, has_fixed_values, plain, valid
 from clonos_py.model.errors import UserCodeError
 
 _DIGITS = 38
@@ -54,8 +55,9 @@ def wide_sums(column: Column, groups: Groups) -> Any:
     values, ids, empty = _present(fixed(column), column, groups)
     if _stays_short(values):
         total = _added(values.astype(np.int64, copy=False), ids, groups.size)
-        return _wide(total, total >> 63, empty, WIDE)
-    return _wide(*_long_sums(values, ids, groups.size), empty, WIDE)
+        return decimals_of(total, WIDE, missing=empty)
+    low, high = _long_sums(values, ids, groups.size)
+    return decimals_of(low, WIDE, high, empty)
 
 
 def least(column: Column, groups: Groups) -> Any:
@@ -130,13 +132,6 @@ def _long_sums(integers: npt.NDArray[Any], ids: Ints, size: int) -> tuple[Ints, 
     return (high << _LOW_BITS) | (low & (2**_LOW_BITS - 1)), high >> _LOW_BITS
 
 
-def _wide(low: Ints, high: Ints, empty: Bools | None, kind: pa.DataType) -> Any:
-    """Decimals of two words each."""
-    words = np.stack([low, high], axis=1)
-    known = None if empty is None else pa.array(~empty).buffers()[1]
-    return pa.Array.from_buffers(kind, len(low), [known, pa.py_buffer(words.data)])
-
-
 def _decimal_sums(column: Any, groups: Groups) -> Any:
     """Arrow adds 128-bit words, whatever they overflow: where they might, 256 bits add up to what can be checked."""
     scale = column.type.scale
@@ -144,7 +139,7 @@ def _decimal_sums(column: Any, groups: Groups) -> Any:
     if short is not None:
         values, ids, empty = short
         total = _added(values, ids, groups.size)
-        return _wide(total, total >> 63, empty, pa.decimal128(_DIGITS, scale))
+        return decimals_of(total, pa.decimal128(_DIGITS, scale), missing=empty)
     if _are_small(column):
         return _by_arrow("sum", column, groups)
     exact = _by_arrow("sum", column.cast(pa.decimal256(2 * _DIGITS, scale)), groups)
@@ -161,11 +156,9 @@ def _short_values(column: Any, groups: Groups) -> tuple[Ints, Ints, Bools | None
     the time that Arrow takes."""
     if column.type.bit_width != 128:
         return None
-    words, ids, empty = _present(raw(column, np.int64, 2).reshape(-1, 2), column, groups)
-    low = words[:, 0]
-    if not ((words[:, 1] == low >> 63).all() and _stays_short(low)):
-        return None
-    return low, ids, empty
+    words, ids, empty = _present(words_of(column), column, groups)
+    low = short_values(words)
+    return None if low is None or not _stays_short(low) else (low, ids, empty)
 
 
 def _are_small(column: Any) -> bool:
