@@ -78,9 +78,8 @@ def to_epoch(column: Any, unit: EpochUnit) -> Any:
 def to_plain_epoch(column: Any, unit: EpochUnit) -> Any:
     """The same as integers or, if one has a fraction, as floats. Floats of seconds and milliseconds have microseconds
     exactly from the year 1728 to 2241."""
-    numbers = to_epoch(column, unit)
-    if pa.types.is_integer(numbers.type):
-        return numbers
+    if unit in ("us", "ns"):
+        return to_epoch(column, unit)
     micros, weight, known = moments(column).cast(pa.int64()), 10 ** (6 - _FRACTION[unit]), valid(column)
     values = fixed(micros if known is None else micros.fill_null(0))
     whole, rest = np.divmod(values, weight)

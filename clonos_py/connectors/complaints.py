@@ -129,10 +129,10 @@ def of_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None
     text = record.decode(errors="surrogateescape")
     records = csv.reader(io.StringIO(text, newline=""))
     try:
-        values, *others = records
-    except (csv.Error, ValueError):
-        return None
-    if others:
+        values = next(records)
+        if next(records, None) is not None:
+            return None
+    except (csv.Error, ValueError, StopIteration):
         return None
     if len(values) != len(names):
         return f"it has {len(values)} fields, but there are {len(names)} columns"

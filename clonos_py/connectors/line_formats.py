@@ -184,7 +184,7 @@ class TextLines:
         kept = data[~dropped]
         offsets[-1] = len(kept)
         line = pa.StringArray.from_buffers(lines, pa.py_buffer(offsets.data), pa.py_buffer(kept.data))
-        _check_text(line, "it")
+        _check_values(line, "it")
         return pa.RecordBatch.from_arrays([line] * len(self._schema), schema=self._schema)
 
 
@@ -224,14 +224,11 @@ class JsonLines:
         options = pa_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
         try:
             table = pa_json.read_json(_stream(content), options, self._parse)
-        except pa.ArrowInvalid as error:
+            if table.num_rows <= _lines_with_text(content, table.num_rows):
+                return _conforming(table, self._schema)
+        except ValueError as error:  # as Arrow's errors are
             raise ValueError(complaints.of_json(content, self._schema) or str(error)) from error
-        if table.num_rows > _lines_with_text(content, table.num_rows):
-            raise ValueError("a line has more than one object")
-        try:
-            return _conforming(table, self._schema)
-        except ValueError as error:
-            raise ValueError(complaints.of_json(content, self._schema) or str(error)) from error
+        raise ValueError("a line has more than one object")
 
 
 class CsvLines:
@@ -337,11 +334,8 @@ class CsvLines:
         values = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=not blank_is_null)
         try:
             table = pa_csv.read_csv(_stream(content), options, values, self._convert)
-        except pa.ArrowInvalid as error:
-            raise ValueError(complaints.of_csv(content, self._schema, self._names) or str(error)) from error
-        try:
             return _conforming(table, self._schema, empty_text="")
-        except ValueError as error:
+        except ValueError as error:  # as Arrow's errors are
             raise ValueError(complaints.of_csv(content, self._schema, self._names) or str(error)) from error
 
 
@@ -410,7 +404,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def _check_text(column: pa.Array[Any], what: str) -> None:
+def _check_values(column: pa.Array[Any], what: str) -> None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -426,6 +420,6 @@ def _conforming(table: pa.Table, schema: pa.Schema, empty_text: str | None = Non
             column = column.fill_null(empty_text)
         if column.null_count and not field.nullable:
             raise ValueError(f"field {field.name!r} {complaints.MISSING}")
-        _check_text(column, f"field {field.name!r}")
+        _check_values(column, f"field {field.name!r}")
         columns.append(cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -53,6 +53,13 @@ def reason_of_json(line: bytes) -> str:
     return str(refused.value)
 
 
+def reason_of_csv(record: bytes, columns: type[Record]) -> str:
+    schema = columns.schema()
+    with pytest.raises(ValueError, match=r".") as refused:
+        CsvLines(schema, schema.names, resynchronize=True).parse_alone(record + b"\n")
+    return str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
@@ -116,10 +123,7 @@ def test_what_is_no_object_is_told(line: bytes, reason: str) -> None:
     ],
 )
 def test_the_field_of_a_record_of_csv_is_named(record: str, reason: str) -> None:
-    schema = Line.schema()
-    with pytest.raises(ValueError, match=r".") as refused:
-        CsvLines(schema, schema.names).parse_alone(record.encode("latin-1") + b"\n")
-    assert str(refused.value).startswith(reason)
+    assert reason_of_csv(record.encode("latin-1"), Line).startswith(reason)
 
 
 @pytest.mark.parametrize("frames", [0, 500])
@@ -186,10 +190,7 @@ def test_what_an_amount_of_money_may_not_be_is_named(price: str, reason: str) ->
     ],
 )
 def test_the_reason_is_about_what_is_written(record: str, reason: str) -> None:
-    schema = Sale.schema()
-    with pytest.raises(ValueError, match=r".") as refused:
-        CsvLines(schema, schema.names, resynchronize=True).parse_alone(record.encode() + b"\n")
-    assert str(refused.value) == reason
+    assert reason_of_csv(record.encode(), Sale) == reason
 
 
 def test_a_byte_order_mark_before_the_first_object_is_no_fault(tmp_path: Path) -> None:
