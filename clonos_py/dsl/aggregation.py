@@ -12,7 +12,7 @@ from clonos_py.dsl.aggregates import AggregateExpr
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.functions import Shape, record_of
 from clonos_py.dsl.outputs import OutputPort
-from clonos_py.dsl.shapes import filled
+from clonos_py.dsl.shapes import filled, refuse_nested
 from clonos_py.dsl.timing import timed
 from clonos_py.expressions.tree import Column, ExpressionNode
 from clonos_py.model.aggregates import Aggregate
@@ -44,8 +44,7 @@ def aggregation(
     if not aggregates:
         raise GraphError("it needs at least one aggregate, such as n=count()")
     for key in keys:
-        if pa.types.is_nested(schema.field(key).type):
-            raise GraphError(f"key {key!r} is a list or struct, which cannot be compared; use other columns")
+        refuse_nested("key", schema.field(key))
     fields: dict[str, pa.Field[Any]] = {key: schema.field(key) for key in keys}
     fields.update(extra)
     for name, found in aggregates.items():

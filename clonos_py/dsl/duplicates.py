@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from clonos_py.dsl.callsite import CallSite
 from clonos_py.dsl.changelogs import refuse_changes
 from clonos_py.dsl.outputs import OutputPort
-from clonos_py.dsl.shapes import listed
+from clonos_py.dsl.shapes import listed, refuse_nested
 from clonos_py.dsl.timing import timed
 from clonos_py.model.errors import GraphError
 from clonos_py.model.times import micros
@@ -25,8 +23,7 @@ def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | in
             )
         if key not in rows.schema.names:
             raise GraphError(f"no column {key!r}; there are {listed(rows.schema.names)}")
-        if pa.types.is_nested(rows.schema.field(key).type):
-            raise GraphError(f"column {key!r} is a list or struct, which cannot be compared; name other columns")
+        refuse_nested("column", rows.schema.field(key))
     ttl_us = None if ttl is None else micros(ttl)
     if ttl_us is None:
         return rows.followed("distinct", DistinctRows(keys), (rows.schema,), site, (rows.record,), (rows.time,))

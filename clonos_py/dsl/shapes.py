@@ -43,6 +43,12 @@ def _readable(column: pa.DataType, field: pa.DataType) -> bool:
     return assignable(column, field) or any(kind(column) and kind(field) for kind in kinds)
 
 
+def refuse_nested(what: str, field: pa.Field[Any]) -> None:
+    """Raises GraphError for a column whose values cannot be compared. ``what``: what it is to be, such as a key."""
+    if pa.types.is_nested(field.type):
+        raise GraphError(f"{what} {field.name!r} is a list or struct, which cannot be compared; name other columns")
+
+
 def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
     """A function may ask for rows of some of a stream's columns. Raises GraphError for others."""
     for field in row:
