@@ -139,7 +139,7 @@ def _converted(value: Any, type_: pa.DataType) -> Any:
         return float(value)
     kinds, _ = _kinds(type_)
     if not kinds:
-        return _aware(msgspec.to_builtins(value, builtin_types=PLAIN, enc_hook=plain_value))
+        return msgspec.to_builtins(value, builtin_types=PLAIN, enc_hook=plain_value)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise TypeError(type(value).__name__)
     if (isinstance(value, datetime) and pa.types.is_date(type_)) or _some_naive([value], type_):
@@ -152,13 +152,3 @@ def _some_naive(values: list[Any], type_: pa.DataType) -> bool:
     if not isinstance(type_, pa.TimestampType) or type_.tz is None:
         return False
     return any(value is not None and is_naive(value) for value in values)
-
-
-def _aware(nested: Any) -> Any:
-    """The value itself. Raises TypeError for a datetime in it that has no zone."""
-    if isinstance(nested, datetime) and is_naive(nested):
-        raise TypeError("datetime without a time zone")
-    if isinstance(nested, list | dict):
-        for part in nested.values() if isinstance(nested, dict) else nested:
-            _aware(part)
-    return nested
