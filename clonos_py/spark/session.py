@@ -119,6 +119,9 @@ def named_errors(what: str) -> Iterator[None]:
         yield
     except _errors() as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+        if lines and lines[0].startswith("An error occurred while calling"):
+            lines[:1] = causes[-1:]  # the first line names a method of Java only
         told = next((line for line in lines if "clonos_py.model.errors" in line), lines[0] if lines else repr(error))
         raise SparkError(f"{what}: {told.rpartition('clonos_py.model.errors.')[2]}") from error
 

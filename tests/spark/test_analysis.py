@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from clonos_py.model.coordinator_events import Deployed
+from clonos_py.model.errors import SparkError
 from clonos_py.observe.trace import TraceWriter
 from clonos_py.spark.analysis import analyse
+from clonos_py.spark.session import named_errors
 from tests.unit.observe.traces import HEADER, SECOND, SOURCE, measured, reading, write
 
 _BUCKET = 0.016
@@ -80,3 +82,11 @@ def test_a_run_that_was_killed_is_told_as_such_and_rows_read_again_are_not_new(
     assert (found["ending"], found["failures"], found["latency_ms"]["overall"]) == ("unknown", [], None)
     assert found["throughput"]["per_second"][3] == {"at_s": 3, "events": 50, "replayed": 300}
     assert found["throughput"]["events"] == 350
+
+
+def test_a_part_that_is_no_parquet_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    trace = write(tmp_path / "trace", deploying_us=3_200_000)
+    part = sorted(trace.glob("readings/*.parquet"))[0]
+    part.write_bytes(b"junk")
+    with pytest.raises(SparkError, match=f"{part.name} is not a Parquet file"), named_errors(str(trace)):
+        analyse(spark, trace)
