@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clonos_py.model.errors import SettingError
-from clonos_py.nexmark.description import described, read_description
+from clonos_py.nexmark.description import read_description
 from clonos_py.nexmark.generator import KINDS
 from clonos_py.nexmark.source import NexmarkSource
 
@@ -44,12 +44,10 @@ def view_files(spark: SparkSession, folder: Path) -> None:
 
 def view_generated(spark: SparkSession, source: NexmarkSource) -> None:
     """Makes views of the events of a source, made while they are read."""
-    from clonos_py.spark.sources import register  # needs pyspark
+    from clonos_py.spark.sources import events_of  # needs pyspark
 
-    register(spark)
-    options = {name: str(value) for name, value in described(source).items() if value is not None}
     for kind in KINDS:
-        spark.read.format("nexmark").options(**options, kind=kind).load().createOrReplaceTempView(kind)
+        events_of(spark, source, kind).createOrReplaceTempView(kind)
     _view_side_input(spark)
 
 

@@ -105,6 +105,7 @@ class SyntheticReader(DataSourceReader):
 
 def events_of(spark: SparkSession, source: NexmarkSource, kind: str) -> DataFrame:
     """All events of a kind that a source would give, partition by partition."""
+    spark.dataSource.register(NexmarkDataSource)
     options = {name: str(value) for name, value in described(source).items() if value is not None}
     return spark.read.format(NexmarkDataSource.name()).options(**options, kind=kind).load()
 

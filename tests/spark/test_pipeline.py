@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,6 +100,12 @@ def test_what_cannot_be_is_refused_in_one_line(
     told = capsys.readouterr().err
     assert said in told
     assert told.count("\n") == 1
+
+
+def test_events_are_made_in_a_session_in_which_nothing_was_done_before(tmp_path: Path) -> None:
+    made = ["nexmark", "generate", "--events", "1k", "--partitions", "1", "--out", str(tmp_path / "events")]
+    subprocess.run([sys.executable, "-m", "clonos_py.cli.main", *made], check=True, timeout=300)
+    assert pq.read_table(tmp_path / "events" / "bid").num_rows == 920
 
 
 def test_data_is_made_by_the_python_that_started_spark(spark: SparkSession) -> None:
