@@ -468,6 +468,8 @@ def test_connections_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 KILLS = ("rows[0]@600ms", "rows[0]@1200ms", "out[0]@1800ms", "rows[0]@2400ms", "out[0]@2400ms", "out[1]@2400ms")
 """The last three together: all tasks, and so all logs, are gone."""
+VISIBLE_S = 5.0
+"""So long rows may take from the answer, which is sent when their checkpoint is complete, to the output."""
 
 
 def posted(folder: Path, clients: int = 8, each: int = 60) -> tuple[Clients, list[int]]:
@@ -483,8 +485,15 @@ def posted(folder: Path, clients: int = 8, each: int = 60) -> tuple[Clients, lis
         while not sending.done:
             assert time.monotonic() < until_s, len(sending.taken)
             assert not run.wait(0.05)
+    until_s = time.monotonic() + VISIBLE_S
+    while not set(sending.taken) <= set(visible(folder / "out")) and time.monotonic() < until_s:
+        assert not run.wait(0.05)
     run.stop()
-    return sending, sorted(row["id"] for row in read_results(str(folder / "out")))
+    return sending, visible(folder / "out")
+
+
+def visible(out: Path) -> list[int]:
+    return sorted(row["id"] for row in read_results(str(out))) if out.exists() else []
 
 
 def test_what_was_answered_is_there_once_though_all_tasks_are_killed(tmp_path: Path) -> None:

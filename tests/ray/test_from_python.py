@@ -14,9 +14,9 @@ from clonos_py.runtime.ray.process_table import entries
 pytestmark = pytest.mark.ray
 
 SCRIPT = """
-import sys
+import os, sys
 from clonos_py import Job, Record
-from clonos_py.connectors import FileSink, FileSource
+from clonos_py.connectors import FileSink, FileSource, read_results
 
 class Row(Record):
     number: int
@@ -25,10 +25,14 @@ job = Job("script", checkpoint_interval="200ms")
 rows = job.source(FileSource("in.jsonl", format="jsonl", schema=Row, follow=True)).named("rows")
 rows.sink(FileSink("out")).named("out")
 
+def visible():
+    # counted are rows that the sink has, and visible those of completed checkpoints
+    return len(read_results("out")) if os.path.exists("out") else 0
+
 if __name__ == "__main__":
     print(job.preview(rows, rows=2).to_pylist())
-    run = job.start(checkpoints="checkpoints")
-    while run.counters.get("out.rows_out", 0) < int(sys.argv[1]):
+    run, wanted = job.start(checkpoints="checkpoints"), int(sys.argv[1])
+    while run.counters.get("out.rows_out", 0) < wanted or visible() < wanted:
         if run.wait(timeout_s=0.1):
             sys.exit("the run has ended")
     run.stop()

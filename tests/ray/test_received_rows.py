@@ -83,6 +83,7 @@ def test_rows_that_were_answered_are_there_once_though_their_task_is_killed(clus
             awaited(run, lambda taken=taken: len(sending.taken) >= taken)  # type: ignore[misc]
             injector.do(InjectedFault.TASK, ["posts[0]"])
         awaited(run, lambda: sending.done)
+    awaited(run, lambda: set(ids(out)) >= set(sending.taken))
     run.stop()
     assert sorted(sending.taken) == sorted(ids(out)) == list(range(240))
     assert sending.again, "it was killed while rows were sent"
