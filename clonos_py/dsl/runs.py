@@ -15,6 +15,9 @@ from clonos_py.model.plan import PhysicalPlan
 
 _RUNNER = "clonos_py.runtime.from_python"
 
+STOP_TIMEOUT_S = 60.0
+"""So long the last checkpoint of a run that is stopped may take."""
+
 
 class FinishedRun(Protocol):
     """What is left of a run besides its output."""
@@ -49,9 +52,13 @@ class JobHandle(Protocol):
         the run."""
         ...
 
-    def stop(self) -> None:
-        """Stops the run as Ctrl-C does and waits until it has. The last checkpoint is intact. Raises the ClonosError
-        that had ended the run before."""
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Has the run take a last checkpoint, commit it and end, and waits for that. What sinks had received before the
+        call is visible then; the next run with these checkpoints goes on from there. If the checkpoint takes longer
+        than ``timeout_s``, the run is interrupted as by Ctrl-C: its last complete checkpoint is intact.
+
+        Returns whether the last checkpoint was taken, or the run had ended before. Raises the ClonosError that ended
+        the run."""
         ...
 
 

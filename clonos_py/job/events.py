@@ -90,7 +90,14 @@ class EndedByFunction:
     traceback: str = ""
 
 
-JobEvent = EndedByFunction | ProcessDied | AtWork | ManifestWritten | ManifestFailed | CheckpointsRetired
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The job takes a last checkpoint, commits it and ends. A later run goes on from there."""
+
+
+JobEvent = (
+    EndedByFunction | ProcessDied | AtWork | ManifestWritten | ManifestFailed | CheckpointsRetired | StopRequested
+)
 
 
 # ---- coordinator to driver
@@ -155,6 +162,8 @@ class EndJob:
     message: str = ""
     traceback: str = ""
     """Of the user's function that was at work."""
+    stopped: bool = False
+    """A stop was requested, and no error came first: the sources may have more."""
 
 
 JobInstruction = (

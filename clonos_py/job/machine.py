@@ -1,7 +1,7 @@
 """The coordinator: the state machine that deploys a job, completes its checkpoints and heals its failures (D7-D11).
 
     STARTING --all processes up--> RUNNING <--> RECOVERING (one or more rounds)
-    RUNNING --all tasks drained, final checkpoint committed--> ENDED
+    RUNNING --all tasks drained, or a stop requested; final checkpoint committed--> ENDED
     TAKING_OVER --all processes have answered the status request--> STARTING, RUNNING or RECOVERING
     any --orphans, divergence--> STARTING of the next generation (global rollback);  any --error--> ENDED
 
@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from clonos_py.job.claims import claimed
@@ -33,6 +33,7 @@ from clonos_py.job.events import (
     ManifestWritten,
     OpenGeneration,
     ProcessDied,
+    StopRequested,
 )
 from clonos_py.job.fleet import Role
 from clonos_py.job.heartbeat import Heartbeat
@@ -102,6 +103,7 @@ class JobMachine:
         """Processes whose tasks are at the end of their input."""
         self._committed: dict[int, int] = {}
         """By process: the newest epoch that it has committed."""
+        self._stopping = False
         self._final: int | None = None
         self._rollbacks_in_vain = 0
         self._not_moved: set[TaskId] = set()
@@ -202,9 +204,10 @@ class JobMachine:
         self._enter(JobCause.ENDED)
         for process in self._fleet.processes.values():
             self._context.send(process, messages.Stop(message or "the job has finished"))
+        stopped = error is None and self._stopping
         if error is None:
-            self._context.report(Finished())
-        self._context.out.append(EndJob(error, message, traceback))
+            self._context.report(Finished(stopped))
+        self._context.out.append(EndJob(error, message, traceback, stopped))
 
     # ---- in the place of a lost coordinator
 
@@ -442,6 +445,12 @@ class JobMachine:
 
     # ---- the end
 
+    def _on_stop_requested(self, event: StopRequested) -> None:
+        """Where all tasks are at the end of their input, the job is about to finish."""
+        if self._final is None and not self._all_drained:
+            self._stopping = True
+            self._maybe_final()
+
     def _on_drained(self, message: messages.Drained) -> None:
         self._drained.add(message.process)
         self._advance_loops()
@@ -456,19 +465,20 @@ class JobMachine:
             self._loops.advance(frozenset(t for t, number in self.owners.items() if number in self._drained))
 
     def _maybe_final(self) -> None:
-        if self._final is None and self._all_among(self._drained, self._plan.tasks):
+        if self._final is None and (self._stopping or self._all_drained):
             self._trigger(final=True)
 
-    def _all_among(self, processes: Collection[int], tasks: Iterable[TaskId]) -> bool:
+    @property
+    def _all_drained(self) -> bool:
         owners = self.owners
-        return all(owners.get(task) in processes for task in tasks)
+        return all(owners.get(task) in self._drained for task in self._plan.tasks)
 
     def _on_committed(self, message: messages.Committed) -> None:
         self._committed[message.process] = message.checkpoint
         self._maybe_finished()
 
     def _maybe_finished(self) -> None:
-        owners, epoch = self.owners, self._protocol.epoch
+        owners, epoch = self.owners, self._protocol.safe_epoch
         if self._final is not None and all(
             self._committed.get(owners.get(task, -1)) == epoch(task) for task in self._committing
         ):
@@ -551,4 +561,5 @@ class JobMachine:
         ManifestWritten: _on_manifest_written,
         ManifestFailed: _on_manifest_failed,
         CheckpointsRetired: _on_checkpoints_retired,
+        StopRequested: _on_stop_requested,
     }

@@ -70,7 +70,7 @@ class FunctionHangs:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Every source ended and every sink has committed (or, with ``stopped``, the run was interrupted in order)."""
+    """Every source ended and every sink has committed; or the run was ``stopped`` or interrupted, in order."""
 
     stopped: bool = False
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from clonos_py.dsl.job import Job
-from clonos_py.dsl.runs import JobHandle
+from clonos_py.dsl.runs import STOP_TIMEOUT_S, JobHandle
 from clonos_py.model.errors import Interrupted
 from clonos_py.observe.console import watch
 from clonos_py.observe.events import Event, Listener, Progress
 from clonos_py.runtime.launch import run_job
 from clonos_py.runtime.orders import RunResult
 from clonos_py.runtime.preview import preview
+from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.settings.resolution import resolve_here
 
 __all__ = ["preview", "run", "start"]
@@ -28,17 +30,18 @@ def run(job: Job, settings: Mapping[str, object]) -> RunResult:
 def start(job: Job, settings: Mapping[str, object]) -> JobHandle:
     """See ``Job.start``."""
     resolved = resolve_here(job.settings, arguments=settings)
-    return JobThread(job.name, lambda listener: run_job(job, resolved, listener))
+    return JobThread(job.name, partial(run_job, job, resolved))
 
 
 class JobThread(JobHandle):
-    """The listener of a run sees its progress, and is where it can be stopped."""
+    """The listener of a run sees its progress, and can interrupt it."""
 
-    def __init__(self, name: str, carry_out: Callable[[Listener], RunResult]) -> None:
+    def __init__(self, name: str, carry_out: Callable[[Listener, StopSwitch], RunResult]) -> None:
         self.name = name
         self._carry_out = carry_out
         self._progress: Progress | None = None
-        self._stop = threading.Event()
+        self._stop = StopSwitch()
+        self._interrupt = threading.Event()
         self._interrupted = False
         self._result: RunResult | None = None
         self._problem: BaseException | None = None
@@ -67,7 +70,7 @@ class JobThread(JobHandle):
 
     @property
     def result(self) -> RunResult | None:
-        return self._result
+        return None if self._result is None or self._result.stopped else self._result
 
     def wait(self, timeout_s: float | None = None) -> bool:
         self._thread.join(timeout_s)
@@ -77,20 +80,23 @@ class JobThread(JobHandle):
             raise self._problem
         return True
 
-    def stop(self) -> None:
-        self._stop.set()
-        self.wait()
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        self._stop.request()
+        if not self.wait(timeout_s):
+            self._interrupt.set()
+            self.wait()
+        return self._result is not None
 
     def _run(self) -> None:
         try:
-            self._result = self._carry_out(self._on_event)
+            self._result = self._carry_out(self._on_event, self._stop)
         except BaseException as problem:  # noqa: BLE001 - raised by wait
-            if not (self._interrupted and isinstance(problem, KeyboardInterrupt)):
+            if not (self._stop.requested and isinstance(problem, KeyboardInterrupt)):
                 self._problem = problem
 
     def _on_event(self, at_us: int, event: Event) -> None:
         if isinstance(event, Progress):
             self._progress = event
-        if self._stop.is_set() and not self._interrupted:
+        if self._interrupt.is_set() and not self._interrupted:
             self._interrupted = True
             raise Interrupted

@@ -7,13 +7,14 @@ from clonos_py.observe.events import Listener, unheard
 from clonos_py.plan.logical import EnrichRows, ReadSource
 from clonos_py.plan.physical import plan
 from clonos_py.runtime.orders import RunResult
+from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.tracing import traced
 from clonos_py.settings.definitions import Runtime, Settings
 
 
-def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunResult:
-    """Plans and runs a job to its end. Raises GraphError or SettingError before anything starts, later the error that
-    ended the job; KeyboardInterrupt after an orderly stop."""
+def run_job(job: Job, settings: Settings, listener: Listener = unheard, stop: StopSwitch | None = None) -> RunResult:
+    """Plans and runs a job until its sources end or ``stop`` is requested. Raises GraphError or SettingError before
+    anything starts, later the error that ended the job, and KeyboardInterrupt when the run was interrupted."""
     physical = plan(job, settings)
     for node in job.graph().nodes:
         if isinstance(node.work, ReadSource | EnrichRows):
@@ -26,4 +27,4 @@ def run_job(job: Job, settings: Settings, listener: Listener = unheard) -> RunRe
         case Runtime.SIM:
             from clonos_py.runtime.sim.job import run
     with traced(physical, settings, listener) as heard:
-        return run(physical, settings, heard)
+        return run(physical, settings, heard, stop)

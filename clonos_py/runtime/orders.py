@@ -18,10 +18,12 @@ from clonos_py.settings.definitions import CallTimes, Guarantee, Preference, Set
 
 @dataclass(frozen=True)
 class RunResult:
-    """What is left of a run besides its output. ``latency`` is of the markers that reached sinks."""
+    """What is left of a run besides its output. ``latency`` is of the markers that reached sinks. ``stopped``: the run
+    was stopped with a last checkpoint, before its sources ended."""
 
     plan: PhysicalPlan
     latency: LatencyHistogram
+    stopped: bool = False
 
 
 def policy(settings: Settings, lineage: str = "") -> JobPolicy:

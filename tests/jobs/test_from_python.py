@@ -51,9 +51,9 @@ def words(sink: Any, *, failing: bool = False) -> Job:
     return job
 
 
-def endless(folder: Path) -> Job:
+def endless(folder: Path, checkpoint_interval: str = "100ms") -> Job:
     """A thousand numbers a second."""
-    job = Job("endless", checkpoint_interval="100ms")
+    job = Job("endless", checkpoint_interval=checkpoint_interval)
     job.source(PacedNumbers(10**9, 500)).named("numbers").sink(FileSink(str(folder), format="jsonl")).named("out")
     return job
 
@@ -119,6 +119,47 @@ def numbers(folder: Path) -> list[str]:
     return [line for file in folder.rglob("*.jsonl") for line in file.read_text().splitlines()]
 
 
+def test_a_stop_shows_all_rows_that_a_sink_had_received(tmp_path: Path) -> None:
+    """No checkpoint is taken before: the interval is an hour."""
+    out, settings = tmp_path / "out", {"runtime": "local", "checkpoints": str(tmp_path / "checkpoints")}
+    handle = endless(out, checkpoint_interval="1h").start(**settings)
+    awaited(lambda: handle.counters.get("out.rows_out", 0) > 50)
+    received = handle.counters["out.rows_out"]
+    assert not list(out.glob("*.jsonl"))
+    assert handle.stop()
+    first = numbers(out)
+    assert len(first) >= received
+    again = endless(out, checkpoint_interval="1h").start(**settings)
+    awaited(lambda: again.counters.get("out.rows_out", 0) > len(first) + 50)
+    assert again.stop()
+    both = numbers(out)
+    assert len(both) == len(set(both)) > len(first) + 50
+    assert set(first) < set(both)
+
+
+def test_a_run_is_stopped_before_it_runs_as_well(tmp_path: Path) -> None:
+    handle = endless(tmp_path / "out").start(runtime="local", checkpoints=str(tmp_path / "checkpoints"))
+    assert handle.stop()
+    assert handle.result is None
+
+
+def test_a_last_checkpoint_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
+    asleep = tmp_path / "asleep"
+
+    def sleeps(row: Word) -> Word:
+        asleep.touch()
+        time.sleep(1)
+        return row
+
+    job = Job("slow")
+    job.source(MemorySource(WORDS)).map(sleeps).sink(MemorySink()).named("out")
+    handle = job.start(runtime="local")
+    awaited(asleep.exists)
+    assert handle.stop(timeout_s=0.1) is False
+    assert not handle.running
+    assert handle.result is None
+
+
 def test_a_run_that_has_ended_has_a_result_and_may_be_stopped() -> None:
     sink = MemorySink()
     handle = words(sink).start(runtime="local")
@@ -141,7 +182,7 @@ def test_what_ended_a_run_is_raised_where_it_is_waited_for() -> None:
 
 
 def test_an_exit_of_a_function_is_no_end_of_the_run() -> None:
-    def carry_out(listener: Any) -> Any:
+    def carry_out(listener: Any, stop: Any) -> Any:
         raise SystemExit(3)
 
     handle = JobThread("exits", carry_out)

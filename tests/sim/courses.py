@@ -1,4 +1,4 @@
-"""Simulated jobs that are started again after a crash, with their storage and their output."""
+"""Simulated jobs that are started again after a crash or a stop, with their storage and their output."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Course:
     def run(self) -> list[str]:
         """To the end, however many runs that takes. What is wrong then."""
         ended = EndJob(CRASHED)
-        while ended.error == CRASHED:
+        while ended.error == CRASHED or ended.stopped:
             assert self.runs < _RUNS_MAX
             self.runs += 1
             self._world = self._next_world()

@@ -83,7 +83,8 @@ class JobCheckpointing(ABC):
 
     @abstractmethod
     def trigger(self, final: bool) -> None:
-        """Has a checkpoint taken now. ``final``: all tasks are at the end of their input. Not while one is pending."""
+        """Has a checkpoint taken now, while none is pending. ``final``: the job ends with it, since all tasks are at
+        the end of their input or the user stops the job."""
 
     def request(self, task: TaskId) -> bool:
         """The retained frames of ``task`` take half of their budget. Whether a checkpoint is to be triggered; one that

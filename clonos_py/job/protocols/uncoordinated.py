@@ -68,6 +68,9 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         )
         self._calls: dict[TaskId, tuple[int, int]] = {}
         """By task: the newest call, and when it was made by the driver's clock."""
+        self._final_calls: dict[TaskId, int] = {}
+        """By task: its first call for the checkpoint that ends the job. That ends the job once the restart point of
+        each task is at this call or behind it."""
         self._gathered: list[tuple[int, TaskHandle]] = []
         """Snapshots that are durable and no manifest names, and the process that has taken each; the newest last."""
         self._gather_until_us = MAX_TIME
@@ -126,7 +129,11 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         had ended before, all take one more: a manifest ends the job."""
         self.wanted = False
         tasks = self._context.plan.tasks
-        self._call([t for t in tasks if not final or not self._finished(t)] or tasks)
+        due = [t for t in tasks if not final or not self._last_counts(t)] or tasks
+        self._call(due)
+        if final:
+            for task in due:
+                self._final_calls.setdefault(task, self._calls[task][0])
 
     def request(self, task: TaskId) -> bool:
         """Its receivers are called: their restart points are what its frames wait for."""
@@ -135,6 +142,11 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         if self._call(receivers) < len(receivers):
             self.wanted = True  # by all, as soon as the round is over
         return False
+
+    def _last_counts(self, task: TaskId) -> bool:
+        """Whether the snapshot with which the job ends is the restart point of a task."""
+        called = self._final_calls.get(task)
+        return self._finished(task) or (called is not None and self.safe_epoch(task) >= called)
 
     def _finished(self, task: TaskId) -> bool:
         """Whether the restart point of a task is after its last event."""
@@ -218,7 +230,7 @@ class UncoordinatedCheckpoints(JobCheckpointing):
         manifest = writing.manifest
         self._report_completed(writing)
         self.announce(manifest, writing.tasks)
-        return Adopted(all(map(self._finished, context.plan.tasks)), writing.tasks)
+        return Adopted(all(map(self._last_counts, context.plan.tasks)), writing.tasks)
 
     def _report_completed(self, writing: _Writing) -> None:
         context, manifest = self._context, writing.manifest

@@ -35,6 +35,7 @@ from clonos_py.runtime.local.storage_thread import StorageThread
 from clonos_py.runtime.monitor import Monitor
 from clonos_py.runtime.orders import RunResult, drawn_lineage, kills, limits, policy, raise_for
 from clonos_py.runtime.spill import FileShelf
+from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.runtime.world.world import OutsideStorage, World, WorldSettings
 from clonos_py.services.registry import ServiceRegistry
@@ -64,9 +65,9 @@ class LocalPorts:
         return self._store.kept_answer(name)
 
 
-def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
-    """Runs to the end of the sources. Ctrl-C ends the run, its last checkpoint intact, and is raised again. Raises the
-    ClonosError that ended the job."""
+def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
+    """Runs to the end of the sources, or with a last checkpoint until ``stop`` is carried out. Ctrl-C ends the run, its
+    last checkpoint intact, and is raised again. Raises the ClonosError that ended the job."""
     clock = RealTime()
     orders = kills(plan, settings)
     publisher = EventPublisher(plan, clock.now_us(), listener, orders)
@@ -98,12 +99,13 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             stack.enter_context(watched())
             watch = HangWatch(threading.get_ident(), settings.function_timeout_us, monitor.hangs)
             stack.callback(watch.stop)
+            stack.enter_context((stop or StopSwitch()).connected(partial(clock.post, world.request_stop)))
             end = _run_to_the_end(world, monitor)
         except KeyboardInterrupt:
             publisher.stop(clock.now_us())
             raise
     raise_for(end)
-    return RunResult(plan, publisher.latency)
+    return RunResult(plan, publisher.latency, end.stopped)
 
 
 def _run_to_the_end(world: World, monitor: Monitor) -> EndJob:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobPolicy
+from clonos_py.job.events import EndJob, JobPolicy, StopRequested
 from clonos_py.job.machine import JobMachine
 from clonos_py.model import messages
 from clonos_py.model.coordinator_events import CoordinatorEvent
@@ -201,6 +201,12 @@ class CoordinatorActor:
             self._news.printed.append(lines)
         self._fresh.set()
         return True
+
+    def stop(self) -> None:
+        """Has the job take a last checkpoint and end."""
+        self._ready.wait()
+        assert self._loop is not None
+        self._loop.put(StopRequested())
 
     def interrupt(self) -> None:
         """Stops the job as it is, its last checkpoint intact."""

@@ -28,6 +28,7 @@ from clonos_py.runtime.ray.outage import Outage
 from clonos_py.runtime.ray.shipping import pack
 from clonos_py.runtime.ray.start_patience import StartPatience
 from clonos_py.runtime.ray.worker_signs import signs_of
+from clonos_py.runtime.stop_switch import StopSwitch
 
 _LOSSES_IN_VAIN_MAX = 3
 """Coordinators that die before they have taken over; then something else is wrong."""
@@ -42,9 +43,16 @@ class Driver:
     """One run, to its end."""
 
     def __init__(
-        self, job: str, order: JobSpec, actors: ActorRegistry, publisher: EventPublisher, outage: Outage
+        self,
+        job: str,
+        order: JobSpec,
+        actors: ActorRegistry,
+        publisher: EventPublisher,
+        outage: Outage,
+        stop: StopSwitch,
     ) -> None:
         self._job, self._order, self._actors, self._publisher, self._outage = job, order, actors, publisher, outage
+        self._stop = stop
         self._ray = import_ray()
         self._packed_order = pack(order)
         self._term = 0
@@ -60,7 +68,8 @@ class Driver:
                 coordinator = self._make()
                 try:
                     self._await_start(coordinator)
-                    return self._listen(coordinator)
+                    with self._stop.connected(coordinator.stop.remote):
+                        return self._listen(coordinator)
                 except self._ray.exceptions.RayActorError as error:
                     problem = error
                 except ClusterLostError:

@@ -25,6 +25,7 @@ from clonos_py.runtime.ray.names import claim
 from clonos_py.runtime.ray.outage import watched
 from clonos_py.runtime.ray.process import Deployment, of_vertex
 from clonos_py.runtime.ray.shipping import pack
+from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.runtime.transport.tls import TlsFiles
 from clonos_py.runtime.user_code import code_digest
 from clonos_py.settings.definitions import Guarantee, Settings
@@ -32,9 +33,10 @@ from clonos_py.settings.definitions import Guarantee, Settings
 _SECRET_BYTES = 32
 
 
-def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
-    """Runs to the end of the sources. An interrupt (Ctrl-C) stops the job in order, its last checkpoint intact, and is
-    raised again. Raises the ClonosError that ended the job."""
+def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
+    """Runs to the end of the sources, or with a last checkpoint until ``stop`` is carried out. An interrupt (Ctrl-C)
+    ends the job in order, its last checkpoint intact, and is raised again. Raises the ClonosError that ended the
+    job."""
     orders = kills(plan, settings)
     tls = _tls_files(settings)
     clock = SteadyClock.start()
@@ -63,12 +65,12 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
             settings.standbys_per_process,
         )
         actors = ActorRegistry(packed, cluster, settings.standbys_per_process)
-        end = Driver(plan.job, order, actors, publisher, outage).run()
+        end = Driver(plan.job, order, actors, publisher, outage, stop or StopSwitch()).run()
         if end is None:
             publisher.stop(clock.now_us())
             raise KeyboardInterrupt
     raise_for(end)
-    return RunResult(plan, publisher.latency)
+    return RunResult(plan, publisher.latency, end.stopped)
 
 
 def _resume(job: str, checkpoints: str) -> str:

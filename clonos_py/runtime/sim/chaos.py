@@ -55,6 +55,8 @@ class FaultKind(Enum):
     """It is lost, and another takes its place after a while."""
     CRASH = "crash"
     """Of everything at once, the coordinator included; the job is restarted from its last checkpoint."""
+    STOP = "stop"
+    """The user stops the job, and runs it again once it has ended."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,11 @@ class Chaos:
         world.crash()
         return True
 
+    def _strike_stop(self, world: HarshWorld, random_: random.Random) -> bool:
+        self._note("the user stops the job")
+        world.request_stop()
+        return True
+
     _STRIKES: ClassVar[Mapping[FaultKind, Callable[..., bool]]] = {
         FaultKind.KILL: _strike_kill,
         FaultKind.KILL_AGAIN: _strike_again,
@@ -264,6 +271,7 @@ class Chaos:
         FaultKind.STAND_STILL: _strike_stand_still,
         FaultKind.COORDINATOR: _strike_coordinator,
         FaultKind.CRASH: _strike_crash,
+        FaultKind.STOP: _strike_stop,
     }
 
 

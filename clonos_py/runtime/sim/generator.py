@@ -49,8 +49,11 @@ FAULTS: Mapping[str, tuple[FaultKind, ...]] = {
     "disk": (FaultKind.DISK,),
     "coordinator": (FaultKind.COORDINATOR, FaultKind.STAND_STILL),
     "crash": (FaultKind.CRASH,),
+    "stop": (FaultKind.STOP,),
 }
 """By the name that the command line knows: what may befall a run. Kills are drawn as often as all others together."""
+_STOPS = 0.15
+"""In so many runs the user stops the job once."""
 _FOLLOWING = (FaultKind.KILL_AGAIN, FaultKind.KILL_RECOVERING, FaultKind.KILL_MEANWHILE)
 
 _AFTER_LOSSES = (FaultKind.KILL, FaultKind.KILL_AGAIN, FaultKind.KILL_MEANWHILE, FaultKind.KILL_NEIGHBOURS)
@@ -156,6 +159,8 @@ def generate(seed: int, range_: Range = Range()) -> Scenario:
     if topology.rollback and protocol in ALONE:
         faults += _faults(random.Random(f"more of {seed}"), range_)  # a line has to be fallen behind twice
         topology, conditions = _with_lines(random.Random(f"lines of {seed}"), topology, conditions)
+    if "stop" in range_.faults:
+        faults = _with_stop(random.Random(f"stop of {seed}"), faults)
     return Scenario(seed, topology, conditions, faults)
 
 
@@ -312,17 +317,28 @@ def _adaptive(seed: int) -> tuple[bool, int]:
 
 
 def _faults(random_: random.Random, range_: Range) -> tuple[Fault, ...]:
-    if not range_.faults:
+    names = [name for name in range_.faults if name != "stop"]
+    if not names:
         return ()
     moments = sorted(random_.random() * 1.1 for _ in range(random_.randint(1, range_.faults_max)))
     faults: list[Fault] = []
     for at in moments:
-        name = "kill" if "kill" in range_.faults and random_.random() < 0.5 else random_.choice(range_.faults)
+        name = "kill" if "kill" in names and random_.random() < 0.5 else random_.choice(names)
         kind = random_.choice(FAULTS[name])
         follows = kind in _FOLLOWING and faults
         after = random_.randrange(60 if follows else 200)
         faults.append(Fault(kind, faults[-1].at if follows else at, after, random_.getrandbits(32)))
     return tuple(faults)
+
+
+def _with_stop(random_: random.Random, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    """In some runs a stop before, between or after the others, sometimes while the one before it is dealt with."""
+    if random_.random() >= _STOPS:
+        return faults
+    position = random_.randint(0, len(faults))
+    at = faults[position - 1].at if position else random_.random()
+    stop = Fault(FaultKind.STOP, at, random_.randrange(random_.choice([60, 200])), 0)
+    return (*faults[:position], stop, *faults[position:])
 
 
 def _with_lines(random_: random.Random, topology: Topology, conditions: Conditions) -> tuple[Topology, Conditions]:

@@ -103,6 +103,10 @@ class HarshWorld:
         """Nothing more happens here."""
         self.world.end(EndJob(CRASHED))
 
+    def request_stop(self) -> None:
+        """The user stops the job."""
+        self.world.request_stop()
+
     # ---- what befalls processes
 
     def is_frozen(self, number: int) -> bool:

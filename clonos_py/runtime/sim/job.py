@@ -5,7 +5,7 @@ from __future__ import annotations
 from clonos_py.connectors.http import HttpxClient
 from clonos_py.model.coordinator_events import CheckpointCompleted, CoordinatorEvent, Finished
 from clonos_py.model.counters import ProcessCounters
-from clonos_py.model.errors import SettingError
+from clonos_py.model.errors import Interrupted, SettingError
 from clonos_py.model.ids import TaskId
 from clonos_py.model.plan import PhysicalPlan
 from clonos_py.observe.events import Listener
@@ -15,14 +15,16 @@ from clonos_py.runtime.crash_notes import watched
 from clonos_py.runtime.event_publisher import CoordinatorNews, EventPublisher
 from clonos_py.runtime.orders import RunResult, policy, raise_for
 from clonos_py.runtime.sim.run import simulate_plan
+from clonos_py.runtime.stop_switch import StopSwitch
 from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.definitions import Settings
 
 _ACTIONS_MAX = 100_000_000
 
 
-def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult:
-    """Runs a job to its end in virtual time, checkpoints in memory. Raises the ClonosError that ended it."""
+def run(plan: PhysicalPlan, settings: Settings, listener: Listener, stop: StopSwitch | None = None) -> RunResult:
+    """Runs a job to its end in virtual time, checkpoints in memory. Raises the ClonosError that ended it, and
+    Interrupted after a request to stop: a last checkpoint would be of no use."""
     if settings.kills:
         raise SettingError("the simulator draws its failures from --seed: use --runtime local or ray with --kill")
     publisher: EventPublisher | None = None
@@ -38,6 +40,8 @@ def run(plan: PhysicalPlan, settings: Settings, listener: Listener) -> RunResult
                 news.counters[number] = (task, counted.added_to(ProcessCounters()))
         publisher.publish(news, time_us)
         news.events.clear()
+        if stop is not None and stop.requested:
+            raise Interrupted
 
     def observe(time_us: int, task: TaskId, observed: Observed) -> None:
         counters.setdefault(task, Counters()).observe(observed, time_us)

@@ -109,7 +109,7 @@ class _Run:
         return self._plan.sharing_depth != 0 or self._plan.rollback
 
     def _run_to_the_end(self) -> None:
-        """A crash, or a disk that failed, ends a run; the next one resumes from the last checkpoint."""
+        """A crash, a disk that failed or a stop ends a run; the next one resumes from the last checkpoint."""
         settings = self._settings()
         for _ in range(_RESTARTS_MAX):
             world = HarshWorld(
@@ -127,10 +127,11 @@ class _Run:
                 ended = world.run()
             finally:
                 self._verdict.actions += world.actions_done
-            if ended.error is None:
+            if ended.error is None and not ended.stopped:
                 self._watch.finished()
                 return
-            self._note(self._time.now_us(), f"ended with {ended.error}: {ended.message}")
+            how = "stopped" if ended.stopped else f"ended with {ended.error}: {ended.message}"
+            self._note(self._time.now_us(), how)
             if not self._expected(ended):
                 raise Violation(f"ended with {ended.error}: {ended.message}")
             self._verdict.restarts += 1
@@ -141,7 +142,7 @@ class _Run:
 
     def _expected(self, ended: EndJob) -> bool:
         disk = ended.error in _OF_THE_DISK and self._chaos.done[FaultKind.DISK] > 0
-        return ended.error == CRASHED or disk
+        return ended.stopped or ended.error == CRASHED or disk
 
     def _settings(self) -> WorldSettings:
         """Heartbeats cost actions: they are quick only where a process may fall silent."""

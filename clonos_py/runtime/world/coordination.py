@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Hashable
 from functools import partial
 
 from clonos_py.checkpoint.store import SnapshotStore
-from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, StartProcess
+from clonos_py.job.events import EndJob, JobEvent, JobPolicy, ProcessDied, StartProcess, StopRequested
 from clonos_py.job.machine import JobMachine
 from clonos_py.model.coordinator_events import CoordinatorEvent
 from clonos_py.model.ids import TaskId
@@ -56,6 +56,7 @@ class Coordination:
         self._host_processes: dict[int, int] = {}
         self._gone_host_processes: set[int] = set()
         self._term = 0
+        self._stop_requested = False
         self.lost = False
         self._roster: dict[int, TaskId] = {}
         self._starting: set[int] = set()
@@ -92,6 +93,8 @@ class Coordination:
                 self.send_to_coordinator(number, self._up(number))
             else:
                 self.notice_death(number, "it is gone")
+        if self._stop_requested:
+            self.request_stop()
 
     # ---- events for the coordinator
 
@@ -128,6 +131,11 @@ class Coordination:
         """Begins the deployment."""
         self._executor.start()
         self._plan_tick()
+
+    def request_stop(self) -> None:
+        """The driver requests it of each coordinator that takes the place of a lost one, too."""
+        self._stop_requested = True
+        self.send_to_coordinator("driver", StopRequested())
 
     def _handle(self, event: ToCoordinator | JobEvent) -> None:
         self._executor.handle(event)

@@ -144,6 +144,10 @@ class World:
         self.ended = end
         self.actions.stop()
 
+    def request_stop(self) -> None:
+        """The job takes a last checkpoint and ends."""
+        self.coordination.request_stop()
+
     # ---- processes
 
     def _start(self, wish: StartProcess) -> None:

@@ -1,0 +1,156 @@
+"""Simulated jobs that the user stops at any moment and runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from clonos_py.job.machine import JobMachine
+from clonos_py.job.protocols.uncoordinated import UncoordinatedCheckpoints
+from clonos_py.model.coordinator_events import Finished
+from clonos_py.model.ids import TaskId
+from clonos_py.model.protocols import ALIGNED, ALONE, PROTOCOLS, UNCOORDINATED
+from clonos_py.runtime.sim.witness import CausalWitness, Witness, WitnessJob
+from clonos_py.runtime.world.world import World
+from tests.sim.courses import Course, running
+
+SEEDS = 6
+SEEDS_WITH_LOSSES = 3
+COURSES = [
+    *((protocol, {}) for protocol in PROTOCOLS),
+    *((protocol, {"rollback": True, "sharing_depth": 0}) for protocol in PROTOCOLS),
+    (ALIGNED, {"causal": ("left", "right")}),
+]
+"""Protocols, and the recovery or the sinks of the job."""
+
+Seen = set[tuple[str, int]]
+"""The sink, and the id of a row."""
+
+
+class Stop:
+    """One request in the first run, and ``losses`` after it: of tasks, or of the coordinator."""
+
+    def __init__(self, received: Seen, losses: Sequence[str] = ()) -> None:
+        self._received, self._losses = received, list(losses)
+        self.at_request: Seen = set()
+        """What the sinks had received then."""
+        self._requested = False
+
+    def __call__(self, course: Course, world: World) -> None:
+        dice = course.random.random()
+        if not self._requested:
+            if running(world) and dice < 0.003:
+                self._requested, self.at_request = True, set(self._received)
+                world.request_stop()
+        elif self._losses and course.runs == 1 and dice < 0.05 and (victims := running(world)):
+            if self._losses.pop() == "coordinator":
+                world.coordination.lose()
+            else:
+                world.kill(course.random.choice(victims).number)
+
+
+class StoppedCourse(Course):
+    """Notes what is visible once the stopped run has ended."""
+
+    after_stop: Seen | None = None
+
+    def _next_world(self) -> World:
+        if self.runs == 2:
+            self.after_stop = {(name, row["id"]) for name in ("left", "right") for row in self.ledger.rows(name)}
+        return super()._next_world()
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """What sinks have received so far."""
+    found: Seen = set()
+    for kind in (Witness, CausalWitness):
+        original = kind.on_rows
+
+        def noted(self: Witness, rows: pa.RecordBatch, side: int, original: object = original) -> None:
+            original(self, rows, side)  # type: ignore[operator]
+            ids: list[int] = rows.column("id").to_pylist()  # type: ignore[assignment]
+            found.update((self._name, id_) for id_ in ids)
+
+        monkeypatch.setattr(kind, "on_rows", noted)
+    return found
+
+
+def stopped(seed: int, protocol: str, more: dict[str, object], received: Seen, losses: Sequence[str] = ()) -> Course:
+    """A course of which nothing is wrong."""
+    received.clear()
+    stop = Stop(received, losses)
+    course = StoppedCourse(seed, WitnessJob(total=150, protocol=protocol, **more), stop)  # type: ignore[arg-type]
+    problems = course.run()
+    if course.after_stop is not None and not losses:
+        missing = stop.at_request - course.after_stop
+        assert not missing, f"seed {seed}: received before the stop, and not visible: {sorted(missing)}"
+    assert problems == [], f"seed {seed}"
+    return course
+
+
+def all_stopped(protocol: str, more: dict[str, object], received: Seen) -> list[Course]:
+    return [stopped(seed, protocol, more, received) for seed in range(SEEDS)]
+
+
+@pytest.mark.parametrize(("protocol", "more"), COURSES)
+def test_what_sinks_had_received_is_visible_and_the_next_run_goes_on(
+    protocol: str, more: dict[str, object], received: Seen
+) -> None:
+    courses = all_stopped(protocol, more, received)
+    assert sum(course.runs == 2 for course in courses) > SEEDS // 2
+    assert all(course.count(Finished) == course.runs for course in courses)
+
+
+@pytest.mark.parametrize("losses", [("task", "task"), ("coordinator", "task"), ("task", "coordinator")], ids="-".join)
+@pytest.mark.parametrize(("protocol", "more"), COURSES)
+def test_failures_while_the_last_checkpoint_is_taken_change_no_row(
+    protocol: str, more: dict[str, object], losses: Sequence[str], received: Seen
+) -> None:
+    courses = [stopped(seed, protocol, more, received, losses) for seed in range(SEEDS_WITH_LOSSES)]
+    assert any(course.runs == 2 for course in courses)
+
+
+# ---- planted bugs
+
+
+NOTICED = "received before the stop, and not visible"
+
+
+def test_an_end_before_the_commits_would_be_noticed(received: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    maybe_finished = JobMachine._maybe_finished
+
+    def hasty(self: JobMachine) -> None:
+        if self._final is not None and self._stopping:
+            self._end()
+        else:
+            maybe_finished(self)
+
+    monkeypatch.setattr(JobMachine, "_maybe_finished", hasty)
+    with pytest.raises(AssertionError, match=NOTICED):
+        all_stopped(ALIGNED, {}, received)
+
+
+@pytest.mark.parametrize("protocol", ALONE)
+def test_an_end_with_snapshots_of_before_would_be_noticed(
+    protocol: str, received: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def any_counts(self: UncoordinatedCheckpoints, task: TaskId) -> bool:
+        return task in self._final_calls and self.completed.handle(task) is not None
+
+    monkeypatch.setattr(UncoordinatedCheckpoints, "_last_counts", any_counts)
+    with pytest.raises(AssertionError, match=f"{NOTICED}|missing"):
+        all_stopped(protocol, {}, received)
+
+
+def test_an_end_that_does_not_wait_for_the_recovery_line_would_be_noticed(
+    received: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def newest_counts(self: UncoordinatedCheckpoints, task: TaskId) -> bool:
+        return self.epoch(task) >= self._final_calls.get(task, 1 << 62)
+
+    monkeypatch.setattr(UncoordinatedCheckpoints, "_last_counts", newest_counts)
+    with pytest.raises(AssertionError, match=NOTICED):
+        all_stopped(UNCOORDINATED, {"rollback": True, "sharing_depth": 0}, received)

@@ -1,0 +1,122 @@
+"""A job that the user stops: it takes a last checkpoint, commits it and ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from clonos_py.job.events import EndJob, JobPolicy, ManifestWritten, ProcessDied, StopRequested
+from clonos_py.model.coordinator_events import Finished
+from clonos_py.model.ids import Attempt
+from clonos_py.model.messages import (
+    Committed,
+    Sever,
+    Snapshotted,
+    Started,
+    StatusReport,
+    Stop,
+    TriggerCheckpoint,
+)
+from clonos_py.model.snapshots import TaskHandle
+from tests.unit.job.stage import (
+    MIDDLE,
+    SECOND_US,
+    SINK,
+    SOURCE,
+    Stage,
+    deployed,
+    of,
+    receivers,
+    reported,
+    sent,
+)
+
+STOPPED = EndJob(stopped=True)
+ALL = (SOURCE, MIDDLE, SINK)
+
+
+def ended(stage: Stage, checkpoint: int) -> list[EndJob]:
+    """How the job ends once all tasks have taken part in this checkpoint, and it is complete and committed."""
+    stage.snapshot(*ALL, checkpoint=checkpoint)
+    stage.say(ManifestWritten(checkpoint))
+    return of(stage.commit(checkpoint), EndJob)
+
+
+def test_a_checkpoint_is_taken_at_once_and_its_commit_ends_the_job() -> None:
+    stage = deployed(policy=JobPolicy(checkpoint_interval_us=0))
+    assert receivers(stage.say(StopRequested()), TriggerCheckpoint) == {stage.process(SOURCE)}
+    stage.snapshot(*ALL, checkpoint=1)
+    assert of(stage.say(ManifestWritten(1)), EndJob) == [], "nothing is committed yet"
+    instructions = stage.commit(1)
+    assert of(instructions, EndJob) == [STOPPED]
+    assert len(receivers(instructions, Stop)) == 6
+    assert reported(instructions) == [Finished(stopped=True)]
+
+
+def test_a_checkpoint_that_was_triggered_before_is_not_the_last() -> None:
+    stage = deployed(policy=JobPolicy(SECOND_US, heartbeat_timeout_us=1_000 * SECOND_US))
+    stage.wait(SECOND_US)
+    assert sent(stage.say(StopRequested()), TriggerCheckpoint) == []
+    stage.snapshot(*ALL, checkpoint=1)
+    assert [m for _, m in sent(stage.say(ManifestWritten(1)), TriggerCheckpoint)] == [TriggerCheckpoint(2)]
+    assert of(stage.commit(1), EndJob) == []
+    assert ended(stage, 2) == [STOPPED]
+
+
+def test_a_second_request_changes_nothing() -> None:
+    stage = deployed()
+    stage.say(StopRequested())
+    assert stage.say(StopRequested()) == []
+    assert ended(stage, 1) == [STOPPED]
+
+
+def test_a_request_before_the_job_runs_waits_until_it_does() -> None:
+    stage = Stage()
+    assert stage.say(StopRequested()) == []
+    assert receivers(stage.start_up(), TriggerCheckpoint) == {stage.process(SOURCE)}
+    assert ended(stage, 1) == [STOPPED]
+
+
+@pytest.mark.parametrize("snapshots", [ALL[:1], ALL], ids=["before the snapshots", "while the manifest is written"])
+def test_a_task_that_fails_meanwhile_recovers_first(snapshots: tuple[object, ...]) -> None:
+    stage = deployed()
+    stage.say(StopRequested())
+    stage.snapshot(*snapshots, checkpoint=1)  # type: ignore[arg-type]
+    instructions = stage.say(ProcessDied(stage.process(MIDDLE), "killed"))
+    written = snapshots == ALL
+    if written:
+        instructions = stage.say(ManifestWritten(1))
+    assert of(instructions, EndJob) == []
+    instructions = stage.answer(sent(instructions, Sever))
+    assert [m.checkpoint for _, m in sent(instructions, TriggerCheckpoint)] == ([] if written else [2])
+    assert (of(stage.commit(1), EndJob) if written else ended(stage, 2)) == [STOPPED]
+
+
+def test_a_job_at_the_end_of_its_input_finishes_and_is_not_stopped() -> None:
+    stage = deployed()
+    stage.drain()
+    assert stage.say(StopRequested()) == []
+    assert ended(stage, 1) == [EndJob()]
+
+
+def test_a_job_whose_input_ends_after_the_request_is_stopped_all_the_same() -> None:
+    """Rows behind the barrier are not committed."""
+    stage = deployed()
+    stage.say(StopRequested())
+    stage.drain()
+    assert ended(stage, 1) == [STOPPED]
+
+
+def test_a_coordinator_that_takes_over_waits_until_it_knows_all_tasks() -> None:
+    roster = dict(enumerate(ALL, 1))
+    stage = Stage(generation=2, roster=roster)
+    assert stage.say(StopRequested()) == []
+    since = len(stage.told)
+    for number in roster:
+        stage.say(Started(number, f"host:{number}"))
+        stage.say(StatusReport(number, Attempt(1, 1), begun=True))
+    called = sent(stage.told[since:], TriggerCheckpoint)
+    assert [number for number, _ in called] == [1], "the source"
+    for number, task in roster.items():
+        stage.say(Snapshotted(number, TaskHandle(task, called[0][1].checkpoint, {}, b"", {})))
+    stage.say(ManifestWritten(called[0][1].checkpoint))
+    assert of(stage.say(Committed(3, called[0][1].checkpoint)), EndJob) == [STOPPED]
