@@ -1,8 +1,9 @@
-"""Aggregates in a job: ``count()``, ``col("price").max()``, ``count().where(col("price") > 100)``,
+"""Aggregates of a job: ``count()``, ``col("price").max()``, ``count().where(col("price") > 100)``,
 ``aggregate_by(fold, "price")``.
 
-An aggregate says what to compute over the rows of a group. Given the input's schema and its output's name it becomes
-the ``Aggregate`` that operators compute with. Null inputs do not count, as in SQL; a group of nulls gives null.
+An aggregate describes what to compute over the rows of a group. Bound to the input's schema and the name of its output
+column it becomes the ``Aggregate`` that operators run. Null inputs do not count, as in SQL; a group with only nulls
+gives null.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NEVER_NULL = ("count", "count_distinct", "collect", "user")
 
 
 class Expression(Protocol):
-    """A column expression as people write it: an ``Expr``, whose methods give aggregates."""
+    """A column expression as users write it: an ``Expr``, whose methods return aggregates."""
 
     @property
     def node(self) -> ExpressionNode: ...
@@ -31,7 +32,7 @@ class Expression(Protocol):
 
 @dataclass(frozen=True)
 class AggregateExpr:
-    """``function`` over ``argument`` (None: over whole rows)."""
+    """``function`` over ``argument``; an argument of None means whole rows."""
 
     function: str
     argument: ExpressionNode | None = None
@@ -42,7 +43,7 @@ class AggregateExpr:
         return "count()" if self.argument is None else f"{self.argument}.{self.function}()"
 
     def where(self, condition: Expression) -> AggregateExpr:
-        """Over those rows of the group only for which a condition is true; null is not."""
+        """Limits the aggregate to the rows of the group for which a condition is true; null is not true."""
         if self.user is not None:
             raise GraphError("aggregate_by takes no where(): let its `add` pass over the rows that do not count")
         chosen = Literal(True) if self.argument is None else self.argument
@@ -50,7 +51,8 @@ class AggregateExpr:
         return replace(self, argument=Case(condition.node, chosen, nothing))
 
     def field(self, name: str, schema: pa.Schema) -> pa.Field[pa.DataType]:
-        """The column it makes. Raises GraphError for an unknown column or a type that it does not take."""
+        """The column that it makes. Raises GraphError for an unknown column, or a type that the function does not
+        take."""
         if self.function == "count" and self.argument is None:
             return pa.field(name, pa.int64(), nullable=False)
         taken = pa.field("rows", pa.null()) if self.argument is None else self.argument.field(name, schema)
@@ -63,19 +65,20 @@ class AggregateExpr:
         return pa.field(name, result, nullable=taken.nullable and self.function not in _NEVER_NULL)
 
     def bound(self, name: str, column: str | None, output: pa.DataType) -> Aggregate:
-        """The aggregate over ``column``, where its argument is found, into a field."""
+        """The aggregate over ``column``, which holds its argument, into a column ``name`` of type ``output``."""
         return Aggregate(self.function, column, name, output, self.user)
 
 
 def count() -> AggregateExpr:
-    """How many rows the group has."""
+    """The number of rows in the group."""
     return AggregateExpr("count")
 
 
 def aggregate_by(fold: UserAggregate, column: str | Expression | None = None, returns: object = None) -> AggregateExpr:
-    """A user's own fold over a column, an expression, or (None) the rows of a group.
+    """The user's own fold over a column, an expression, or (None) the whole rows of a group.
 
-    ``returns``: the type of its results, else what its ``result`` is annotated with. Raises GraphError without either.
+    ``returns``: the type of the results; the default is the return annotation of ``fold.result``. Raises GraphError
+    without either.
     """
     annotated = returns or getattr(fold.result, "__annotations__", {}).get("return")
     if isinstance(annotated, str):
@@ -87,7 +90,7 @@ def aggregate_by(fold: UserAggregate, column: str | Expression | None = None, re
 
 
 def _result(function: str, taken: pa.DataType) -> pa.DataType | None:
-    """The type of a function's result over a column, None where it does not take such a column."""
+    """The type of a function's result over a column; None if the function does not take such a column."""
     if function == "count":
         return pa.int64()
     if function == "count_distinct":

@@ -1,4 +1,5 @@
-"""What ``aggregate(R, bids=count(), top=col("price").max())`` means: aggregates, their inputs, the output's schema."""
+"""Resolves ``aggregate(R, bids=count(), top=col("price").max())``: the aggregates, their inputs, the output's
+schema."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from clonos_py.plan.logical import AggregateTable, AggregateWindows, EventTimeCo
 
 @dataclass(frozen=True)
 class Aggregation:
-    """``computed``: columns that the input needs before; ``schema`` and ``record`` describe the output."""
+    """``computed``: columns to compute before the aggregate; ``schema`` and ``record`` describe the output."""
 
     aggregates: tuple[Aggregate, ...]
     computed: list[tuple[str, ExpressionNode]]
@@ -40,7 +41,8 @@ def aggregation(
     into: Shape | None,
     aggregates: Mapping[str, Any],
 ) -> Aggregation:
-    """Checks aggregates against the input's schema and fills ``into`` from keys, ``extra`` columns and them by name."""
+    """Checks aggregates against the input's schema. Fills ``into`` by name from the keys, the ``extra`` columns and the
+    aggregates."""
     if not aggregates:
         raise GraphError("it needs at least one aggregate, such as n=count()")
     for key in keys:
@@ -71,7 +73,7 @@ def aggregation(
 def aggregated(
     rows: OutputPort, keys: tuple[str, ...], found: Aggregation, site: CallSite, weighted: bool = False
 ) -> OutputPort:
-    """Adds an aggregate without a window; ``weighted``: of the deltas of a table."""
+    """Adds an aggregate without a window. ``weighted``: its rows are the deltas of a table."""
     work = AggregateTable(keys, found.aggregates, "changes", weighted)
     return rows.extended(found.computed, site).followed("aggregate", work, (found.schema,), site, (found.record,))
 
@@ -79,7 +81,7 @@ def aggregated(
 def aggregated_in_windows(
     rows: OutputPort, keys: tuple[str, ...], window: Window, lateness_us: int, found: Aggregation, site: CallSite
 ) -> OutputPort:
-    """Adds an aggregate of windows; output 1 are rows that came too late."""
+    """Adds an aggregate over windows. Output 1 has the late rows."""
     rows, time = rows.extended(found.computed, site), None
     if not window.processing_time:
         rows, time = timed(rows, site)
@@ -92,7 +94,7 @@ def aggregated_in_windows(
 def _input(
     found: AggregateExpr, name: str, schema: pa.Schema, computed: list[tuple[str, ExpressionNode]]
 ) -> str | None:
-    """The column an aggregate reads; for an expression one that is computed before."""
+    """The column that an aggregate reads. For an expression this is a hidden column, added to ``computed``."""
     if found.argument is None or isinstance(found.argument, Column):
         return None if found.argument is None else found.argument.name
     column = hidden(name, schema.names)

@@ -1,7 +1,8 @@
-"""``stream.with_event_time("at", delay="5s")``: where event time can be assigned behind a source, and where it cannot.
+"""``stream.with_event_time("at", delay="5s")``: where event time can be assigned after a source, and where it cannot.
 
-A watermark says that no partition will give an earlier row. Which partition a row is of only the source's task knows,
-and only as long as it works on that partition's rows: so all that lies between must run in that task, at once.
+A watermark asserts that no partition will deliver an earlier row. Only the source's task has the partition of a row,
+and only while it processes that partition's rows. So everything between the source and the assignment must run in that
+task, synchronously.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from clonos_py.plan.logical import (
 def with_assigned_time(
     rows: OutputPort, column: str, delay: str | int, idle: str | int | None, site: CallSite
 ) -> OutputPort:
-    """Adds the assignment. Raises GraphError where it cannot be, naming what is in the way."""
+    """Adds the assignment. Raises GraphError where it is not possible; the message names the operator that prevents
+    it."""
     if column not in rows.schema.names:
         raise GraphError(f"no column {column!r}; there are {listed(rows.schema.names)}")
     if not is_event_time(found := rows.schema.field(column).type):
@@ -47,7 +49,7 @@ def with_assigned_time(
 
 
 def _check_way(rows: OutputPort, port: Port, together: bool) -> None:
-    """``together``: only unions and rebalances lie behind, which the assignment is moved before."""
+    """``together``: only unions and rebalances follow ``port``; the assignment is moved before them."""
     node = rows.draft.nodes[port.node]
     if (problem := _problem(node, together)) is not None:
         raise GraphError(

@@ -1,4 +1,4 @@
-"""Verbs that call a function of the user's, of one row or of a batch."""
+"""Verbs that call a user's function, per row or per batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def called_per_row(
     site: CallSite,
     options: Mapping[str, Any],
 ) -> OutputPort:
-    """Adds a function of one row; output 1 are the rows on which it failed. ``options``: see WaitingOptions."""
+    """Adds a function of one row. Output 1 has the rows on which the function failed. ``options``: see
+    WaitingOptions."""
     signature = signature_of(function, site.names, may_wait=True)
     row = signature.row if is_record(signature.row) else rows.record
     if row is not None:
@@ -39,7 +40,7 @@ def called_per_row(
 
 
 def called_per_batch(rows: OutputPort, function: Callable[..., Any], returns: Shape, site: CallSite) -> OutputPort:
-    """Adds a function of record batches, or of the frames that its parameter is annotated with."""
+    """Adds a function of record batches, or of the tabular type that its parameter is annotated with."""
     signature = signature_of(function, site.names)
     shape = returned(signature, returns, many=False)
     work = CallPerBatch(function, signature.wants_ctx, _frame_kind(signature))
@@ -47,7 +48,7 @@ def called_per_batch(rows: OutputPort, function: Callable[..., Any], returns: Sh
 
 
 def _frame_kind(signature: Signature) -> TabularKind:
-    """What the function wants to be given; a record batch if it does not say."""
+    """The tabular type of the function's parameter; a record batch if it has no annotation."""
     wanted = signature.row
     if wanted is None or wanted is Any:
         return TabularKind.BATCH
@@ -67,7 +68,7 @@ def _derived(
     record: type[Record] | None,
     site: CallSite,
 ) -> OutputPort:
-    """Rows made by a function: event time stays with the column of that name."""
+    """Adds the node. Event time stays with the column of the same name."""
     schemas = (schema, DeadLetter.schema()) if isinstance(work, CallPerRow) else (schema,)
     records = (record, DeadLetter)[: len(schemas)]
     return rows.followed(verb, work, schemas, site, records, (carried(rows.time, schema),))

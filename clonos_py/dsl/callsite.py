@@ -1,4 +1,4 @@
-"""Where in the user's file a verb was written, so that errors can say so."""
+"""The line of the user's file that calls a verb. Error messages begin with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LocatedError(GraphError):
 
 @dataclass(frozen=True)
 class CallSite:
-    """A line of the user's code. ``names`` are what is defined there, to resolve annotations of local functions."""
+    """A line of the user's code. ``names`` are its local variables; they resolve the annotations of local functions."""
 
     text: str
     names: Mapping[str, Any]
@@ -32,7 +32,7 @@ class CallSite:
 
 
 def call_site() -> CallSite:
-    """The innermost line on the stack that is not part of this package's own verbs."""
+    """The innermost line on the stack that lies outside this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _own(frame):
         frame = frame.f_back
@@ -43,7 +43,8 @@ def call_site() -> CallSite:
 
 @contextmanager
 def located(verb: str) -> Iterator[CallSite]:
-    """Within it every error is given the line of the call and the verb. Nested uses leave the message alone."""
+    """Prefixes every error raised within it with the line of the call and the verb. Nested uses leave the message
+    unchanged."""
     site = call_site()
     try:
         yield site
@@ -54,7 +55,7 @@ def located(verb: str) -> Iterator[CallSite]:
 
 
 def refused(message: str) -> LocatedError:
-    """The error for a line that no verb stands on, such as an expression."""
+    """The error for a line without a verb, such as an expression."""
     return LocatedError(f"{call_site()}: {message}")
 
 
@@ -64,6 +65,6 @@ def _own(frame: FrameType) -> bool:
 
 
 def _shown(filename: str) -> str:
-    """Relative to the working folder if inside it."""
+    """The path relative to the working folder if it is inside it."""
     path = Path(filename)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else filename

@@ -1,5 +1,5 @@
-"""Streams whose rows are changes of a table, where a later row replaces an earlier one: what must not count them as
-rows."""
+"""Changelog streams: rows are changes of a table, and a later row replaces an earlier one. Some verbs must refuse them,
+as they would count both."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from clonos_py.plan.logical import (
 _ROW_BY_ROW = (
     AssignEventTimes | FilterRows | ProjectColumns | CallPerRow | CallPerBatch | EnrichRows | Unite | Spread | LoopHead
 )
-"""Work whose rows are of the kind that its input's are."""
+"""Operators whose output is a changelog if their input is one."""
 
 
 def refuse_changes(*streams: OutputPort, instead: str) -> None:
-    """Raises GraphError for a stream of changes that do not say of which kind they are. ``instead``: what to write on
+    """Raises GraphError for a changelog stream without a column for the kind of change. ``instead``: what to write on
     the table itself."""
     for stream in streams:
         if (table := _table_behind(stream)) is not None:
@@ -39,7 +39,7 @@ def refuse_changes(*streams: OutputPort, instead: str) -> None:
 
 
 def _table_behind(stream: OutputPort) -> Node | None:
-    """The table whose changes a stream has."""
+    """The table whose changes the stream carries; None if it carries none."""
     waiting, seen = [stream.port], set[int]()
     while waiting:
         port = waiting.pop()

@@ -1,4 +1,4 @@
-"""Joins of streams of deltas, whose column ``weight`` says how many more times there is a row, or how many fewer."""
+"""Joins of streams of deltas. The column ``weight`` says how many rows are added, or, below 0, how many are removed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ S = TypeVar("S", bound=Record)
 
 
 def join_deltas(left: Stream[Any], right: Stream[Any], on: str, into: type[S]) -> Stream[S]:
-    """Pairs of rows with equal ``on``, as deltas: whatever is deleted on one side takes back its pairs. The fields of
-    ``into`` are filled by name, from the left side where both have it, and ``weight`` is its last one."""
+    """Pairs of rows with equal ``on``, as deltas: deleting a row on one side retracts its pairs. The fields of ``into``
+    are filled by name, from the left side where both have the field. ``weight`` is its last field."""
     with located("join") as site:
         left._check_partner(right)
         names = [[name for name in stream.schema.names if name != DELTA_WEIGHT] for stream in (left, right)]

@@ -1,4 +1,4 @@
-"""The graph of a job while it is being written: nodes are added and renamed; names are resolved at the end (P3)."""
+"""The graph of a job while the user writes it: nodes are added and renamed; names are resolved at the end (P3)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 class Draft:
-    """Owned by one Job. Node ids are positions in ``nodes``."""
+    """A graph under construction, owned by one Job. A node's id is its position in ``nodes``."""
 
     def __init__(self, job: str, nodes: Iterable[Node] = ()) -> None:
         self.job = job
@@ -46,7 +46,8 @@ class Draft:
         times: tuple[EventTimeColumn | None, ...] = (),
         stem: str = "",
     ) -> Node:
-        """A new node. Ports without a known record or event time have none; ``stem`` is its name by default."""
+        """Adds a node. ``records`` and ``times`` may be shorter than ``schemas``: the other ports have no class or
+        event time. ``stem`` is its default name."""
         all_records = (*records, *([None] * (len(schemas) - len(records))))
         all_times = (*times, *([None] * (len(schemas) - len(times))))
         node = Node(
@@ -61,7 +62,7 @@ class Draft:
         return self.nodes[node]
 
     def name(self, node: int, name: str) -> None:
-        """Gives a stable name. Raises GraphError for one that is taken or cannot be written on a command line."""
+        """Sets a stable name. Raises GraphError for a name that is taken or cannot be written on a command line."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise GraphError(f"{name!r} is no name: use letters, digits, '_', '-' and '.', a letter first")
         for other in self.nodes:
@@ -70,7 +71,8 @@ class Draft:
         self.nodes[node] = renamed(self.nodes[node], name)
 
     def set_parallelism(self, node: int, parallelism: int) -> None:
-        """How many tasks a node runs in. Raises GraphError where it is no task's, or one task's, to do the work."""
+        """Sets the number of tasks of a node. Raises GraphError for a node that has no tasks of its own, or can have
+        only one."""
         found = self.nodes[node]
         if not isinstance(parallelism, int) or parallelism < 1:
             raise GraphError(f"{parallelism!r} is no number of tasks: it is at least 1")
@@ -83,7 +85,7 @@ class Draft:
         self.change(node, parallelism=parallelism)
 
     def graph(self) -> LogicalGraph:
-        """The finished graph, every node with its name. Raises GraphError for names that are not stable."""
+        """The finished graph, with a name for every node. Raises GraphError where default names would not be stable."""
         taken = {node.name: node for node in self.nodes if node.name}
         named = []
         for node in self.nodes:
@@ -93,7 +95,8 @@ class Draft:
         return LogicalGraph(self.job, tuple(named)).checked()
 
     def _default_name(self, node: Node, taken: dict[str, Node]) -> str:
-        """The stem. What keeps state may have it once; the rest is numbered."""
+        """The stem if it is free, else the stem with a number. Raises GraphError where a node with state, a source or a
+        sink would need a number, since that would change when nodes are added before it."""
         stem = node.stem
         keeps_state = node.stateful or isinstance(node.work, ReadSource | WriteSink)
         if stem not in taken:

@@ -1,4 +1,4 @@
-"""``stream.distinct("user", "page", ttl="1h")``: which rows are duplicates of each other, and for how long."""
+"""``stream.distinct("user", "page", ttl="1h")``: deduplication by columns, for all time or for a TTL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.plan.logical import DistinctRows
 
 
 def without_duplicates(rows: OutputPort, columns: tuple[str, ...], ttl: str | int | None, site: CallSite) -> OutputPort:
-    """Adds the deduplication by these columns, or by all."""
+    """Adds the deduplication by these columns, or by all columns."""
     refuse_changes(rows, instead="leave duplicates out before what makes the table")
     keys = columns or tuple(rows.schema.names)
     for key in keys:

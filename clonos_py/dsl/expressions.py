@@ -1,8 +1,8 @@
-"""Column expressions as people write them: ``col("price") > 100``, ``col("name").lower().contains("o")``,
+"""Column expressions as users write them: ``col("price") > 100``, ``col("name").lower().contains("o")``,
 ``when(col("b") != 0).then(col("a") // col("b")).otherwise(0)``.
 
-Each operator and method gives a new ``Expr`` around a node of ``expressions.tree``. What nulls, overflow and
-division by zero do is said in ``expressions.kernels``.
+Each operator and method returns a new ``Expr`` around a node of ``expressions.tree``. ``expressions.kernels`` defines
+the results for nulls, overflow and division by zero.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clonos_py.expressions.tree import Apply, Case, Cast, Column, ExpressionNode
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """A column expression. ``given`` is its alias."""
+    """A column expression. ``given`` is its alias, if it has one."""
 
     node: ExpressionNode
     given: str | None = None
@@ -32,16 +32,16 @@ class Expr:
 
     @property
     def name(self) -> str | None:
-        """The column it makes: its alias, else the column itself, None for anything computed."""
+        """The name of its column: the alias, else the name of the column itself, None for a computed one."""
         return self.given or self.node.name
 
     def alias(self, name: str) -> Expr:
-        """The same under another name."""
+        """The same expression under another name."""
         return Expr(self.node, name)
 
     def cast(self, target: object) -> Expr:
-        """As another type: int, float, str, bool, datetime, date, Money, Instant or a pyarrow type; what does not fit
-        raises. Whole numbers become times as microseconds UTC, text as ISO 8601."""
+        """As another type: int, float, str, bool, datetime, date, Money, Instant or a pyarrow type. A value that does
+        not fit raises. Whole numbers become times as microseconds UTC, text as ISO 8601."""
         return Expr(Cast(self.node, column_type(target)), self.given)
 
     def is_null(self) -> Expr:
@@ -51,7 +51,7 @@ class Expr:
         return self._call("is_not_null")
 
     def fill_null(self, value: object) -> Expr:
-        """``value`` (a plain value or an expression) where it is null."""
+        """Replaces nulls by ``value``, a plain value or an expression."""
         return Expr(Case(KernelCall("is_not_null", (self.node,)), self.node, node_of(value)), self.name)
 
     def is_in(self, values: Iterable[object]) -> Expr:
@@ -66,7 +66,7 @@ class Expr:
         return self._call("abs")
 
     def round(self, digits: int = 0) -> Expr:
-        """Half to even, to so many places after the point."""
+        """Rounded half to even, to so many decimal places."""
         return self._call("round", digits)
 
     def lower(self) -> Expr:
@@ -76,11 +76,11 @@ class Expr:
         return self._call("upper")
 
     def strip(self) -> Expr:
-        """Without the white space around it."""
+        """The text without leading and trailing white space."""
         return self._call("strip")
 
     def length(self) -> Expr:
-        """In characters."""
+        """The number of characters."""
         return self._call("length")
 
     def contains(self, text: str) -> Expr:
@@ -93,7 +93,7 @@ class Expr:
         return self._call("ends_with", text)
 
     def matches(self, pattern: str) -> Expr:
-        """Whether the regular expression (RE2) is found in it."""
+        """Whether the regular expression (RE2) matches anywhere in the text."""
         return self._call("matches", pattern)
 
     def replace(self, old: str, new: str) -> Expr:
@@ -104,20 +104,20 @@ class Expr:
         return self._call("slice", start, stop)
 
     def split_part(self, separator: str, index: int) -> Expr:
-        """Part ``index``, from 0, of the text split at ``separator``; null where it has fewer parts."""
+        """Part ``index``, from 0, of the text split at ``separator``; null if it has fewer parts."""
         if index < 0 or not separator:
             raise refused(f"split_part({separator!r}, {index}): it takes a separator and an index from 0")
         return self._call("split", separator)._call("part", index)
 
     def extract(self, pattern: str, group: int = 1) -> Expr:
-        """What a group of a regular expression matches where that is found first; null where it is not."""
+        """The text of a group at the first match of a regular expression; null without a match."""
         return self._call("extract", pattern, group)
 
     def strptime(self, pattern: str, *, strict: bool = True) -> Expr:
-        """Text as a datetime: ``strptime("%d/%m/%Y %H:%M")``. Directives are those of Python: ``.%f`` is a fraction of
-        a second, ``%z`` a zone; text without one is UTC; ``%y`` from 70 is of the last century. A pattern without a
-        year is refused; other parts that it does not have are their least value. What does not fit the pattern ends
-        the job with an error that names it, or is null if not ``strict``."""
+        """Parses text as a datetime: ``strptime("%d/%m/%Y %H:%M")``. Directives are those of Python: ``.%f`` is a
+        fraction of a second, ``%z`` a zone. Text without a zone is UTC. ``%y`` from 70 is in the last century. A
+        pattern without a year is refused; other missing parts have their least value. Text that does not fit the
+        pattern fails the job with an error that names it, or gives null if not ``strict``."""
         if not isinstance(pattern, str) or "%" not in pattern:
             raise refused(f"strptime({pattern!r}): it takes a pattern such as '%d/%m/%Y %H:%M'")
         try:
@@ -127,7 +127,7 @@ class Expr:
         return self._call("strptime" if strict else "try_strptime", pattern)
 
     def strftime(self, pattern: str) -> Expr:
-        """A datetime, a date or an Instant as text, UTC: ``strftime("%Y-%m-%d %H:%M")``."""
+        """Formats a datetime, a date or an Instant as text, in UTC: ``strftime("%Y-%m-%d %H:%M")``."""
         return self._call("strftime", pattern)
 
     def hour(self) -> Expr:
@@ -135,15 +135,15 @@ class Expr:
         return self._call("hour")
 
     def count(self) -> AggregateExpr:
-        """How many rows of the group are not null here."""
+        """The number of rows of the group in which the value is not null."""
         return AggregateExpr("count", self.node)
 
     def count_distinct(self) -> AggregateExpr:
-        """How many different values there are here; null is none."""
+        """The number of distinct values; null does not count."""
         return AggregateExpr("count_distinct", self.node)
 
     def sum(self) -> AggregateExpr:
-        """Of what is not null; NaN if one of the values is."""
+        """The sum of the values that are not null; NaN if one of them is NaN."""
         return AggregateExpr("sum", self.node)
 
     def min(self) -> AggregateExpr:
@@ -155,30 +155,30 @@ class Expr:
         return AggregateExpr("max", self.node)
 
     def mean(self, *, whole: bool = False) -> AggregateExpr:
-        """Of what is not null; NaN if one of the values is. ``whole``: of integers as an integer, rounded towards zero,
-        as SQL has it."""
+        """The mean of the values that are not null; NaN if one of them is NaN. ``whole``: the mean of integers as an
+        integer, rounded towards zero, as in SQL."""
         return AggregateExpr("mean", self.node, returns=pa.int64() if whole else None)
 
     def first(self) -> AggregateExpr:
-        """Of what is not null, the value of the row that came first. The order is that in which rows reach the
-        operator, whatever their event time; after a failure it is the same again."""
+        """The first value that is not null. Rows count in the order in which they reach the operator, regardless of
+        event time; recovery after a failure repeats that order."""
         return AggregateExpr("first", self.node)
 
     def last(self) -> AggregateExpr:
-        """Of what is not null, the value of the row that came last; for the order see ``first``."""
+        """The last value that is not null; for the order see ``first``."""
         return AggregateExpr("last", self.node)
 
     def collect(self) -> AggregateExpr:
-        """All values that are not null, as a list, in the order in which their rows came; see ``first``. The list is
-        kept whole."""
+        """All values that are not null, as a list in the order of arrival; see ``first``. The state holds the whole
+        list."""
         return AggregateExpr("collect", self.node)
 
     def asc(self) -> SortOrder:
-        """The least first; nulls and NaN last."""
+        """Ascending; nulls and NaN last."""
         return SortOrder(self)
 
     def desc(self) -> SortOrder:
-        """The greatest first; nulls and NaN last."""
+        """Descending; nulls and NaN last."""
         return SortOrder(self, descending=True)
 
     def __add__(self, other: object) -> Expr:
@@ -264,14 +264,14 @@ class Expr:
 
 @dataclass(frozen=True)
 class SortOrder:
-    """An order of rows: ``col("price").desc()``."""
+    """The sort order of rows: ``col("price").desc()``."""
 
     by: Expr
     descending: bool = False
 
 
 SortOrders = str | SortOrder | Sequence[str | SortOrder]
-"""Orders of rows as they may be written: a column stands for its ascending order."""
+"""Sort orders as users may write them: a column stands for its ascending order."""
 
 
 def col(name: str) -> Expr:
@@ -280,13 +280,13 @@ def col(name: str) -> Expr:
 
 
 def lit(value: object) -> Expr:
-    """A plain value where an expression is wanted."""
+    """A plain value as an expression."""
     return Expr(Literal(value))
 
 
 def apply(function: Callable[..., Any], *columns: str | Expr, returns: object) -> Expr:
-    """A function of the user's over whole columns: it is given pyarrow arrays and gives one with as many values, of the
-    type ``returns``. The values of a row must depend on nothing but that row (see ``deterministic``)."""
+    """A user's function over whole columns. It takes pyarrow arrays and returns one with as many values, of the type
+    ``returns``. The result for a row must depend on that row alone (see ``deterministic``)."""
     arguments = tuple(Column(column) if isinstance(column, str) else node_of(column) for column in columns)
     if not callable(function) or not arguments:
         raise refused(f"apply({function!r}, ...): it takes a function and at least one column")
@@ -306,7 +306,7 @@ def _binary(kernel: str, left: object, right: object) -> Expr:
 
 @dataclass(frozen=True)
 class Then:
-    """``when(...).then(...)``, waiting for more cases or ``otherwise``."""
+    """``when(...).then(...)``, to be followed by further cases or ``otherwise``."""
 
     cases: tuple[tuple[ExpressionNode, ExpressionNode], ...]
 
@@ -314,7 +314,7 @@ class Then:
         return When(condition.node, self.cases)
 
     def otherwise(self, value: object) -> Expr:
-        """What it is where no case holds."""
+        """The value where no case holds."""
         result = node_of(value)
         for condition, then in reversed(self.cases):
             result = Case(condition, then, result)
@@ -323,7 +323,7 @@ class Then:
 
 @dataclass(frozen=True)
 class When:
-    """``when(...)``, waiting for ``then``."""
+    """``when(...)``, to be followed by ``then``."""
 
     condition: ExpressionNode
     before: tuple[tuple[ExpressionNode, ExpressionNode], ...] = ()
@@ -333,5 +333,6 @@ class When:
 
 
 def when(condition: Expr) -> When:
-    """A conditional: ``when(a).then(1).when(b).then(2).otherwise(0)``; the first case that holds, null is no."""
+    """A conditional: ``when(a).then(1).when(b).then(2).otherwise(0)``. The first case that is true decides; null is not
+    true."""
     return When(condition.node)

@@ -1,4 +1,4 @@
-"""What a user's function says of itself: the row it wants, whether it wants ``ctx``, what it returns (P1, P2, P5)."""
+"""The signature of a user's function: its row type, whether it takes ``ctx``, its return type (P1, P2, P5)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _MANY = (
 _FIX = "annotate what it returns with a Record class, or give returns="
 
 Shape = type[Record] | pa.Schema
-"""How a schema may be given: by a class or as it is."""
+"""A schema, given by a Record class or as a pyarrow schema."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """``row``: the annotation of the first parameter; ``result``: of what is returned; None where there is none."""
+    """``row``: the annotation of the first parameter; ``result``: the return annotation. Both are None without
+    annotation."""
 
     name: str
     wants_ctx: bool
@@ -36,9 +37,10 @@ class Signature:
 
 
 def signature_of(function: Callable[..., Any], names: Mapping[str, Any], may_wait: bool = False) -> Signature:
-    """Reads a function's parameters and annotations; ``names`` helps to resolve those of local classes.
+    """Reads a function's parameters and annotations. ``names`` helps to resolve annotations with local classes.
 
-    Raises GraphError for what is no function of one row, and optionally ``ctx``; ``may_wait``: it may be asynchronous.
+    Raises GraphError if the function does not take one row and, optionally, ``ctx``. ``may_wait``: it may be
+    asynchronous.
     """
     plain = underlying(function)
     name = getattr(plain, "__qualname__", repr(plain)).replace("<locals>.", "")
@@ -55,7 +57,8 @@ def signature_of(function: Callable[..., Any], names: Mapping[str, Any], may_wai
 
 
 def returned(signature: Signature, returns: Shape | None, many: bool) -> Shape:
-    """The shape of a function's results, of each of them where it gives ``many``. Raises GraphError where unsaid."""
+    """The shape of a function's results; of one element where it returns ``many``. Raises GraphError if neither the
+    annotation nor ``returns`` gives it."""
     if returns is not None:
         return _shape(returns, f"returns={returns!r}")
     result = signature.result

@@ -1,4 +1,4 @@
-"""``Job``: what a user writes, from sources to sinks. Defining one connects to nothing (P8)."""
+"""``Job``: the program that a user writes, from sources to sinks. Defining a job connects to nothing (P8)."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class Job:
         out_of_order: str | int = 0,
         idle: str | int | None = None,
     ) -> Stream[Any] | tuple[Stream[Any], ...]:
-        """The rows of a source: a stream, or one for each of its ports.
+        """Reads a source: returns a stream, or one stream for each of its ports.
 
-        ``event_time``: the column with the time of the event, one for all ports that have it or one for each;
-        ``out_of_order``: how far a row may be behind an earlier one of its partition; ``idle``: a partition silent for
-        so long does not hold time back.
+        ``event_time``: the column with the event time, one for all ports that have it or one for each port;
+        ``out_of_order``: how far a row may be behind an earlier one of its partition; ``idle``: a partition that
+        delivers nothing for so long does not hold the watermark back.
         """
         with located("source") as site:
             if not isinstance(definition, SourceDefinition):
@@ -89,11 +89,11 @@ class Job:
         """Runs the job until its sources end, with the view of ``clonos run`` on standard error.
 
         ``settings`` are those of the command line, such as ``runtime="local"``, ``parallelism=4`` and
-        ``checkpoints="checkpoints"``: they win over the environment, ``clonos.toml`` and ``Job(...)``. On Ray,
-        functions of the job are sent to other processes; write them in a module or a notebook's cell.
+        ``checkpoints="checkpoints"``. They take precedence over the environment, ``clonos.toml`` and ``Job(...)``. On
+        Ray, functions of the job are sent to other processes; write them in a module or a notebook's cell.
 
         Raises GraphError or SettingError before anything starts, later the error that ended the job, and
-        KeyboardInterrupt when it was interrupted: its last checkpoint is intact.
+        KeyboardInterrupt if the run is interrupted. The last checkpoint stays intact.
         """
         return runner().run(self, settings)
 
@@ -105,14 +105,14 @@ class Job:
         return runner().start(self, settings)
 
     def preview(self, stream: Stream[Any] | str, rows: int = 20, timeout: str | int = "10s") -> pa.Table:
-        """The first ``rows`` rows of a stream, or those that came within ``timeout``, as an Arrow table. A name stands
-        for the rows of that operator, or for those that go to that sink.
+        """The first ``rows`` rows of a stream, or those that arrive within ``timeout``, as an Arrow table. A name
+        stands for the output of that operator, or for the input of that sink.
 
-        The sources are read from their beginning, in this process, with one task of each operator. No sink of the job
-        is written, no checkpoint is kept, and no offsets are committed. Functions before the stream are called, those
-        that ask a service, too. A table is shown by its ``.changes()`` or ``.at_end()``.
+        The sources are read from their beginning, in this process, with one task for each operator. The preview writes
+        to no sink, keeps no checkpoint, and commits no offsets. It does call the functions before the stream, including
+        those that call a service. To preview a table, pass its ``.changes()`` or ``.at_end()``.
 
-        Raises GraphError for what is no stream of this job, and the error that ended the run.
+        Raises GraphError for anything that is no stream of this job, and the error that ended the run.
         """
         with located("preview") as site:
             output = self._output(stream)
@@ -122,21 +122,21 @@ class Job:
         return runner().preview(output, rows, timeout_us, site)
 
     def graph(self) -> LogicalGraph:
-        """The finished graph. Raises GraphError where the job as a whole cannot be."""
+        """The finished graph. Raises GraphError if the job as a whole is invalid."""
         return self._draft.graph()
 
     @property
     def sources(self) -> dict[str, SourceDefinition]:
-        """By name."""
+        """The sources by name."""
         return {n.name: n.work.definition for n in self.graph().nodes if isinstance(n.work, ReadSource)}
 
     @property
     def sinks(self) -> dict[str, SinkDefinition]:
-        """By name."""
+        """The sinks by name."""
         return {n.name: n.work.definition for n in self.graph().nodes if isinstance(n.work, WriteSink)}
 
     def record_of(self, name: str, port: int = 0) -> type[Record]:
-        """The class of the rows of a source's port, or of those that a sink is given."""
+        """The class of the rows of a source's port, or of the rows that a sink takes."""
         from clonos_py.model.record import record_type
 
         node = self._connector(name)
@@ -145,10 +145,12 @@ class Job:
     def with_connectors(
         self, replacements: Mapping[str, SourceDefinition | SinkDefinition], source_parallelism: int | None = None
     ) -> Job:
-        """The same job with other sources and sinks, by name; ``txns`` also finds ``source-txns`` and ``sink-txns``.
-        ``source_parallelism``: in how many tasks the other sources run, None for as many as those that they replace.
+        """The same job with other sources and sinks, by name; ``txns`` also matches ``source-txns`` and ``sink-txns``.
+        ``source_parallelism``: the number of tasks of the new sources, None to keep that of the sources that they
+        replace.
 
-        Raises GraphError for an unknown name, a sink for a source, and other columns than the job was written for.
+        Raises GraphError for an unknown name, a sink in place of a source, and columns other than the job was written
+        for.
         """
         other = Job(self.name, **self.settings)
         nodes = {node.id: node for node in self.graph().nodes}
@@ -161,7 +163,7 @@ class Job:
         return other
 
     def _output(self, stream: Stream[Any] | str) -> OutputPort:
-        """Raises GraphError for what is no stream of this job."""
+        """Raises GraphError for anything that is no stream of this job."""
         if isinstance(stream, str):
             found = {node.name: node for node in self.graph().nodes}
             if stream not in found:

@@ -1,4 +1,5 @@
-"""``left.join(right, on=..., within=..., into=...)``: which columns pair up, which go into the result, from where."""
+"""``left.join(right, on=..., within=..., into=...)``: resolves the keys, and the columns of the result with their
+origin."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ Keys = str | tuple[str, str] | list[str | tuple[str, str]]
 Within = Tumbling | Hopping | Between | Until | AsOf | Forever
 
 Sources = dict[str, tuple[int, str]]
-"""By name of the result: side and column."""
+"""Side and column of the input, by name in the result."""
 
 
 def joined(
     left: OutputPort, right: OutputPort, on: Keys, within: Any, into: Shape | None, site: CallSite
 ) -> OutputPort:
-    """Adds the join. Results of a window join belong to their window, so ``window_end`` is their event time."""
+    """Adds the join. A result of a window join belongs to its window, so ``window_end`` is its event time."""
     refuse_changes(left, right, instead="join the rows that the table is made of")
     pairs = _pairs(on, left.schema, right.schema)
     keys = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
@@ -70,7 +71,7 @@ def joined(
 
 
 def enriched(stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape | None, site: CallSite) -> OutputPort:
-    """Adds the join with a bounded side input. Event time stays with the rows of the stream."""
+    """Adds the join with a bounded side input. Rows keep the event time of the stream."""
     (side_schema,) = side.schemas
     pairs = _pairs(on, stream.schema, side_schema)
     schema, columns = _result(stream.schema, side_schema, pairs, into, {})
@@ -81,7 +82,8 @@ def enriched(stream: OutputPort, side: SourceDefinition, on: Keys, into: Shape |
 
 
 def _later(work: JoinHistory) -> EventTimeColumn | None:
-    """The event time of a pair is that of its later row, where it is always the same side's and in the result."""
+    """The event time of a pair: that of its later row, if this is always the same side and its column is in the
+    result."""
     if work.bounds is None:
         return None
     lower, upper = work.bounds
@@ -90,13 +92,13 @@ def _later(work: JoinHistory) -> EventTimeColumn | None:
 
 
 def _carried(columns: JoinColumns, side: int, time: str | None) -> EventTimeColumn | None:
-    """A side's event time where the result has it."""
+    """The column of the result that carries a side's event time, if there is one."""
     names = [name for name, from_side, column in columns if (from_side, column) == (side, time)]
     return EventTimeColumn(names[0]) if names and time != EVENT_TIME_COLUMN else None
 
 
 def _bounds(within: Between | Until | Forever, left: pa.Schema) -> Bounds | None:
-    """By how much the right row may be later, or until when."""
+    """The bounds of ``right.time - left.time``, or the column of the left row with the last time."""
     match within:
         case Between(lower_us, upper_us):
             return lower_us, upper_us
@@ -116,7 +118,7 @@ def _timed(
 
 
 def _pairs(on: Keys, left: pa.Schema, right: pa.Schema) -> list[tuple[str, str]]:
-    """(left, right) names of the keys, known and of comparable types."""
+    """The (left, right) names of the keys, checked to exist and to have comparable types."""
     each: Any = on if isinstance(on, list) else [on]
     pairs = [(key, key) if isinstance(key, str) else key for key in each]
     if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
@@ -149,8 +151,8 @@ def _type(schema: pa.Schema, key: str, side: str, asked: str = "on") -> pa.DataT
 
 
 def _sources(left: pa.Schema, right: pa.Schema, pairs: list[tuple[str, str]]) -> Sources:
-    """Where a name of the result comes from. A key of the same name is the left one; other names on both sides are
-    ambiguous, and left out: (-1, name)."""
+    """The origin of each name of the result. A key with the same name on both sides is the left one. Other names on
+    both sides are ambiguous and marked (-1, name)."""
     found: Sources = {name: (0, name) for name in left.names}
     for name in right.names:
         if name not in found:
@@ -167,7 +169,7 @@ def _result(
     into: Shape | None,
     bounds: Mapping[str, pa.Field[Any]],
 ) -> tuple[pa.Schema, JoinColumns]:
-    """The result's schema, and (name, side, column) of what the join takes from its inputs.
+    """The result's schema, and (name, side, column) for each column that the join takes from its inputs.
 
     Raises GraphError for an ambiguous or missing column.
     """

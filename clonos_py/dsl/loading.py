@@ -1,8 +1,8 @@
-"""Job files (P8): ``hot.py`` with its only Job, ``hot.py:nightly`` with one of several, or with a function that gives a
-Job and whose parameters become options.
+"""Job files (P8): ``hot.py`` with its only Job; ``hot.py:nightly`` with one of several Jobs, or with a function that
+returns a Job and whose parameters become options.
 
-A file is imported as a module named after it, never run as ``__main__``, with its folder importable, so that what it
-defines can be found by name in other processes that have the same code.
+A file is imported as a module named after it, never run as ``__main__``, and its folder is importable. So other
+processes with the same code can find by name what the file defines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = (str, int, float, bool)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a job function. ``kind`` is str, int, float or bool; ``required`` ones have no default."""
+    """A parameter of a job function. ``kind`` is str, int, float or bool; a ``required`` parameter has no default."""
 
     name: str
     kind: type[Any]
@@ -37,7 +37,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class JobFile:
-    """What a file offers: ``job(values)`` gives the Job, where ``values`` are by the names of ``parameters``."""
+    """The job that a file defines: ``job(values)`` returns the Job. ``values`` are keyed by the names of
+    ``parameters``."""
 
     path: Path
     module: str
@@ -46,7 +47,8 @@ class JobFile:
     found: Job | None = None
 
     def job(self, values: Mapping[str, Any] | None = None) -> Job:
-        """The job. Raises GraphError if the file's function gives something else or lacks a value."""
+        """Returns the job. Raises GraphError if the file's function returns something else, or a required value is
+        missing."""
         if self.make is None:
             assert self.found is not None
             return self.found
@@ -66,7 +68,8 @@ class JobFile:
 
 
 def load_job_file(text: str) -> JobFile:
-    """Imports ``FILE.py`` or ``FILE.py:NAME``. Raises GraphError where there is no file, no module, or not one job."""
+    """Imports ``FILE.py`` or ``FILE.py:NAME``. Raises GraphError if there is no file, no module, or not exactly one
+    job."""
     file, _, name = text.partition(":") if not Path(text).exists() else (text, "", "")
     path = Path(file).resolve()
     if path.suffix != ".py" or not path.is_file():
@@ -119,7 +122,7 @@ def _origin(module: ModuleType) -> str:
 
 
 def _explained(path: Path, error: BaseException) -> ClonosError:
-    """What the user's file has raised, with the line."""
+    """The error that the user's file raised, with its line."""
     if not isinstance(error, ClonosError):
         return GraphError(f"{_line(path, error)}: {type(error).__name__}: {error}")
     kind = type(error) if isinstance(error, GraphError | SettingError | SourceError) else GraphError
@@ -127,7 +130,7 @@ def _explained(path: Path, error: BaseException) -> ClonosError:
 
 
 def _line(path: Path, error: BaseException) -> str:
-    """The last line of the file that was at work when it failed."""
+    """The last line of the file in the error's traceback."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{path.name}:{error.lineno}"
     lines, trace = [], error.__traceback__
@@ -139,12 +142,12 @@ def _line(path: Path, error: BaseException) -> str:
 
 
 def _candidates(module: ModuleType) -> dict[str, Any]:
-    """Jobs, and functions of this very module that say they give one, by name."""
+    """Jobs, and functions defined in this module with the annotation ``-> Job``, by name."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Job) or _gives_job(value, module)}
 
 
 def _refuse_undeclared(path: Path, module: ModuleType, name: str) -> None:
-    """Raises GraphError for a function that does not say what it gives."""
+    """Raises GraphError for a function without a return annotation."""
     found = vars(module).get(name)
     if inspect.isfunction(found) and found.__module__ == module.__name__ and "return" not in found.__annotations__:
         raise GraphError(f"{path.name}:{found.__code__.co_firstlineno}: {name}() has no `-> Job`; add it")

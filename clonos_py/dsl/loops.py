@@ -1,4 +1,4 @@
-"""``seeds.iterate(step)``: rows that a step gives back go through it again (E11)."""
+"""``seeds.iterate(step)``: rows that a step returns pass through it again (E11)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from clonos_py.plan.logical import (
 
 
 def loop_head(seeds: OutputPort, site: CallSite) -> OutputPort:
-    """What the step of a loop is given. Its rows have no event time: one that comes back may be of any time."""
+    """The input of a loop's step. Its rows have no event time: a row that comes back may be of any time."""
     return seeds.followed("iterate", LoopHead(), (seeds.schema,), site, (seeds.record,))
 
 
 def closed_loop(head: OutputPort, back: OutputPort) -> None:
-    """From now on the rows of ``back`` come out of ``head``, too. Raises GraphError where they cannot."""
+    """Closes the loop: the rows of ``back`` enter it again at ``head``. Raises GraphError where this is not
+    possible."""
     if different := same_columns(head.schema, back.schema):
         raise GraphError(
             f"rows that go round the loop differ from those that enter it: {different}; select() in the step brings "
@@ -52,12 +53,13 @@ def closed_loop(head: OutputPort, back: OutputPort) -> None:
 
 
 def loop_before(rows: OutputPort) -> Node | None:
-    """The head of a loop that rows come from, None if they come from none."""
+    """The head of a loop upstream of these rows; None if there is none."""
     return next((node for node in _before(rows.draft, rows.port) if isinstance(node.work, LoopHead)), None)
 
 
 def _check_member(draft: Draft, node: Node, head: OutputPort) -> None:
-    """A loop ends when no rows are left in it. What gives rows only then would begin it again."""
+    """Raises GraphError for an operator in the loop that emits rows only when its input ends. A loop ends when it has
+    no rows left; such an operator would then start it again."""
     match node.work:
         case AggregateWindows() | TopWindows() | JoinWindows():
             pass
@@ -73,7 +75,7 @@ def _check_member(draft: Draft, node: Node, head: OutputPort) -> None:
 
 
 def _before(draft: Draft, port: Port) -> Iterator[Node]:
-    """The node of a port, and all from which its rows come, round no loop."""
+    """The node of a port and all nodes upstream of it. Feedback edges are not followed."""
     waiting, seen = [port.node], set[int]()
     while waiting:
         number = waiting.pop()

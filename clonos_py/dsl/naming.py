@@ -1,4 +1,4 @@
-"""Names by default: of a source or sink, the verb and what it connects to (P3)."""
+"""Default names of sources and sinks: the verb and what it connects to (P3)."""
 
 from __future__ import annotations
 

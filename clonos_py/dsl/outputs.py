@@ -1,4 +1,4 @@
-"""What verbs add nodes to: an output of a node of the draft, with what is known of its rows."""
+"""An output of a node in the draft, to which verbs add nodes, with the schema, class and event time of its rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from clonos_py.plan.logical import EventTimeColumn, Node, Port, ProjectColumns, 
 
 @dataclass(frozen=True)
 class OutputPort:
-    """A port of a node of the draft. Verbs add further nodes behind it."""
+    """A port of a node of the draft. Verbs add further nodes downstream of it."""
 
     draft: Draft
     port: Port
 
     @property
     def node(self) -> Node:
-        """The node as it is now: later verbs may change it."""
+        """The current version of the node; later verbs may change it."""
         return self.draft.nodes[self.port.node]
 
     @property
@@ -32,7 +32,7 @@ class OutputPort:
 
     @property
     def record(self) -> type[Record] | None:
-        """The class of its rows, where one was declared."""
+        """The declared class of its rows, if there is one."""
         return self.node.records[self.port.port]
 
     @property
@@ -44,7 +44,7 @@ class OutputPort:
         return OutputPort(self.draft, Port(self.port.node, port))
 
     def changed(self, **changes: Any) -> OutputPort:
-        """Itself, after its node was changed."""
+        """Changes its node and returns the port itself."""
         self.draft.change(self.port.node, **changes)
         return self
 
@@ -58,30 +58,30 @@ class OutputPort:
         times: tuple[EventTimeColumn | None, ...] = (),
         others: tuple[OutputPort, ...] = (),
     ) -> OutputPort:
-        """The first output of a new node behind it, and behind ``others``."""
+        """Adds a node downstream of this port and of ``others``. Returns its first output."""
         inputs = (self.port, *(other.port for other in others))
         node = self.draft.add(verb, work, inputs, schemas, site, records, times)
         return OutputPort(self.draft, Port(node.id))
 
     def same_rows(self, verb: str, work: Work, site: CallSite) -> OutputPort:
-        """Behind work that leaves rows as they are."""
+        """Adds an operator that leaves rows unchanged."""
         return self.followed(verb, work, (self.schema,), site, (self.record,), (self.time,))
 
     def projected(self, verb: str, columns: Columns, site: CallSite, record: type[Record] | None = None) -> OutputPort:
-        """These columns only, as rows of ``record``."""
+        """Adds a projection to these columns, as rows of ``record``."""
         schema = result_fields(columns, self.schema) if record is None else record.schema()
         time = carried(self.time, schema, columns)
         return self.followed(verb, ProjectColumns(tuple(columns)), (schema,), site, (record,), (time,))
 
     def extended(self, columns: Columns, site: CallSite) -> OutputPort:
-        """Itself with further computed columns, if there are any."""
+        """Adds computed columns, if there are any."""
         if not columns:
             return self
         kept = [(name, node_with(name)) for name in self.schema.names if name not in dict(columns)]
         return self.projected("with_columns", [*kept, *columns], site)
 
     def only(self, rows: OutputPort, site: CallSite) -> OutputPort:
-        """Itself with the columns of the rows that it comes from, without those computed on the way."""
+        """Drops columns that were computed on the way: only those of ``rows``, its input, remain."""
         if self.schema.names == rows.schema.names:
             return self
         return self.projected("with_late", [(name, node_with(name)) for name in rows.schema.names], site, rows.record)

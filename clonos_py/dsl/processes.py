@@ -1,5 +1,5 @@
-"""``stream.key_by(...).process(...)``: what a process function says of itself, from ``Process[Txn, Alert | Audit]`` or
-``CoProcess[Order, Payment, Alert]``, and how it fits its inputs."""
+"""``stream.key_by(...).process(...)``: reads the row types of a process function from ``Process[Txn, Alert | Audit]``
+or ``CoProcess[Order, Payment, Alert]``, and checks them against its inputs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from clonos_py.plan.logical import EventTimeColumn, RunProcess
 
 
 class KeyedRowsOf(NamedTuple):
-    """Rows, and the columns that they are keyed by."""
+    """Rows and their key columns."""
 
     rows: OutputPort
     keys: tuple[str, ...]
 
 
 def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site: CallSite) -> OutputPort:
-    """Adds a process function of these inputs."""
+    """Adds a process function over these inputs."""
     if not all(found.keys for found in inputs):
         raise GraphError("a process keeps its state by key: write key_by before it")
     row_types, outputs = _types(process, len(inputs))
@@ -53,7 +53,7 @@ def processed(process: Any, inputs: Sequence[KeyedRowsOf], in_order: bool, site:
 
 
 def connected(left: KeyedRowsOf, right: Any) -> KeyedRowsOf:
-    """The right one, if rows of both can meet by their keys."""
+    """Returns ``right`` if its keys can be matched with those of ``left``."""
     if not isinstance(right, KeyedRowsOf):
         raise GraphError(f"{right!r} is no stream by key: write key_by before it")
     if left.rows.draft is not right.rows.draft:
@@ -75,13 +75,14 @@ def _key(found: KeyedRowsOf) -> pa.Schema:
 
 
 def _event_time(inputs: Sequence[KeyedRowsOf], output: pa.Schema) -> EventTimeColumn | None:
-    """Event time stays with the column of its name, of two inputs the first that the output has."""
+    """The event-time column of the output: the column of an input's event time if the output has it; the first input
+    takes precedence."""
     times = (carried(found.rows.time, output) for found in inputs)
     return next((time for time in times if time is not None), None)
 
 
 def _types(process: Any, inputs: int) -> tuple[tuple[type[Record], ...], tuple[type[Record], ...]]:
-    """The classes of its rows by input, and those of its results. Raises GraphError where they are not Records."""
+    """The row classes of each input, and those of the results. Raises GraphError if they are not Records."""
     from clonos_py.operators.process import CoProcess, Process
 
     origin: type[Any]

@@ -1,4 +1,5 @@
-"""Which columns a verb makes: from names, expressions and keywords to (name, node) pairs, checked against a schema."""
+"""Resolves the columns of a verb: names, expressions and keywords become (name, node) pairs, checked against a
+schema."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ Columns = list[tuple[str, ExpressionNode]]
 
 
 def node_with(name: str) -> ExpressionNode:
-    """The column of that name, as it is."""
+    """The unchanged column of that name."""
     return Column(name)
 
 
 def projected(columns: Sequence[str | Expr], named: Mapping[str, object], schema: pa.Schema) -> Columns:
-    """(name, node) of everything asked for, in order. Raises GraphError: no name, a name twice, a wrong expression."""
+    """The (name, node) pairs in the order given. Raises GraphError for a missing or repeated name, or an invalid
+    expression."""
     made: Columns = [_named(column) for column in columns]
     made += [(name, Column(value) if isinstance(value, str) else node_of(value)) for name, value in named.items()]
     names = [name for name, _ in made]
@@ -36,7 +38,7 @@ def projected(columns: Sequence[str | Expr], named: Mapping[str, object], schema
 
 
 def exactly(into: Shape, named: Mapping[str, object], schema: pa.Schema) -> Columns:
-    """The columns that fill the fields of a class by name. Raises GraphError where one cannot be filled."""
+    """The columns that fill the fields of a class by name. Raises GraphError if a field cannot be filled."""
     target = schema_of(into)
     given = dict(projected((), named, schema))
     name = getattr(into, "__name__", "the schema")
@@ -64,8 +66,8 @@ def is_event_time(type_: pa.DataType) -> bool:
 
 
 def carried(time: EventTimeColumn | None, schema: pa.Schema, columns: Columns | None = None) -> EventTimeColumn | None:
-    """Where event time is after a verb: in the column that took it over under another name, else in that of the same
-    name, else nowhere."""
+    """The event-time column after a verb: the column that was renamed from it, else the column with the same name, else
+    None."""
     if time is None:
         return None
     taken = [name for name, node in columns or () if isinstance(node, Column) and node.column == time.name]

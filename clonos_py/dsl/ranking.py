@@ -1,4 +1,4 @@
-"""The first rows of a key or of all rows (top-n): running, or of windows."""
+"""Top-n rows per key or over all rows: as a running result, or per window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from clonos_py.model.windows import Hopping, Tumbling
 from clonos_py.plan.logical import EventTimeColumn, TopTable, TopWindows
 
 RANK = "rank_number"
-"""The column in which ``top`` says which place a row has, if not told otherwise."""
+"""The default name of the column in which ``top`` gives the place of a row."""
 
 
 def first_rows(
@@ -37,12 +37,12 @@ def first_rows(
     schema: pa.Schema,
     known_by: tuple[str, ...] | None = None,
 ) -> OutputPort:
-    """Adds a running top-n with the columns of ``schema``. ``known_by``: the rows are the deltas of a table whose rows
-    are known by these columns."""
+    """Adds a running top-n with the columns of ``schema``. ``known_by``: the input is the deltas of a table whose rows
+    have these columns as keys."""
     order, computed = sort_order(rows.schema, by)
     rows = rows.extended(computed, site)
     work = TopTable(keys, n, order, "changes", rank if rank in schema.names else None, known_by)
-    once = n == 1 and known_by is None  # of several, old rows come again with new ranks
+    once = n == 1 and known_by is None  # with n > 1 a row is emitted again when its rank changes
     time = carried(rows.time, schema) if once else None
     return rows.followed("top", work, (schema,), site, (_record(into),), (time,))
 
@@ -57,7 +57,7 @@ def first_of_windows(
     rank: str,
     site: CallSite,
 ) -> OutputPort:
-    """Adds a top-n of windows."""
+    """Adds a top-n per window."""
     schema = ranked(rows.schema, window_bounds(rows, into), n, into, rank)
     order, computed = sort_order(rows.schema, by)
     rows, time = timed(rows.extended(computed, site), site)
@@ -67,7 +67,8 @@ def first_of_windows(
 
 
 def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into: Shape | None, rank: str) -> pa.Schema:
-    """The columns of a top-n: those of its input, ``further`` ones and the rank, or those that ``into`` has of them."""
+    """The columns of a top-n: those of its input, the ``further`` ones and the rank, or the subset that ``into``
+    has."""
     if type(n) is not int or n < 1:
         raise GraphError(f"{n!r} is no number of rows: it is at least 1")
     if taken := [name for name in (rank, *further) if schema.get_field_index(name) >= 0]:
@@ -84,7 +85,7 @@ def ranked(schema: pa.Schema, further: Mapping[str, pa.Field[Any]], n: int, into
 
 
 def sort_order(schema: pa.Schema, by: SortOrders) -> tuple[tuple[SortKey, ...], Columns]:
-    """What to sort by, and the columns that have to be computed for it."""
+    """The sort keys, and the columns to compute for them."""
     keys: list[SortKey] = []
     computed: Columns = []
     for number, given in enumerate([by] if isinstance(by, str | SortOrder | Expr) else by):

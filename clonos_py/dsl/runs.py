@@ -1,5 +1,5 @@
-"""What ``Job`` needs of the room that runs jobs, which is looked up when a run is asked for: defining a job imports
-nothing that runs one."""
+"""The interface of ``Job`` to the package that runs jobs. It is imported when a run is requested, so that defining a
+job imports nothing that runs one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from clonos_py.model.plan import PhysicalPlan
 _RUNNER = "clonos_py.runtime.from_python"
 
 STOP_TIMEOUT_S = 60.0
-"""So long the last checkpoint of a run that is stopped may take."""
+"""How long a stop waits for the last checkpoint."""
 
 
 class FinishedRun(Protocol):
-    """What is left of a run besides its output."""
+    """The result of a run, apart from its output."""
 
     @property
     def plan(self) -> PhysicalPlan:
-        """What has run."""
+        """The plan that ran."""
         ...
 
 
@@ -38,24 +38,24 @@ class JobHandle(Protocol):
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Totals of all tasks so far, a quarter of a second old at most: ``TASK.rows_in``, ``TASK.rows_out``, and what
-        operators count, such as ``OPERATOR.late_rows``. Empty before the first task has reported."""
+        """Totals over all tasks, at most a quarter of a second old: ``TASK.rows_in``, ``TASK.rows_out``, and the
+        operators' own counters, such as ``OPERATOR.late_rows``. Empty until the first task has reported."""
         ...
 
     @property
     def result(self) -> FinishedRun | None:
-        """Of a run whose sources have ended; None before, and of a run that was stopped."""
+        """The result once all sources have ended; None before, and for a run that was stopped."""
         ...
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the run is over, ``timeout_s`` at most, and says whether it is. Raises the ClonosError that ended
+        """Waits at most ``timeout_s`` until the run is over; returns whether it is. Raises the ClonosError that ended
         the run."""
         ...
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Has the run take a last checkpoint, commit it and end, and waits for that. What sinks had received before the
-        call is visible then; the next run with these checkpoints goes on from there. If the checkpoint takes longer
-        than ``timeout_s``, the run is interrupted as by Ctrl-C: its last complete checkpoint is intact.
+        """Takes a last checkpoint, commits it and ends the run. Rows that sinks had received before the call are visible
+        then, and the next run with these checkpoints goes on from there. If the checkpoint takes longer than
+        ``timeout_s``, the run is interrupted as by Ctrl-C: the last complete checkpoint stays intact.
 
         Returns whether the last checkpoint was taken, or the run had ended before. Raises the ClonosError that ended
         the run."""
@@ -63,7 +63,7 @@ class JobHandle(Protocol):
 
 
 class Runner(Protocol):
-    """See the methods of ``Job`` with these names; ``job`` is the Job."""
+    """Implements the methods of ``Job`` with the same names; ``job`` is the Job."""
 
     def run(self, job: Any, settings: Mapping[str, object]) -> FinishedRun: ...
 

@@ -1,7 +1,7 @@
-"""How rows fit into classes: what a verb gives is put into a Record's fields by name, and types must agree.
+"""Assignment of columns to the fields of a Record: by name, with matching types.
 
-A field takes a column of its own type, a narrower integer or float, a decimal with as many places after the point, or
-times of a coarser unit.
+A field takes a column of its own type, a narrower integer or float, a decimal of the same scale, or times of a coarser
+unit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def assignable(column: pa.DataType, field: pa.DataType) -> bool:
-    """Whether every value of a column, or every one that is not too large, is a value of a field."""
+    """Whether the values of a column, except those too large, are values of a field."""
     kinds = (pa.types.is_signed_integer, pa.types.is_unsigned_integer, pa.types.is_floating)
     if any(kind(column) and kind(field) for kind in kinds):
         return column.bit_width <= field.bit_width
@@ -38,19 +38,20 @@ def _at_least_as_fine(unit: str, other: str) -> bool:
 
 
 def _readable(column: pa.DataType, field: pa.DataType) -> bool:
-    """Whether a function can be given the values: datetimes and timedeltas come from columns of any unit."""
+    """Whether a function can take the values: datetimes and timedeltas may come from columns of any unit."""
     kinds = (pa.types.is_timestamp, pa.types.is_duration)
     return assignable(column, field) or any(kind(column) and kind(field) for kind in kinds)
 
 
 def refuse_nested(what: str, field: pa.Field[Any]) -> None:
-    """Raises GraphError for a column whose values cannot be compared. ``what``: what it is to be, such as a key."""
+    """Raises GraphError for a column whose values cannot be compared. ``what``: its role, such as key."""
     if pa.types.is_nested(field.type):
         raise GraphError(f"{what} {field.name!r} is a list or struct, which cannot be compared; name other columns")
 
 
 def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
-    """A function may ask for rows of some of a stream's columns. Raises GraphError for others."""
+    """Raises GraphError if the row class of a function has columns or types that the stream does not have. It may leave
+    columns out."""
     for field in row:
         if schema.get_field_index(field.name) < 0:
             raise GraphError(f"{name} asks for column {field.name!r}; there are {listed(schema.names)}")
@@ -62,10 +63,10 @@ def check_row(row: pa.Schema, schema: pa.Schema, name: str) -> None:
 def filled(
     target: pa.Schema | None, available: Mapping[str, pa.Field[Any]], must_use: Iterable[str], name: str
 ) -> pa.Schema:
-    """The schema that available columns make: all of them, or those that the fields of ``target`` name.
+    """The output schema: all available columns, or those that the fields of ``target`` name.
 
-    Raises GraphError for a field without a column, a type that does not fit, or a column of ``must_use`` that the
-    target has no field for.
+    Raises GraphError for a field without a column, a type that does not fit, or a column of ``must_use`` for which the
+    target has no field.
     """
     if target is None:
         return pa.schema(list(available.values()))
@@ -82,7 +83,8 @@ def filled(
 
 
 def same_columns(first: pa.Schema, second: pa.Schema) -> str | None:
-    """What differs between two schemas that should have the same columns in the same order, None if nothing."""
+    """The first difference between two schemas that should have the same columns in the same order; None if they
+    agree."""
     if first.names != second.names:
         return f"one has the columns {listed(first.names)}, the other {listed(second.names)}"
     for left, right in zip(first, second, strict=True):

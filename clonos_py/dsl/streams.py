@@ -1,11 +1,12 @@
-"""What a job is written with: streams, streams by key, windows, tables. Each verb adds a node to the job's graph.
+"""The classes with which users write jobs: streams, keyed streams, windows, tables. Each verb adds a node to the job's
+graph.
 
-Errors are found where they are written: every verb checks columns and types at once and names the line of the call. The
-classes are in one module, as each has verbs that give others. What a verb adds is decided in functions of an ``Output``
-(``dsl.calls``, ``dsl.joining``, ``dsl.aggregation``, ``dsl.ranking``).
+The error is reported where it is written: every verb checks columns and types at once and names the line of the call.
+The classes are in one module because each has verbs that return others. Functions of an ``OutputPort`` decide what a
+verb adds (``dsl.calls``, ``dsl.joining``, ``dsl.aggregation``, ``dsl.ranking``).
 
-A table is an updating result. One that is made of another reads its deltas: a row that changed leaves its old place,
-also where that was in another group. A group that loses rows is what makes rows of a table leave it.
+A table is an updating result. A table made from another table reads its deltas: a row that changes leaves its old
+place, even if that was in another group. A group that loses rows can remove rows from the table.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ C = TypeVar("C", bound=Record)
 
 
 class Stream(Generic[R]):
-    """Rows of one schema; ``R`` is their class where there is one."""
+    """A stream of rows with one schema; ``R`` is their class if they have one."""
 
     def __init__(self, output: OutputPort) -> None:
         self._output = output
@@ -80,18 +81,18 @@ class Stream(Generic[R]):
 
     @property
     def record(self) -> type[Record]:
-        """The class of its rows: as declared, or made for the schema."""
+        """The class of its rows: the declared one, or one made from the schema."""
         return self._output.record or record_type(self.schema)
 
     def named(self, name: str) -> Self:
-        """Gives the operator that this stream comes from its stable name."""
+        """Sets the stable name of the operator that makes this stream."""
         with located("named"):
             self._output.draft.name(self._output.port.node, name)
         return self
 
     def parallelism(self, tasks: int) -> Self:
-        """Runs the operator that this stream comes from in so many tasks, whatever the job's setting. What follows it
-        without a shuffle runs in the same tasks; rows from more or fewer tasks are spread evenly over them."""
+        """Runs the operator that makes this stream in so many tasks, regardless of the job's setting. Verbs that follow
+        without a shuffle run in the same tasks. Rows from another number of tasks are spread evenly over them."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
         return self
@@ -101,8 +102,8 @@ class Stream(Generic[R]):
     @overload
     def filter(self, condition: Callable[..., Any], **waiting: Unpack[WaitingOptions]) -> Mapped[R]: ...
     def filter(self, condition: Expr | Callable[..., Any], **waiting: Any) -> Stream[R]:
-        """Keeps the rows for which an expression, or a function of the row, is true. Null is not true. For
-        ``async def`` functions see ``map``."""
+        """Keeps the rows for which an expression, or a function of the row, is true; null is not true. For ``async
+        def`` functions see ``map``."""
         with located("filter") as site:
             if not isinstance(condition, Expr):
                 return Mapped(called_per_row(self._output, "filter", condition, None, site, waiting))
@@ -117,8 +118,9 @@ class Stream(Generic[R]):
     @overload
     def select(self, /, *columns: str | Expr, **named: object) -> Stream[Any]: ...
     def select(self, /, *columns: Any, **named: object) -> Stream[Any]:
-        """Rows of these columns only: names, expressions, ``name=expression``. With a Record class first, rows of that
-        class, its fields filled by name from the expressions given and from the columns there are."""
+        """Rows with only these columns: names, expressions, ``name=expression``. With a Record class first, rows of
+        that class: its fields are filled by name from the expressions given, and otherwise from columns of the
+        stream."""
         with located("select") as site:
             first: Any = next(iter(columns), None)
             if is_record(first) or isinstance(first, pa.Schema):
@@ -129,7 +131,7 @@ class Stream(Generic[R]):
             return Stream(self._output.projected("select", projected(columns, named, self.schema), site))
 
     def with_columns(self, /, *columns: Expr, **named: object) -> Stream[Any]:
-        """The rows with further columns, or other values for those of the same name."""
+        """Adds columns, or replaces those of the same name."""
         with located("with_columns") as site:
             made = dict(projected(columns, named, self.schema))
             kept = [(name, made.pop(name, node_with(name))) for name in self.schema.names]
@@ -148,10 +150,13 @@ class Stream(Generic[R]):
         self, function: Callable[..., Any], returns: pa.Schema, **waiting: Unpack[WaitingOptions]
     ) -> Mapped[Any]: ...
     def map(self, function: Callable[..., Any], returns: Shape | None = None, **waiting: Any) -> Mapped[Any]:
-        """One row for each. The class that the function's parameter is annotated with is what it is given; a parameter
-        ``ctx`` gets the Context. Results are of the class it returns, or ``returns``.
+        """Calls a function that returns one row for each row. The row has the class with which the function's parameter
+        is annotated; a parameter ``ctx`` receives the Context. Results have the class that the function returns, or
+        ``returns``.
 
-        An ``async def`` function, whose ``ctx`` is an AsyncContext, works on many rows at once: see WaitingOptions."""
+        An ``async def`` function, whose ``ctx`` is an AsyncContext, processes many rows concurrently: see
+        WaitingOptions.
+        """
         with located("map") as site:
             return Mapped(called_per_row(self._output, "map", function, returns, site, waiting))
 
@@ -176,8 +181,8 @@ class Stream(Generic[R]):
         self, function: Callable[..., Any], returns: pa.Schema, **waiting: Unpack[WaitingOptions]
     ) -> Mapped[Any]: ...
     def flat_map(self, function: Callable[..., Any], returns: Shape | None = None, **waiting: Any) -> Mapped[Any]:
-        """Any number of rows for each: an iterator or a list. ``returns`` is the class of one of them. For
-        ``async def`` functions and generators see ``map``."""
+        """Calls a function that returns any number of rows for each row, as an iterator or a list. ``returns`` is the
+        class of one result. For ``async def`` functions and generators see ``map``."""
         with located("flat_map") as site:
             return Mapped(called_per_row(self._output, "flat_map", function, returns, site, waiting))
 
@@ -186,14 +191,14 @@ class Stream(Generic[R]):
     @overload
     def map_batches(self, function: Callable[..., ArrowFrame], returns: pa.Schema) -> Stream[Any]: ...
     def map_batches(self, function: Callable[..., ArrowFrame], returns: Shape) -> Stream[Any]:
-        """Record batches in, record batches out; or a pyarrow.Table, pandas.DataFrame or polars.DataFrame: in, if the
-        function's parameter is annotated so; out, whatever it returns. How rows are cut into batches must not matter
-        to the function."""
+        """Calls a function of record batches, or of the tabular type its parameter is annotated with: pyarrow.Table,
+        pandas.DataFrame or polars.DataFrame. It may return any of these. The result must not depend on how rows are cut
+        into batches."""
         with located("map_batches") as site:
             return Stream(called_per_batch(self._output, function, returns, site))
 
     def key_by(self, *columns: str | Expr, **named: object) -> KeyedStream[R]:
-        """Rows by key: columns, named expressions, ``name=expression``. A computed key becomes a column."""
+        """Partitions rows by key: columns, named expressions, ``name=expression``. A computed key becomes a column."""
         with located("key_by") as site:
             made = projected(columns, named, self.schema)
             if not made:
@@ -202,30 +207,34 @@ class Stream(Generic[R]):
             return KeyedStream(self._output.extended(computed, site), tuple(name for name, _ in made))
 
     def distinct(self, *columns: str, ttl: str | int | None = None) -> Stream[R]:
-        """Without duplicates: of rows that are equal in these columns, or in all if none are named, the first passes.
-        First is the one that came first, as after a failure again. With ``ttl`` a row passes again when it is so much
-        later in event time than the last one that passed; without it every key is kept for good."""
+        """Removes duplicates. Of the rows that are equal in these columns, or in all if none are given, only the first
+        passes.
+
+        First means first in order of arrival; recovery after a failure repeats that order. With ``ttl`` a row passes
+        again if it is that much later in event time than the last one that passed. Without ``ttl`` every key is kept
+        forever.
+        """
         with located("distinct") as site:
             return Stream(without_duplicates(self._output, columns, ttl, site))
 
     def with_event_time(self, column: str, *, delay: str | int = 0, idle: str | int | None = None) -> Stream[R]:
-        """The rows with the event time of a column, which may have been made on the way, as by ``strptime``.
+        """Takes event time from a column, which may be a computed one, such as a result of ``strptime``.
 
-        ``delay``: how far a row may be behind an earlier one of its partition of the source; ``idle``: a partition of
-        the source silent for so long does not hold time back. Watermarks are made for each partition, as by
-        ``job.source(event_time=...)``, whose event time ends here. It stands before what brings rows together:
-        ``key_by``, windows and joins.
+        ``delay``: how far a row may be behind an earlier one of its partition of the source; ``idle``: a partition that
+        delivers nothing for so long does not hold the watermark back. Watermarks are generated per partition, as with
+        ``job.source(event_time=...)``; this event time replaces the one declared there. Write it before the verbs that
+        bring rows together: ``key_by``, windows and joins.
         """
         with located("with_event_time") as site:
             return Stream(with_assigned_time(self._output, column, delay, idle, site))
 
     def rebalance(self) -> Stream[R]:
-        """Spreads rows evenly over all instances of what follows, in turn."""
+        """Distributes rows round-robin over all tasks of the next operator."""
         with located("rebalance") as site:
             return Stream(self._output.same_rows("rebalance", Spread(), site))
 
     def union(self, *others: Stream[R]) -> Stream[R]:
-        """All rows of several streams with the same columns."""
+        """Merges the rows of several streams with the same columns."""
         with located("union") as site:
             for other in others:
                 self._check_partner(other)
@@ -241,10 +250,10 @@ class Stream(Generic[R]):
             return Stream(rows.followed("union", Unite(), (self.schema,), site, records, times, others=every[1:]))
 
     def iterate(self, step: Callable[[Stream[R]], tuple[Stream[R], T]]) -> T:
-        """A loop: ``step`` is given the rows of this stream and those that it gives back itself, and gives back a
-        stream with the same columns, whose rows go through it again, and what comes out of the loop.
+        """A loop. ``step`` takes a stream: the rows of this stream and those that the step sends back. It returns two
+        things: a stream with the same columns, whose rows enter the loop again, and the output of the loop.
 
-        When all streams that enter the loop have ended and no rows are left in it, it ends. In a loop, and behind it,
+        The loop ends when all streams that enter it have ended and no rows are left in it. In a loop, and after it,
         there is no event time. ``seeds.iterate(lambda rows: (rows.filter(...).map(...), rows.filter(...)))``
         """
         with located("iterate") as site:
@@ -264,13 +273,13 @@ class Stream(Generic[R]):
     @overload
     def join(self, other: Stream[Any], on: Keys, within: Within, into: pa.Schema | None = None) -> Stream[Any]: ...
     def join(self, other: Stream[Any], on: Keys, within: Within, into: Shape | None = None) -> Stream[Any]:
-        """Pairs of rows with equal keys, in the same window, so far apart in event time (``between``), while the left
-        row lasts (``until``), with the right row that holds at the time of the left one (``as_of``), or over all of
-        history (``forever``).
+        """Joins rows with equal keys. ``within`` says which pairs match: rows in the same window, rows within a
+        distance in event time (``between``), right rows during the lifetime of the left row (``until``), the right row
+        that is valid at the time of the left row (``as_of``), or all rows (``forever``).
 
         ``on``: one name for both sides, a pair of names (left, right), or a list of these. ``into``: the class of the
-        pairs, its fields filled by name from either side, and, with a window, ``window_start`` and ``window_end``;
-        without it they have all columns of both sides.
+        pairs. Its fields are filled by name from either side and, with a window, from ``window_start`` and
+        ``window_end``. Without ``into`` pairs have all columns of both sides.
         """
         with located("join") as site:
             self._check_partner(other)
@@ -281,10 +290,10 @@ class Stream(Generic[R]):
     @overload
     def enrich(self, side: SourceDefinition, on: Keys, into: pa.Schema | None = None) -> Stream[Any]: ...
     def enrich(self, side: SourceDefinition, on: Keys, into: Shape | None = None) -> Stream[Any]:
-        """Each row with the rows of a bounded side input that have equal keys; rows without any are left out.
+        """Joins each row with the rows of a bounded side input that have equal keys; rows without a match are dropped.
 
-        Every task reads ``side``, a source that ends, whole before its first row and keeps it; it must stay as it is
-        while the job runs. ``on`` and ``into`` as for ``join``, with the side input on the right.
+        Every task reads all of ``side``, a source that ends, before its first row, and keeps it in memory. The side
+        input must not change while the job runs. ``on`` and ``into`` as for ``join``, with the side input on the right.
         """
         with located("enrich") as site:
             if not isinstance(side, SourceDefinition) or len(side.schemas) != 1:
@@ -292,7 +301,7 @@ class Stream(Generic[R]):
             return Stream(enriched(self._output, side, on, into, site))
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
-        """Windows over all rows together, on one instance. For windows by key write key_by before."""
+        """Windows over all rows, in one task. For windows per key call ``key_by`` first."""
         with located("window"):
             return KeyedStream(self._output, ()).window(window, lateness=lateness)
 
@@ -301,7 +310,7 @@ class Stream(Generic[R]):
     @overload
     def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
     def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
-        """One updating result over all rows."""
+        """Aggregates all rows into one updating result."""
         with located("aggregate"):
             return KeyedStream(self._output, ()).aggregate(into, **aggregates)
 
@@ -310,12 +319,12 @@ class Stream(Generic[R]):
     @overload
     def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
     def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
-        """The first ``n`` of all rows, as they are now, on one instance; see ``KeyedStream.top``."""
+        """The current first ``n`` of all rows, in one task; see ``KeyedStream.top``."""
         with located("top"):
             return KeyedStream(self._output, ()).top(n, by, into, rank)
 
     def sink(self, definition: SinkDefinition) -> Written:
-        """Ends the stream in a sink."""
+        """Writes the stream to a sink, which ends it."""
         with located("sink") as site:
             if not isinstance(definition, SinkDefinition):
                 raise GraphError(f"{definition!r} is no sink")
@@ -335,10 +344,11 @@ class Stream(Generic[R]):
 
 
 class Mapped(Stream[R]):
-    """What a function of rows gives."""
+    """The results of a function of rows."""
 
     def catch(self) -> tuple[Stream[R], Stream[DeadLetter]]:
-        """Rows on which the function fails no longer stop the job: they are counted, and are the second stream."""
+        """Returns the results, and the rows on which the function fails as a second stream. These rows are counted and
+        no longer stop the job."""
         with located("catch"):
             work = self._output.node.work
             if not isinstance(work, CallPerRow):
@@ -348,39 +358,40 @@ class Mapped(Stream[R]):
 
 
 class Written:
-    """The end of a stream."""
+    """A stream that ends in a sink."""
 
     def __init__(self, draft: Draft, node: int) -> None:
         self._draft = draft
         self._node = node
 
     def named(self, name: str) -> Written:
-        """Gives the sink its stable name."""
+        """Sets the sink's stable name."""
         with located("named"):
             self._draft.name(self._node, name)
         return self
 
     def parallelism(self, tasks: int) -> Written:
-        """Writes in so many tasks, whatever the job's setting."""
+        """Writes in so many tasks, regardless of the job's setting."""
         with located("parallelism"):
             self._draft.set_parallelism(self._node, tasks)
         return self
 
 
 class KeyedStream(Generic[R]):
-    """A stream whose rows of equal keys are brought together. No keys: all rows are brought together."""
+    """A stream partitioned by key: rows with equal keys go to the same task. Without keys all rows go to one task."""
 
     def __init__(self, rows: OutputPort, keys: tuple[str, ...]) -> None:
         self._rows = rows
         self._keys = keys
 
     def with_event_time(self, column: str, *, delay: str | int = 0, idle: str | int | None = None) -> NoReturn:
-        """Raises GraphError: rows of a key come from many partitions."""
+        """Raises GraphError: the rows of a key come from many partitions, so event time cannot be assigned here."""
         with located("with_event_time"):
             raise GraphError(f"the stream is keyed: write .with_event_time({column!r}) before key_by")
 
     def window(self, window: Window, *, lateness: str | int = 0) -> WindowedStream[R]:
-        """Windows for each key. Rows later than ``lateness`` after their window's end are late: see ``with_late``."""
+        """Windows per key. A row that arrives more than ``lateness`` after the end of its window is late: see
+        ``with_late``."""
         with located("window"):
             refuse_changes(self._rows, instead="write the window before what makes the table")
             if not isinstance(window, Tumbling | Hopping | Session):
@@ -407,10 +418,13 @@ class KeyedStream(Generic[R]):
     @overload
     def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
     def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
-        """The first ``n`` rows of each key, as they are now, with their place (1, 2, ...) in the column ``rank``:
-        ``top(10, by=col("price").desc())``. Of rows that are equal in this order the one that came first is first, so
-        say all that matters: ``by=[col("price").desc(), "at"]``. With n = 1 it is the highest bid, or the last row of a
-        key; then there is no ``rank`` unless ``into`` has it."""
+        """The current first ``n`` rows of each key, with their place (1, 2, ...) in the column ``rank``: ``top(10,
+        by=col("price").desc())``.
+
+        Of rows that are equal in this order the first to arrive comes first, so list every column that matters:
+        ``by=[col("price").desc(), "at"]``. With n = 1 the result is, for example, the highest bid or the last row of a
+        key; then there is no ``rank`` unless ``into`` has it.
+        """
         with located("top") as site:
             refuse_changes(self._rows, instead="write .key_by(...).top(...) on the table")
             schema = ranked(self._rows.schema, {}, n, into, rank)
@@ -418,14 +432,14 @@ class KeyedStream(Generic[R]):
             return Table(found, (*self._keys, rank) if n > 1 else self._keys)
 
     def process(self, process: type[Process[Any, S]] | Process[Any, S], *, in_order: bool = False) -> Processed[S]:
-        """Runs a process function for each key, given as its class or, where it is configured, as an object: its state
-        and timers are declared in the class. ``in_order`` gives it rows and timers in event-time order."""
+        """Runs a process function per key. Give its class or, if it has arguments, an object. The class declares its
+        state and timers. ``in_order`` delivers rows and timers in event-time order."""
         with located("process") as site:
             return Processed(processed(process, (self._keyed,), in_order, site))
 
     def connect(self, other: KeyedStream[T]) -> ConnectedStreams[R, T]:
-        """Two streams by keys of the same type, for a process function that is given the rows of both: rows of equal
-        keys meet in one task."""
+        """Connects two streams with keys of the same types for a process function of both. Rows with equal keys go to
+        the same task."""
         with located("connect"):
             return ConnectedStreams(self._keyed, connected(self._keyed, getattr(other, "_keyed", other)))
 
@@ -435,7 +449,7 @@ class KeyedStream(Generic[R]):
 
 
 class ConnectedStreams(Generic[R, T]):
-    """Two streams by key that one process function is given."""
+    """Two keyed streams as the inputs of one process function."""
 
     def __init__(self, left: KeyedRowsOf, right: KeyedRowsOf) -> None:
         self._both = (left, right)
@@ -443,9 +457,9 @@ class ConnectedStreams(Generic[R, T]):
     def process(
         self, process: type[CoProcess[Any, Any, S]] | CoProcess[Any, Any, S], *, in_order: bool = False
     ) -> Processed[S]:
-        """Runs a process function of two inputs for each key. Its ``on_left`` is given the rows of the first stream,
-        ``on_right`` those of the other; both have the same state and timers. Without ``in_order`` rows come in the
-        order of arrival. With it they come in event-time order, those of the first stream first at equal times."""
+        """Runs a process function of two inputs per key. ``on_left`` takes the rows of the first stream, ``on_right``
+        those of the other; both share state and timers. Without ``in_order`` rows are delivered in order of arrival.
+        With it they are delivered in event-time order, at equal times those of the first stream first."""
         with located("process") as site:
             return Processed(processed(process, self._both, in_order, site))
 
@@ -464,8 +478,8 @@ class WindowedStream(Generic[R]):
     @overload
     def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Windowed[Any]: ...
     def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Windowed[Any]:
-        """One row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates, or the
-        fields of a class that these fill by name."""
+        """One row per key and window: the keys, ``window_start``, ``window_end`` and the named aggregates, or a class
+        whose fields these fill by name."""
         with located("aggregate") as site:
             found = aggregation(self._rows.schema, self._keys, window_bounds(self._rows, into), into, aggregates)
             output = aggregated_in_windows(self._rows, self._keys, self._window, self._lateness_us, found, site)
@@ -476,8 +490,9 @@ class WindowedStream(Generic[R]):
     @overload
     def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Stream[Any]: ...
     def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Stream[Any]:
-        """The first ``n`` rows of each key in each window, when it closes, with ``window_start``, ``window_end`` and
-        their place in the column ``rank``; see ``KeyedStream.top``. For tumbling and hopping windows of event time."""
+        """The first ``n`` rows of each key in each window, emitted when the window closes, with ``window_start``,
+        ``window_end`` and their place in the column ``rank``; see ``KeyedStream.top``. For tumbling and hopping windows
+        in event time."""
         with located("top") as site:
             if not isinstance(self._window, Tumbling | Hopping) or self._window.processing_time or self._lateness_us:
                 raise GraphError("it takes tumbling or hopping windows in event time, and no lateness")
@@ -486,14 +501,15 @@ class WindowedStream(Generic[R]):
 
 
 class Windowed(Stream[R]):
-    """Results of windows. ``rows``: what the windows are made of."""
+    """Results of windows. ``rows``: the input of the windows."""
 
     def __init__(self, output: OutputPort, rows: OutputPort) -> None:
         super().__init__(output)
         self._rows = rows
 
     def with_late(self) -> tuple[Stream[R], Stream[Any]]:
-        """The results, and the rows that came too late for them, as they were; these are counted either way."""
+        """Returns the results, and the late rows as they came in as a second stream. Late rows are counted in any
+        case."""
         with located("with_late") as site:
             work = self._output.node.work
             if not isinstance(work, AggregateWindows) or work.window.processing_time:
@@ -503,11 +519,12 @@ class Windowed(Stream[R]):
 
 
 class Processed(Stream[R]):
-    """What a process function yields."""
+    """The results of a process function."""
 
     def catch(self) -> tuple[Processed[R], Stream[DeadLetter]]:
-        """Rows and timers on which the process fails no longer stop the job: they are counted, and are the second
-        stream. Nothing of a failed call remains in the state and timers of its key, nor in the results."""
+        """Returns the results, and the rows and timers on which the process fails as a second stream. These are counted
+        and no longer stop the job. A failed call leaves no trace in the state and timers of its key, nor in the
+        results."""
         with located("catch"):
             work = self._output.node.work
             assert isinstance(work, RunProcess)
@@ -519,7 +536,7 @@ class Processed(Stream[R]):
     @overload
     def split(self, first: type[A], second: type[B], third: type[C], /) -> tuple[Stream[A], Stream[B], Stream[C]]: ...
     def split(self, *kinds: type[Any]) -> tuple[Stream[Any], ...]:
-        """One stream for each class of row, in the order asked for."""
+        """Returns one stream for each class of row, in the order given."""
         with located("split"):
             work = self._output.node.work
             assert isinstance(work, RunProcess)
@@ -533,8 +550,8 @@ class Processed(Stream[R]):
 
 
 class Table(Generic[R]):
-    """An updating result. It becomes a stream in one of two ways, goes to a sink that takes updates, or another table
-    is made of it. A later row replaces the earlier one of the same ``keys``."""
+    """An updating result: a later row replaces an earlier one with the same ``keys``. It becomes a stream by
+    ``changes`` or ``at_end``, goes to a sink that takes updates, or is the input of another table."""
 
     def __init__(self, output: OutputPort, keys: tuple[str, ...], shrinks: bool = False) -> None:
         self._output = output
@@ -549,13 +566,13 @@ class Table(Generic[R]):
         return self._schema
 
     def named(self, name: str) -> Self:
-        """Gives the operator its stable name."""
+        """Sets the operator's stable name."""
         with located("named"):
             self._output.draft.name(self._output.port.node, name)
         return self
 
     def parallelism(self, tasks: int) -> Self:
-        """Runs the operator in so many tasks, whatever the job's setting."""
+        """Runs the operator in so many tasks, regardless of the job's setting."""
         with located("parallelism"):
             self._output.draft.set_parallelism(self._output.port.node, tasks)
         return self
@@ -565,12 +582,12 @@ class Table(Generic[R]):
     @overload
     def changes(self, kind: str) -> Stream[Any]: ...
     def changes(self, kind: str | None = None) -> Stream[Any]:
-        """A row for each change of a result: it replaces the earlier one of the same keys.
+        """The changelog: a row for each change, which replaces the earlier row with the same keys.
 
-        ``kind``: a further column that says what happened: ``insert`` for a row of new keys, ``update`` for one that
-        replaces another, ``delete`` for one that is there no more, as it was last. A reader that applies these rows in
-        their order has the table. A table that loses rows, as a top-n does whose rows may move from group to group,
-        needs it.
+        ``kind``: a further column with the kind of change: ``insert`` for a row of new keys, ``update`` for one that
+        replaces another, ``delete`` for one that is removed, with its last values. Applying these rows in order
+        rebuilds the table. A table that can lose rows needs ``kind``, such as a top-n whose rows may move from group to
+        group.
         """
         with located("changes"):
             if kind is None and self._shrinks:
@@ -583,12 +600,12 @@ class Table(Generic[R]):
             return Stream(self._changes(kind))
 
     def at_end(self) -> Stream[R]:
-        """The final results, when all input has ended."""
+        """The final results, emitted when all input has ended."""
         with located("at_end"):
             return Stream(self._as("at_end", ".at_end()"))
 
     def sink(self, definition: SinkDefinition) -> Written:
-        """Keeps the results current in a sink that takes updates."""
+        """Writes the results to a sink that takes updates, which stays current."""
         with located("sink"):
             if not getattr(definition, "upserts", False):
                 raise GraphError(
@@ -603,8 +620,8 @@ class Table(Generic[R]):
             return Stream(self._changes(CHANGE_COLUMN if self._shrinks else None)).sink(definition)
 
     def key_by(self, *columns: str) -> KeyedTable[R]:
-        """The rows by columns of the table, to be aggregated or ranked: when a row changes, so does what it counted
-        for, and when another value of these columns takes it to another group, it leaves its old one."""
+        """Groups the rows of the table by columns, to aggregate or rank them. When a row changes, the results are
+        updated: its old values no longer count, and a row whose group changes leaves the old group."""
         with located("key_by"):
             if not columns:
                 raise GraphError("it needs at least one column")
@@ -617,7 +634,7 @@ class Table(Generic[R]):
     @overload
     def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
     def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
-        """One updating result over all rows of the table."""
+        """Aggregates all rows of the table into one updating result."""
         with located("aggregate"):
             return KeyedTable(self, ()).aggregate(into, **aggregates)
 
@@ -626,7 +643,7 @@ class Table(Generic[R]):
     @overload
     def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
     def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
-        """The first ``n`` of all rows of the table, as they are now, on one instance; see ``KeyedTable.top``."""
+        """The current first ``n`` of all rows of the table, in one task; see ``KeyedTable.top``."""
         with located("top"):
             return KeyedTable(self, ()).top(n, by, into, rank)
 
@@ -636,7 +653,7 @@ class Table(Generic[R]):
         return self._as("changes", f".changes(kind={kind!r})", kind_schema(self.schema, kind), kind=kind)
 
     def _deltas(self, moved_by: tuple[str, ...] | None) -> OutputPort:
-        """What another table is made of. ``moved_by``: only a row that changes in these columns is taken back."""
+        """The deltas that another table reads. ``moved_by``: retract the old row only if these columns change."""
         label = "aggregated" if moved_by is None else f"ranked by {listed(moved_by) or 'nothing'}"
         return self._as("deltas", label, weighted_schema(self.schema), moved_by=moved_by)
 
@@ -652,7 +669,7 @@ class Table(Generic[R]):
 
 
 class KeyedTable(Generic[R]):
-    """A table by some of its columns."""
+    """A table grouped by some of its columns."""
 
     def __init__(self, table: Table[R], keys: tuple[str, ...]) -> None:
         self._table = table
@@ -663,8 +680,8 @@ class KeyedTable(Generic[R]):
     @overload
     def aggregate(self, into: pa.Schema | None = None, /, **aggregates: Any) -> Table[Any]: ...
     def aggregate(self, into: Shape | None = None, /, **aggregates: Any) -> Table[Any]:
-        """An updating result per key, of the rows as they are now: counts, sums and means. A key that has no rows any
-        more has no result."""
+        """An updating result per key over the current rows: counts, sums and means. A key without rows has no
+        result."""
         with located("aggregate") as site:
             for name, found in aggregates.items():
                 if isinstance(found, AggregateExpr) and found.function not in RETRACTABLE:
@@ -681,11 +698,13 @@ class KeyedTable(Generic[R]):
     @overload
     def top(self, n: int, by: SortOrders, into: pa.Schema | None = None, rank: str = RANK) -> Table[Any]: ...
     def top(self, n: int, by: SortOrders, into: Shape | None = None, rank: str = RANK) -> Table[Any]:
-        """The first ``n`` rows of each key among the rows of the table as they are now, with their place (1, 2, ...) in
-        the column ``rank``: of running totals the highest, ``totals.key_by("category").top(3,
-        by=col("total").desc())``. A row that changes leaves its old place, and who was behind it moves up. Of rows that
-        are equal in this order the one with the lesser keys of the table is first. For ``n`` = 1 and ``into`` see
-        ``KeyedStream.top``."""
+        """The first ``n`` rows of each key among the current rows of the table, with their place (1, 2, ...) in the
+        column ``rank``. The three highest running totals per category: ``totals.key_by("category").top(3,
+        by=col("total").desc())``.
+
+        A row that changes leaves its old place, and the rows behind it move up. Of rows that are equal in this order
+        the one with the lesser keys of the table comes first. For ``n`` = 1 and ``into`` see ``KeyedStream.top``.
+        """
         with located("top") as site:
             table = self._table
             if missing := [key for key in table.keys if key not in table.schema.names]:
@@ -701,5 +720,5 @@ class KeyedTable(Generic[R]):
 
     @property
     def _shrinks(self) -> bool:
-        """Whether a key may have fewer rows than before."""
+        """Whether the table can lose rows."""
         return self._table._shrinks or not set(self._keys) <= set(self._table.keys)

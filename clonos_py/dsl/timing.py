@@ -1,4 +1,4 @@
-"""Event time of rows as windows and joins need it: a column whose value lies in the window of the row."""
+"""The event time of rows for windows and joins: a column whose value lies in the window of the row."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _BOUNDS = ("window_start", "window_end")
 
 
 def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[OutputPort, str]:
-    """The rows and their event-time column, of microseconds. A result of a window belongs to the window it came from,
-    not to the next one, which begins at its ``window_end``: for these a column is computed, as for datetimes of another
-    unit. Raises GraphError without event time."""
+    """The rows, and their event-time column in microseconds. A window's result belongs to that window, not to the next
+    one, which begins at ``window_end``. So an earlier time is computed for it; a column is also computed for datetimes
+    of another unit. Raises GraphError without event time."""
     time = rows.time
     if (head := loop_before(rows)) is not None:
         raise GraphError(
@@ -53,8 +53,8 @@ def timed(rows: OutputPort, site: CallSite, what: str = "this stream") -> tuple[
 
 
 def window_bounds(rows: OutputPort, into: Shape | None) -> Mapping[str, pa.Field[Any]]:
-    """What a result of windows has beside its keys: datetimes or Instants, as ``into`` declares them, else as the event
-    time of the rows is."""
+    """The fields ``window_start`` and ``window_end``: datetimes or Instants, as ``into`` declares them, else as the
+    event time of the rows is."""
     timed_by = None if rows.time is None else rows.schema.field(rows.time.name).type
     default = pa.int64() if timed_by is None or timed_by == pa.int64() else MOMENT
     target = pa.schema([]) if into is None else schema_of(into)

@@ -1,4 +1,4 @@
-"""How ``async def`` functions are run: what map, flat_map and filter take for them."""
+"""Options of map, flat_map and filter for ``async def`` functions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from clonos_py.model.times import micros
 
 CONCURRENCY = 100
 _CONCURRENCY_MAX = 1_000
-"""A task has a thread for each call on its way."""
+"""The limit exists because a task has one thread for each call in progress."""
 
 
 class WaitingOptions(TypedDict, total=False):
-    """``concurrency``: how many rows of a task are at work at once, 100 if not said. ``ordered``: results leave in the
-    order of the rows, as they do if not said; else as they come. ``timeout``: a duration after which a row has failed.
-    """
+    """``concurrency``: how many rows a task processes at once, 100 by default. ``ordered``: results leave in the order
+    of the rows (the default), otherwise as they finish. ``timeout``: a duration after which a row has failed."""
 
     concurrency: int
     ordered: bool
@@ -26,7 +25,8 @@ class WaitingOptions(TypedDict, total=False):
 
 
 def waiting_of(signature: Signature, options: Mapping[str, Any]) -> Waiting | None:
-    """None for a synchronous function. Raises GraphError for options that are none, or not for this function."""
+    """None for a synchronous function. Raises GraphError for unknown options, and for options that need an ``async
+    def``."""
     if unknown := sorted(set(options) - set(WaitingOptions.__annotations__)):
         raise GraphError(f"{unknown[0]}= is no option of it; there are {', '.join(WaitingOptions.__annotations__)}")
     if not signature.asynchronous:

@@ -1,4 +1,4 @@
-"""Windows as people write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``; and for joins
+"""Windows as users write them: ``tumbling("10s")``, ``hopping("10s", "2s")``, ``session("30s")``; and for joins
 ``between("-5m", "0s")``, ``until("expires")``, ``as_of()`` and ``forever()``."""
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from clonos_py.model.windows import Hopping, Session, Tumbling
 
 @dataclass(frozen=True)
 class Forever:
-    """A join without a window: every row meets all earlier rows of the other side that are younger than the ttl."""
+    """A join without a window: every row is matched with all earlier rows of the other side. ``ttl_us`` limits this to
+    rows at most so far apart in event time; None is no limit."""
 
     ttl_us: int | None = None
 
@@ -28,20 +29,21 @@ class Between:
 
 @dataclass(frozen=True)
 class Until:
-    """A join by the left row's own time: the right row is not earlier than it, and not later than its ``column``."""
+    """A join bounded by the left row: the right row is not earlier than the left one, and not later than its
+    ``column``."""
 
     column: str
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """A join with versions: the latest right row that is not later than the left one, and not older than this."""
+    """A temporal join: the latest right row that is not later than the left one, and at most ``oldest_us`` older."""
 
     oldest_us: int | None
 
 
 def tumbling(size: str | int, *, processing_time: bool = False) -> Tumbling:
-    """Windows of one size, one after the other, aligned to the epoch. An int is microseconds."""
+    """Windows of a fixed size that do not overlap, aligned to the epoch. An int is microseconds."""
     with located("tumbling"):
         return Tumbling(_positive("size", size), processing_time)
 
@@ -56,20 +58,21 @@ def hopping(size: str | int, slide: str | int, *, processing_time: bool = False)
 
 
 def session(gap: str | int, *, processing_time: bool = False) -> Session:
-    """Rows of a key at most ``gap`` apart; the window ends ``gap`` after its last row."""
+    """Session windows: the rows of a key that are at most ``gap`` apart; the window ends ``gap`` after its last row."""
     with located("session"):
         return Session(_positive("gap", gap), processing_time)
 
 
 def forever(*, ttl: str | int | None = None) -> Forever:
-    """All of history; with ``ttl`` a row is forgotten that long after it came."""
+    """Matches all rows with equal keys, without a window. With ``ttl`` only rows at most so far apart in event time
+    match, and a row is dropped once the watermark is so far past it."""
     with located("forever"):
         return Forever(None if ttl is None else _positive("ttl", ttl))
 
 
 def between(lower: str | int, upper: str | int) -> Between:
-    """Rows of a join so far apart in event time: ``lower <= right.time - left.time <= upper``. For ``("-5m", "0s")``
-    the right row lies in the five minutes up to the left one. Late rows of either side are dropped and counted."""
+    """Matches rows by distance in event time: ``lower <= right.time - left.time <= upper``. For ``("-5m", "0s")`` the
+    right row lies in the five minutes up to the left one. Late rows of either side are dropped and counted."""
     with located("between"):
         if micros(lower) > micros(upper):
             raise GraphError(f"from {lower!r} to {upper!r} lies no time: the first must not be more than the second")
@@ -77,15 +80,15 @@ def between(lower: str | int, upper: str | int) -> Between:
 
 
 def until(column: str) -> Until:
-    """Right rows from the left row's event time on, up to what one of its columns says: the bids for an auction until
-    it expires. Late rows of either side are dropped and counted."""
+    """Matches right rows from the left row's event time up to the time in one of its columns, such as the bids for an
+    auction until it expires. Late rows of either side are dropped and counted."""
     return Until(column)
 
 
 def as_of(*, oldest: str | int | None = None) -> AsOf:
-    """The right row that holds at the left row's event time: the latest one of its key that is not later, such as the
-    exchange rate of that moment; with ``oldest`` only if it is no older. One left row makes at most one pair, when the
-    watermark of both sides has passed it. Late rows of either side are dropped and counted."""
+    """Matches the right row that is valid at the left row's event time: the latest one of its key that is not later,
+    such as the exchange rate at that moment; with ``oldest`` only if it is at most that much older. A left row makes at
+    most one pair, once the watermark of both sides has passed it. Late rows of either side are dropped and counted."""
     with located("as_of"):
         return AsOf(None if oldest is None else _positive("oldest", oldest))
 
