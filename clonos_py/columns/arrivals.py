@@ -1,7 +1,7 @@
-"""The first value of each group, the last one, and all of them, in the order in which rows came.
+"""The first value, the last value, and all values of each group, in order of arrival.
 
-Rows carry the number of their arrival, so that partial results can be merged in any order. A value with its number is a
-struct, ``at`` and ``value``. Nulls are no values; a group without any has a null, or an empty list.
+Each value carries its arrival number, so that partial results can be merged in any order. A numbered value is a struct
+of ``at`` and ``value``. Nulls do not count; a group without values gives null, or an empty list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clonos_py.columns.views import Column, Ints, fixed, plain, take, valid
 
 
 def numbered(column: Column, arrivals: Column) -> Any:
-    """Each value with its number; null where the value is."""
+    """The values with their arrival numbers; null where the value is null."""
     column = plain(column)
     mask = valid(column)
     missing = None if mask is None else pa.array(~mask)
@@ -27,12 +27,12 @@ def numbered(column: Column, arrivals: Column) -> Any:
 
 
 def first(values: Column, groups: Groups) -> Any:
-    """Of numbered values that with the least number in each group."""
+    """The numbered value with the lowest number in each group."""
     return _chosen(values, groups, latest=False)
 
 
 def last(values: Column, groups: Groups) -> Any:
-    """Of numbered values that with the greatest number in each group."""
+    """The numbered value with the highest number in each group."""
     return _chosen(values, groups, latest=True)
 
 
@@ -44,18 +44,18 @@ def collected(values: Column, groups: Groups) -> Any:
 
 
 def joined(lists: Column, groups: Groups) -> Any:
-    """The lists of each group as one."""
+    """Joins the lists of each group into one."""
     values, rows = unrolled(lists)
     return _lists(values, groups.ids[rows], groups.size)
 
 
 def values_of(values: Any) -> Any:
-    """Without their numbers."""
+    """The values without their numbers."""
     return pc.struct_field(values, "value")
 
 
 def lists_of(lists: Any, kind: pa.DataType) -> Any:
-    """The values of each list in the order of their numbers, as lists of a type."""
+    """The values of each list in order of arrival, as lists of type ``kind``."""
     values, rows = unrolled(lists)
     order = order_by([rows, _numbers(values)])
     bounds = np.searchsorted(rows, np.arange(len(lists) + 1))
@@ -70,7 +70,7 @@ def _chosen(values: Any, groups: Groups, latest: bool) -> Any:
     order = stable_order(_numbers(values)[rows])
     rows = rows[order if latest else order[::-1]]
     chosen = np.full(groups.size, -1, np.int64)
-    chosen[groups.ids[rows]] = rows  # of several assignments to one place the last holds
+    chosen[groups.ids[rows]] = rows  # numpy keeps the last of several assignments to one place
     return values.take(pa.array(chosen, mask=chosen < 0))
 
 

@@ -1,7 +1,7 @@
-"""Arrow's cast, for inner types, too: objects and lists that are null, and what within them may be null.
+"""Arrow's cast, extended to inner types: null structs and lists, and nullability of inner fields.
 
-Arrow's own refuses a null object whose fields may not be null, since they are null with it, and lets a list without
-nulls have null items.
+Arrow's own cast refuses a null struct whose fields are not nullable, although they are null only because it is. It also
+accepts null items in a list whose items are not nullable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 def cast(column: Any, wanted: pa.DataType) -> Any:
-    """An array as one of another type. Raises pa.ArrowInvalid for values that do not fit, nulls among them."""
+    """Casts an array to another type. Raises pa.ArrowInvalid for values that do not fit, including nulls."""
     if column.type == wanted:
         return column
     if isinstance(wanted, pa.Decimal128Type):
@@ -24,7 +24,8 @@ def cast(column: Any, wanted: pa.DataType) -> Any:
 
 
 def _decimals(column: Any, wanted: pa.Decimal128Type[Any, Any]) -> Any:
-    """Integers may have fewer digits than their type could; floats are refused, since most are no decimals."""
+    """Integers are accepted even if their type allows more digits. Floats are refused, since most are not exact
+    decimals."""
     if pa.types.is_floating(column.type):
         raise pa.ArrowInvalid(f"a float is not exact, {wanted} is: declare the column float, and round it where needed")
     if pa.types.is_integer(column.type):
@@ -33,7 +34,7 @@ def _decimals(column: Any, wanted: pa.Decimal128Type[Any, Any]) -> Any:
 
 
 def with_nulls(kind: Any) -> pa.DataType:
-    """A type whose inner values may be null, at each depth."""
+    """The same type with nullable inner values, at each depth."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, with_nulls(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -45,7 +46,8 @@ def with_nulls(kind: Any) -> pa.DataType:
 
 
 def _without_nulls(column: Any, wanted: Any, path: str) -> Any:
-    """As ``wanted``, of which ``column`` has the type but for nulls within."""
+    """Marks inner values as not nullable where ``wanted`` says so. ``column`` has the type ``wanted`` except for
+    that."""
     if pa.types.is_struct(wanted):
         inner = [
             _checked(values, field, f"{path}.{field.name}", column.null_count)
@@ -65,7 +67,7 @@ def _without_nulls(column: Any, wanted: Any, path: str) -> Any:
 
 
 def _checked(values: Any, field: pa.Field[Any], path: str, null_count: int) -> Any:
-    """``null_count``: of the objects that the values are of, which they are null with."""
+    """``null_count``: the number of null structs around the values, in which they are null, too."""
     if values.null_count > null_count and not field.nullable:
         raise pa.ArrowInvalid(f"{path.lstrip('.')} is null, but may not be")
     return _without_nulls(values, field.type, path)

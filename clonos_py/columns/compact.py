@@ -1,8 +1,8 @@
-"""Batches whose buffers hold their own rows and nothing else.
+"""Compact batches: their buffers hold their own rows and nothing else.
 
-Arrow pads what it serializes with whatever follows in the buffer. So a slice has other bytes than the same rows by
-themselves, although both have equal values. Bytes that are compared, as checksums of frames are, have to be of compact
-batches (D12).
+When Arrow serializes a slice, it includes neighbouring bytes of the buffer as padding. So a slice and a copy of the
+same rows have equal values, but different bytes. Bytes that are compared, such as those of frame checksums, must come
+from compact batches (D12).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import xxhash
 from clonos_py.columns.views import Column
 
 _COLUMN_BYTES = 32 << 10
-"""Columns of less on average are copied sooner than looked at, which takes 4 us for each."""
+"""Batches with fewer bytes per column on average are copied unchecked, as a check takes 4 us per column."""
 _NUMBERS = (
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
     *(pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us")),
@@ -30,7 +30,7 @@ _OFFSETS = {
 
 
 def compact(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows; what may hold more than these is copied."""
+    """The same rows. Columns whose buffers may hold more than these rows are copied."""
     if rows.get_total_buffer_size() < rows.num_columns * _COLUMN_BYTES:
         copy: pa.RecordBatch = pa.concat_batches([rows])  # type: ignore[attr-defined]
         return copy
@@ -42,12 +42,13 @@ def compact(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def checksum(rows: pa.RecordBatch) -> int:
-    """Of 64 bits: the same for equal rows in the same order."""
+    """A checksum of 64 bits: equal for equal rows in the same order."""
     return xxhash.xxh3_64_intdigest(compact(rows).serialize())
 
 
 def _is_compact(column: Column) -> bool:
-    """False where it is not known: booleans have a last byte, nested columns have children."""
+    """Whether the buffers hold exactly these values. False if this cannot be decided, as for booleans and nested
+    columns."""
     if column.offset or not len(column):
         return False
     kind = column.type.id

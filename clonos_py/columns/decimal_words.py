@@ -1,6 +1,6 @@
-"""Decimals of 128 bits as pairs of 64-bit words, the low one first: their values without the decimal point.
+"""128-bit decimals as pairs of 64-bit words, the low word first: their unscaled values.
 
-Most values fit into the low word, which is then all that has to be computed with.
+Most values fit into the low word; then computing with the low words is enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from clonos_py.columns.views import Bools, Column, Ints, raw
 
 
 def words_of(column: Column) -> Ints:
-    """Two words for each decimal. Those of a null mean nothing."""
+    """Two words for each decimal. The words of a null are undefined."""
     found: Ints = raw(column, np.int64, 2).reshape(-1, 2)
     return found
 
@@ -26,7 +26,8 @@ def short_values(words: Ints) -> Ints | None:
 
 
 def decimals_of(low: Ints, kind: pa.DataType, high: Ints | None = None, missing: Bools | None = None) -> Any:
-    """Decimals of a type. ``high``: None where the low words hold all values. ``missing``: which ones are null."""
+    """Decimals of type ``kind``. ``high``: None if the low words hold all values. ``missing``: which values are
+    null."""
     words = np.stack([low, low >> 63 if high is None else high], axis=1)
     known = None if missing is None else pa.array(~missing).buffers()[1]
     return pa.Array.from_buffers(kind, len(low), [known, pa.py_buffer(words.data)])

@@ -1,4 +1,4 @@
-"""Products of whole numbers and a decimal, such as a price in another currency, by the processor's own arithmetic."""
+"""Products of integers and a decimal, such as a price in another currency, computed with 64-bit arithmetic."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from clonos_py.model.decimals import EXACT
 
 
 def integers_times(integers: Column, factor: Any) -> Column | None:
-    """What Arrow's multiplication gives for integers without nulls and a ``Decimal128Scalar``; None where a product
-    needs more than 64 bits, or the factor does."""
+    """The result of Arrow's multiplication of integers without nulls and a ``Decimal128Scalar``. None if a product or
+    the factor needs more than 64 bits."""
     kind = factor.type
     unscaled = int(factor.as_py().scaleb(kind.scale, EXACT))
     try:

@@ -1,8 +1,8 @@
-"""A digest of a multiset of rows: what a sink can compare without keeping or sorting what it got.
+"""A digest of a multiset of rows. Sinks compare their output by it, without keeping or sorting the rows.
 
-It promises the same number for the same rows in any order and any cut into batches, however they are chunked, sliced
-or dictionary-encoded, in any process of one installation. It is not stable across versions of the kernel below
-(unlike ``keys.hash_rows``): never store it.
+The digest is equal for equal rows in any order and any batches, and for any chunking, slicing or dictionary encoding,
+in all processes of one installation. It is not stable across versions of the kernel below (unlike ``keys.hash_rows``):
+never store it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MODULUS = 2**64
 
 
 def digest(batch: pa.RecordBatch) -> int:
-    """The sum of the 64-bit hashes of all rows, modulo 2**64. Add digests modulo ``MODULUS`` to join batches."""
+    """The sum of the 64-bit hashes of all rows, modulo 2**64. Adding digests modulo ``MODULUS`` combines batches."""
     if batch.num_rows == 0 or batch.num_columns == 0:
         return 0
     return int(row_digests(batch).sum())
 
 
 def row_digests(batch: pa.RecordBatch) -> Words:
-    """One 64-bit hash per row over all columns and their order, not their names."""
+    """One 64-bit hash per row over all columns in their order; names do not count."""
     columns = [_canonical(column) for column in batch.columns]
     frame = pl.DataFrame([pl.Series(str(i), pl.from_arrow(column)) for i, column in enumerate(columns)])
     return mix(frame.hash_rows(seed=1).to_numpy().copy())

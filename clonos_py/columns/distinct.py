@@ -1,4 +1,5 @@
-"""The distinct values of each group, as one list per group: how many there are is known when all lists are united."""
+"""The distinct values of each group as a list, for ``count_distinct``: lists of partial results are merged before they
+are counted."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from clonos_py.columns.views import Column, Ints, offsets, plain, take, valid
 
 
 def distinct_values(column: Column, groups: Groups) -> Any:
-    """The values of each group, each once; nulls are none."""
+    """The distinct values of each group, without nulls."""
     column = plain(column)
     mask = valid(column)
     if mask is None:
@@ -22,13 +23,13 @@ def distinct_values(column: Column, groups: Groups) -> Any:
 
 
 def united(lists: Column, groups: Groups) -> Any:
-    """The lists of each group as one, each value once."""
+    """Merges the lists of each group into one list of distinct values."""
     values, rows = unrolled(lists)
     return _lists(values, groups.ids[rows], groups.size)
 
 
 def unrolled(lists: Any) -> tuple[Any, Ints]:
-    """All values, and the row of each."""
+    """The elements of all lists, and for each the row of its list."""
     bounds = offsets(lists)
     values = lists.values.slice(bounds[0], bounds[-1] - bounds[0])
     return values, np.repeat(np.arange(len(lists)), np.diff(bounds))

@@ -1,5 +1,5 @@
-"""Frames of other libraries as record batches and back: tables of pyarrow, frames of pandas, Polars and whatever else
-speaks Arrow's C stream interface. None of these libraries is imported unless its frames are asked for."""
+"""Converts tables and frames of other libraries to record batches and back: pyarrow tables, pandas and Polars frames,
+and anything else with Arrow's C stream interface. Each library is imported only when its frames are requested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ArrowFrame(Protocol):
 
 
 class TabularKind(Enum):
-    """What a function of batches is given."""
+    """The type of argument that a function of batches takes."""
 
     BATCH = "pyarrow.RecordBatch"
     TABLE = "pyarrow.Table"
@@ -33,11 +33,11 @@ class TabularKind(Enum):
 
 
 class ColumnError(UserCodeError):
-    """A column of a frame is not what its schema says."""
+    """A column of a frame does not match the schema."""
 
 
 def frame_of(rows: pa.RecordBatch, kind: TabularKind) -> Any:
-    """The rows as a frame of this kind."""
+    """The rows as a table or frame of this kind."""
     match kind:
         case TabularKind.BATCH:
             return rows
@@ -52,8 +52,8 @@ def frame_of(rows: pa.RecordBatch, kind: TabularKind) -> Any:
 
 
 def batch_of(frame: ArrowFrame) -> pa.RecordBatch:
-    """All rows of a frame, with columns as rows of the engine have them: text as string, no dictionaries, no index of
-    pandas. Raises ColumnError for what cannot be a column."""
+    """All rows of a frame, with the types that the engine uses: text as string, no dictionaries, no pandas index.
+    Raises ColumnError for anything that cannot be a column."""
     if isinstance(frame, pa.RecordBatch):
         return frame
     table = _table(frame)
@@ -65,8 +65,8 @@ def batch_of(frame: ArrowFrame) -> pa.RecordBatch:
 
 
 def batch_with(frame: ArrowFrame, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a schema, found by name, in its types where no value is lost: whole numbers may be wider or
-    narrower, or floats, where they fit; a timestamp may be an Instant. Raises ColumnError naming a column."""
+    """The columns of a schema, found by name and converted to its types where no value is lost: whole numbers may be
+    wider or narrower, or floats, if they fit; a timestamp may become an Instant. Raises ColumnError naming a column."""
     table = _table(frame)
     of_pandas = type(frame).__module__.partition(".")[0] == "pandas"
     columns = [_fitted(table, field, of_pandas) for field in schema]
@@ -85,11 +85,11 @@ def _table(frame: Any) -> pa.Table:
 
 
 def _whole(column: Any) -> Any:
-    """As one array, without dictionaries."""
+    """The column as one array, without dictionaries."""
     found = column.combine_chunks()
     found = found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
     if isinstance(found, pa.DictionaryArray) and pa.types.is_string_view(found.dictionary.type):
-        texts = found.dictionary.cast(pa.string())  # Arrow takes no values out of views
+        texts = found.dictionary.cast(pa.string())  # Arrow cannot take values from string views
         found = pa.DictionaryArray.from_arrays(found.indices, texts)
     return plain(found)
 
@@ -127,7 +127,7 @@ _ALIKE: tuple[tuple[Kind, ...], ...] = (
     (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
     (pa.types.is_struct,),
 )
-"""Types within a row of these may stand for each other, where the values allow it."""
+"""Types in one row of this table convert into each other where the values allow it."""
 
 
 def _fitted(table: pa.Table, field: pa.Field[Any], of_pandas: bool) -> Any:
@@ -136,7 +136,7 @@ def _fitted(table: pa.Table, field: pa.Field[Any], of_pandas: bool) -> Any:
     column = _whole(table.column(field.name))
     found = str(column.type)
     if of_pandas and pa.types.is_floating(field.type) and pa.types.is_floating(column.type) and not field.nullable:
-        column = column.fill_null(float("nan"))  # pandas has one value for both
+        column = column.fill_null(float("nan"))  # pandas represents null and NaN by the same value
     try:
         column = _cast(column, field.type)
     except (pa.ArrowException, TypeError) as error:
@@ -147,7 +147,7 @@ def _fitted(table: pa.Table, field: pa.Field[Any], of_pandas: bool) -> Any:
 
 
 def _cast(column: Any, target: Any) -> Any:
-    """Raises TypeError or ArrowException for values that are none of the type."""
+    """Raises TypeError or ArrowException for values that do not fit the type."""
     kind = column.type
     if kind == target:
         return column

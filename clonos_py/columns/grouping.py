@@ -1,8 +1,8 @@
-"""Which rows belong together: dense group numbers for the rows of a batch.
+"""Group numbers: dense integers for the rows of a batch that are equal in some columns.
 
-Everything that aggregates stands on this. Integers in a narrow range (ids, times) are numbered by their offset, in
-their order; all else by Arrow's dictionary encoding, in the order of first appearance. Either way the numbers depend
-on the values alone: no threads, no hash seeds. Null is a value of its own, so is NaN, and -0.0 is 0.0.
+All aggregates build on this. Integers in a narrow range (ids, times) are numbered by their offset, in their own order;
+all other values by Arrow's dictionary encoding, in order of first appearance. In both cases the numbers depend on the
+values alone, not on threads or hash seeds. Null is a value of its own, and so is NaN; -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def _encode(column: Any) -> Groups:
 
 
 def _canonical(column: Any) -> Any:
-    """Floats that are equal with equal bits: dictionary encoding tells the NaN of 0/0 from others."""
+    """Gives equal floats equal bits, since dictionary encoding distinguishes the NaN of 0/0 from others."""
     column = pc.add(column, pa.scalar(0.0, column.type))
     return pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), column)
 
 
 def _numbered(ids: Ints, size: int) -> Groups:
     first = np.empty(size, np.int64)
-    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # of several assignments to one place the last holds
+    first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)  # numpy keeps the last of several assignments to one place
     return Groups(ids, size, first)

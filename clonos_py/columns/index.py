@@ -1,11 +1,11 @@
-"""An index of row hashes that grows by batches: which rows so far may equal these rows?
+"""An append-only index of row hashes: it finds the earlier rows that may equal given rows.
 
-A log-structured merge of sorted runs. An entry packs the upper half of the hash and the row's number into one 64-bit
-word, so that a run is one sorted array, rows of equal hashes follow each other in their order, and nothing depends on
-how a sort breaks ties. Runs of similar length are merged, so each row is sorted again a logarithmic number of times;
-rows that have died since are left out then, so that a key costs no more when it has changed a thousand times.
+The index is a log-structured merge of sorted runs. An entry packs the upper half of the hash and the row number into
+one 64-bit word. So a run is one sorted array, rows with equal hashes follow each other in order, and nothing depends on
+how a sort breaks ties. Runs of similar length are merged, so each row is sorted a logarithmic number of times. A merge
+drops deleted rows, so that a key does not get slower after a thousand changes.
 
-A pair that a probe gives is a candidate: half the hash is equal. The caller compares the values
+A pair that a probe returns is a candidate: only half the hash is equal. The caller compares the values
 (``matching.equal_rows``). The index can always be rebuilt from the rows, so it is never part of a snapshot.
 """
 
@@ -23,18 +23,18 @@ _LOW = np.uint64(0xFFFFFFFF)
 _NO_HALF = np.uint64(2**32)
 _MAX_ROWS = 2**32
 _FAN_OUT = 8
-"""Runs that are so many times as long as what follows stay as they are."""
+"""A run at least this many times as long as all runs after it together is not merged with them."""
 _SMALL = 4_096
-"""Entries that cost less to sort again than to search apart from the rest."""
+"""Shorter runs are always merged: sorting them again costs less than searching them separately."""
 _CACHED = 262_144
-"""Entries among which the processor's cache finds its way without a directory."""
+"""Runs up to this many entries fit into the processor's cache and are searched without a directory."""
 _FEW = 256
-"""So few keys are looked up faster one by one than all at once."""
+"""Up to this many keys, looking up each one is faster than a vectorised search."""
 _BUCKET = 4
 
 
 class _Run:
-    """Entries of rows from ``start`` up to ``stop``, sorted."""
+    """A sorted array of entries, for the rows from ``start`` up to ``stop``."""
 
     def __init__(self, start: int, stop: int, entries: Words) -> None:
         self.start = start
@@ -45,7 +45,8 @@ class _Run:
         return len(self.entries)
 
     def probe(self, keys: Words) -> tuple[Ints, Ints]:
-        """Pairs (position in ``keys``, row). Keys have no row number, and those with similar ones are neighbours."""
+        """Pairs (position in ``keys``, row). Keys have row number 0; similar keys should be next to each other, for the
+        cache."""
         large = len(self) > _CACHED and len(keys) > _FEW
         starts = self._lower_bounds(keys) if large else self.entries.searchsorted(keys)
         halves = keys >> _HALF
@@ -60,21 +61,21 @@ class _Run:
         return hits[positions], _rows_of(self.entries[places])
 
     def _halves(self, places: Ints) -> Words:
-        """The hash halves of entries; behind the last one, something that no hash has."""
+        """The hash halves of entries; past the last entry a value that no hash has."""
         found: Words = self.entries.take(places, mode="clip") >> _HALF
         found[places >= len(self)] = _NO_HALF
         return found
 
     @cached_property
     def _directory(self) -> Ints:
-        """Where each bucket begins, and behind the last one the number of entries. A bucket has the entries of one
-        stretch of those between the first and the last: those of one instance have similar hashes."""
+        """The start of each bucket, and at the end the number of entries. Buckets are equal ranges between the first
+        and the last entry, as the rows of one task have similar hashes."""
         return np.concatenate([[0], np.cumsum(np.bincount(self._buckets(self.entries)))])
 
     @cached_property
     def _shift(self) -> np.uint64:
-        """So many lower bits of the distance to the first entry tell no buckets apart. If entries are spread evenly, a
-        bucket has about ``_BUCKET`` of them."""
+        """Entries whose distance to the first entry differs only in so many lower bits share a bucket. If entries are
+        spread evenly, a bucket has about ``_BUCKET`` of them."""
         buckets = len(self) // _BUCKET
         return np.uint64(max(0, int(self.entries[-1] - self.entries[0]).bit_length() - buckets.bit_length()))
 
@@ -84,7 +85,8 @@ class _Run:
         return buckets.view(np.int64)
 
     def _lower_bounds(self, keys: Words) -> Ints:
-        """What ``searchsorted`` gives, without its way through the whole run, which is not in the cache."""
+        """The same result as ``searchsorted``, without a binary search through the whole run, which is not in the
+        cache."""
         buckets = np.minimum(self._buckets(keys), len(self._directory) - 2)
         low, high = self._directory[buckets], self._directory[buckets + 1]
         for _ in range(int((high - low).max(initial=0)).bit_length()):
@@ -95,15 +97,15 @@ class _Run:
 
 
 class SortedIndex:
-    """Rows are numbered from 0 in the order in which they were appended."""
+    """An index of hashes. Rows are numbered from 0 in the order in which they were appended."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         self.rows = 0
 
     def append(self, hashes: Words, alive: Bools | None = None) -> None:
-        """Adds rows with these hashes. At most 2**32 rows. Rows that ``alive`` (of all rows, also these) does not name
-        may be forgotten, as happens when runs are merged; the others keep their numbers."""
+        """Adds rows with these hashes; the index holds at most 2**32 rows. Rows for which ``alive`` (one value per row,
+        including the new ones) is false may be dropped when runs are merged; the others keep their numbers."""
         if len(hashes) == 0:
             return
         assert self.rows + len(hashes) <= _MAX_ROWS, "an index holds at most 2**32 rows"
@@ -116,7 +118,7 @@ class SortedIndex:
     def probe(self, hashes: Words) -> tuple[Ints, Ints]:
         """Pairs (position in ``hashes``, row), in the order of positions, then of rows."""
         order = None
-        if len(hashes) > _FEW:  # for the cache's sake only
+        if len(hashes) > _FEW:  # sorted for better use of the cache only
             order = np.argsort((hashes >> _NEAR).astype(np.uint16), kind="stable")
             hashes = hashes[order]
         keys = hashes & ~_LOW
@@ -128,7 +130,7 @@ class SortedIndex:
         return in_order(positions if order is None else order[positions], rows)
 
     def compact(self, keep: Bools) -> None:
-        """Forgets the rows that ``keep`` (one per row) does not name and renumbers the rest, from 0 in order."""
+        """Drops the rows for which ``keep`` (one value per row) is false and renumbers the rest from 0 in order."""
         numbers = np.concatenate([[0], np.cumsum(keep, dtype=np.int64)])
         runs: list[_Run] = []
         for run in self._runs:
@@ -140,7 +142,7 @@ class SortedIndex:
         self._merge_runs(None)
 
     def truncate(self, rows: int) -> None:
-        """Forgets all rows but the first ones, of which most runs know nothing else."""
+        """Drops all rows but the first ``rows``. Runs are consecutive, so at most one of them has to be cut."""
         runs = [run for run in self._runs if run.start < rows]
         if runs and runs[-1].stop > rows:
             last = runs.pop()
@@ -154,7 +156,7 @@ class SortedIndex:
             rows += len(self._runs[first])
         if first < len(self._runs) - 1:
             merged = np.concatenate([_living(run.entries, alive) for run in self._runs[first:]])
-            merged.sort(kind="stable")  # which merges what is sorted already
+            merged.sort(kind="stable")  # a stable sort merges sorted parts
             whole = _Run(self._runs[first].start, self._runs[-1].stop, merged)
             self._runs[first:] = [whole] if len(whole) else []
 

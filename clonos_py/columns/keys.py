@@ -1,10 +1,10 @@
-"""The stable 64-bit hash of rows, which decides the key group of a row and so where it lives (D17).
+"""The stable 64-bit hash of rows. It decides the key group of a row and so the task that holds its state (D17).
 
-Version 1, written down here and nowhere else: it must never depend on a library's version, a process or a machine,
-because the state of a checkpoint lies in the key groups that it gave. It promises that equal values hash alike
-whatever their type's width, encoding, slice or batch: integers signed or not (also timestamps, dates, booleans, and
-decimals of one scale), floats (-0.0 as 0.0, all NaN alike), text and bytes over their bytes, lists and structs over
-their elements; null is a key of its own. Different values may collide: where equality is needed, values are compared.
+This is version 1, and its only definition. It must never depend on the version of a library, a process or a machine,
+because a checkpoint stores state by the key groups that it gave. Equal values have equal hashes whatever the width of
+their type, encoding, slice or batch: integers signed or not (also timestamps, dates, booleans, and decimals of one
+scale), floats (-0.0 as 0.0, all NaN alike), text and bytes by their bytes, lists and structs by their elements; null is
+a key of its own. Different values may collide: where equality matters, compare the values.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def mix(hashes: Words) -> Words:
 
 
 def unmix(hashes: Words) -> Words:
-    """The words that ``mix`` gives these hashes for."""
+    """The inverse of ``mix``: the words for which it returns these hashes."""
     words = hashes.copy()
     for shift, factor in ((31, _MIX_2), (27, _MIX_1), (30, None)):
         shifted = words >> np.uint64(shift)
@@ -151,7 +151,7 @@ def _float_bits(array: Column) -> Words:
 
 
 def _hash_wide(array: Column) -> Words:
-    """Decimals by their unscaled value: as the integer it is if 64 bits hold it, else word by word."""
+    """Hashes decimals by their unscaled value: as an integer if it fits into 64 bits, else word by word."""
     width = max(array.type.bit_width, 128) // 64
     if array.type.bit_width < 128:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
@@ -175,7 +175,8 @@ def _hash_dictionary(array: Any) -> Words:
 
 
 def _hash_bytes(array: Column) -> Words:
-    """Text and bytes: 8-byte little-endian words, the last one padded with zeros; the length tells paddings apart."""
+    """Hashes text and bytes as 8-byte little-endian words. The last word is padded with zeros; the length distinguishes
+    paddings."""
     bounds = offsets(array)
     lengths = np.diff(bounds)
     words_to = np.zeros(len(bounds), np.int64)

@@ -1,7 +1,7 @@
-"""Equi-join of two batches: which row of the left equals which row of the right.
+"""Equi-join of two batches: the pairs of rows with equal keys.
 
-It promises the same pairs in the same order on every machine. SQL's rules: a null equals nothing; beyond them, as
-the key hash has it, -0.0 equals 0.0 and every NaN equals every NaN.
+The pairs and their order are the same on every machine. As in SQL, null equals nothing. As in the key hash, -0.0 equals
+0.0 and NaN equals NaN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def match(
 
 
 def with_keys(batch: pa.RecordBatch, keys: Sequence[str]) -> Ints | None:
-    """The rows none of whose keys is null; None if these are all."""
+    """The rows without a null key; None if these are all rows."""
     masks = [mask for key in keys if (mask := valid(batch.column(key))) is not None]
     return np.flatnonzero(np.logical_and.reduce(masks)) if masks else None
 
@@ -48,7 +48,8 @@ def equal_rows(
     right_rows: Ints,
     nulls_equal: bool = False,
 ) -> Bools:
-    """Whether the keys of each pair of rows are equal, value by value. A null equals nothing, or else only a null."""
+    """Whether the keys of each pair of rows are equal, value by value. Null equals nothing, or with ``nulls_equal``
+    only null."""
     equal = np.ones(len(left_rows), bool)
     for left_key, right_key in zip(left_keys, right_keys, strict=True):
         a, b = plain(left.column(left_key)), plain(right.column(right_key))
@@ -101,7 +102,8 @@ def _match_hashes(
 
 
 def _equal_integers(left: Column, left_rows: Ints, right: Column, right_rows: Ints) -> Bools:
-    """By their 64 bits; where only one side is unsigned, these must not be those of a negative number."""
+    """Compares 64-bit words. If one side is unsigned and the other is not, a word that is negative when signed is not
+    equal."""
     a, b = (
         fixed(array).take(rows).astype(np.int64, copy=False) for array, rows in ((left, left_rows), (right, right_rows))
     )
@@ -126,7 +128,7 @@ def _equal_values(left: Any, right: Any) -> Bools:
 
 
 def _equal_nested(left: Any, right: Any) -> Bools:
-    """Lists and structs, which Arrow does not compare."""
+    """Compares lists and structs with Polars, since Arrow does not compare them."""
     equal: Any = pl.Series(pl.from_arrow(left)) == pl.Series(pl.from_arrow(right))
     found: Bools = equal.fill_null(False).to_numpy()
     return found

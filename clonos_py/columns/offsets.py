@@ -1,4 +1,4 @@
-"""Rows found by an integer: its offset in a narrow range is the place of the row's number in a table."""
+"""Lookup of rows by an integer in a narrow range: a table holds the row number at the integer's offset."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _ABSENT = -1
 
 
 def narrow_range(values: Ints) -> range | None:
-    """From the least to the greatest of some integers, at least one; None if a table of these would be mostly empty."""
+    """The range from the least to the greatest of at least one integer; None if a table over it would be mostly
+    empty."""
     found = range(int(values.min()), int(values.max()) + 1)
     return found if found.stop - found.start <= _SLOTS_PER_ROW * len(values) + _SPARE_SLOTS else None
 
 
 class Offsets:
-    """Of integers that are all different, and not too far apart."""
+    """A lookup table of distinct integers in a narrow range."""
 
     def __init__(self, low: int, places: Ints) -> None:
         self._low = low
@@ -26,7 +27,7 @@ class Offsets:
 
     @classmethod
     def of(cls, column: Column) -> Offsets | None:
-        """None where the column is not of that kind."""
+        """The table of a column's values; None if they are not distinct integers in a narrow range."""
         values = integers(column)
         if values is None or len(values) == 0:
             return None
@@ -37,8 +38,8 @@ class Offsets:
         return cls(slots.start, places) if np.count_nonzero(places != _ABSENT) == len(values) else None
 
     def probe(self, values: Ints) -> tuple[Ints | None, Ints]:
-        """Positions in ``values`` of those that are there, None if these are all, and the numbers of their rows."""
-        at = values - self._low  # out of range also where it wraps around
+        """The positions in ``values`` that are in the table (None if all are), and their row numbers."""
+        at = values - self._low  # an index that wraps around is out of range, too
         inside = at.view(np.uint64) < len(self._places)
         if inside.all():
             numbers = self._places[at]
@@ -52,7 +53,7 @@ class Offsets:
 
 
 def integers(column: Column) -> Ints | None:
-    """A column as int64; None where it has nulls or values that are none."""
+    """A column as int64; None if it has nulls, is not integral, or is uint64."""
     if not is_integral(column.type) or column.null_count:
         return None
     values = fixed(column)

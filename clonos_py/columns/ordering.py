@@ -1,4 +1,4 @@
-"""Stable sorting: the order of equal values is that of their rows, so it is the same on every machine."""
+"""Stable sorting: equal values keep the order of their rows, so the result is the same on every machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FEW_ROWS = 1_024
 
 
 def stable_order(values: npt.NDArray[Any]) -> Ints:
-    """The row numbers in the order of their values, equal ones in the order of their rows.
+    """The row numbers in the order of their values; equal values keep the order of their rows.
 
-    A radix sort over 16-bit digits of the offset to the least value: numpy sorts one digit in linear time, and ids and
-    times of one batch seldom need more than two.
+    A radix sort over 16-bit digits of the offset to the least value. numpy sorts one digit in linear time, and ids and
+    times of one batch seldom need more than two digits.
     """
     if len(values) < _FEW_ROWS:
         return np.argsort(values, kind="stable")
@@ -35,7 +35,7 @@ def stable_order(values: npt.NDArray[Any]) -> Ints:
 
 
 def places(column: Column, descending: bool) -> Ints:
-    """Integers in the order of the values, or against it; nulls and NaN are behind all others either way."""
+    """Integers whose order is that of the values, or the reverse; nulls and NaN come last in both cases."""
     column = plain(column)
     if is_integral(column.type) and not pa.types.is_unsigned_integer(column.type) and column.null_count == 0:
         values = fixed(column).astype(np.int64, copy=False)
@@ -45,7 +45,7 @@ def places(column: Column, descending: bool) -> Ints:
 
 
 def order_by(keys: Sequence[Ints]) -> Ints:
-    """The row numbers in the order of the first key, where that is equal of the second, and so on."""
+    """The row numbers sorted by the first key, then by the second, and so on."""
     order = stable_order(keys[-1])
     for key in reversed(keys[:-1]):
         order = order[stable_order(key[order])]

@@ -1,4 +1,4 @@
-"""Splitting a batch among the tasks downstream."""
+"""Splits a batch among the downstream tasks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from clonos_py.columns.ordering import stable_order
 
 
 def split(batch: pa.RecordBatch, targets: npt.NDArray[np.int32], n: int) -> list[pa.RecordBatch | None]:
-    """The rows for each of ``n`` targets in their order, None for a target that gets no row.
+    """The rows for each of ``n`` targets, in order; None for a target without rows.
 
-    A stable counting sort brings the rows of a target together; the parts are slices of one gathered batch. A batch
-    that goes to one target is passed on as it is.
+    A stable counting sort brings the rows of a target together; the parts are slices of one gathered batch. A batch for
+    one target only is passed on unchanged.
     """
     parts: list[pa.RecordBatch | None] = [None] * n
     if batch.num_rows == 0:

@@ -1,8 +1,7 @@
-"""One value per group: counts, sums, least and greatest values.
+"""One value per group: counts, sums, minima and maxima.
 
-Nulls do not count; a group without a value has the result null. No sum wraps: one that is too large is an error.
-Floats are added in the order of the rows, so that a sum depends on nothing else; of floats NaN is ignored by the
-extremes unless all are NaN.
+Nulls do not count; a group without values has the result null. Sums never wrap: overflow is an error. Floats are added
+in the order of the rows, so that a sum depends on nothing else. Minima and maxima ignore NaN unless all values are NaN.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from clonos_py.columns.views import Bools, Column, Ints, fixed, has_fixed_values
 from clonos_py.model.errors import UserCodeError
 
 _DIGITS = 38
-"""Of the widest decimal of 128 bits."""
+"""The precision of the widest 128-bit decimal."""
 WIDE = pa.decimal128(_DIGITS, 0)
 _LOW_BITS = 32
 
 
 def count_rows(groups: Groups) -> Ints:
-    """Rows per group."""
+    """The number of rows per group."""
     return np.bincount(groups.ids, minlength=groups.size)
 
 
 def count_values(column: Column, groups: Groups) -> Ints:
-    """Rows per group that are not null."""
+    """The number of values per group that are not null."""
     mask = valid(plain(column))
     return count_rows(groups) if mask is None else np.bincount(groups.ids[mask], minlength=groups.size)
 
 
 def sums(column: Column, groups: Groups) -> Any:
-    """Integers as int64, floats as float64, decimals with 38 digits. Raises UserCodeError for a sum that needs more."""
+    """Sums: integers as int64, floats as float64, decimals with 38 digits. Raises UserCodeError if a sum needs more."""
     column = plain(column)
     if pa.types.is_decimal(column.type):
         return _decimal_sums(column, groups)
@@ -50,7 +49,7 @@ def sums(column: Column, groups: Groups) -> Any:
 
 
 def wide_sums(column: Column, groups: Groups) -> Any:
-    """Of integers as decimals without places, which hold every sum: what means are made of."""
+    """Sums of integers as decimals of scale 0, which hold every sum. Means are computed from them."""
     column = plain(column)
     values, ids, empty = _present(fixed(column), column, groups)
     if _stays_short(values):
@@ -90,7 +89,7 @@ def _extreme(column: Column, groups: Groups, name: str) -> Any:
 
 
 def _present(values: npt.NDArray[Any], column: Column, groups: Groups) -> tuple[npt.NDArray[Any], Ints, Bools | None]:
-    """The values that are not null with their groups, and which groups have none."""
+    """The values that are not null with their groups, and a mask of the groups without values."""
     mask = valid(column)
     if mask is None:
         return values, groups.ids, None
@@ -115,17 +114,17 @@ def _added(values: npt.NDArray[Any], ids: Ints, size: int) -> npt.NDArray[Any]:
 
 
 def _stays_short(integers: npt.NDArray[Any]) -> bool:
-    """Whether 64 bits hold the sum of any of them."""
+    """Whether the sum of any subset of the integers fits into 64 bits."""
     if integers.dtype.itemsize <= 4 or not len(integers):
-        return True  # so many rows as would be needed no batch has
-    greatest_bits = int(np.bitwise_or.reduce(integers))  # no less than the greatest, and found in half the time
+        return True  # no batch has enough rows to overflow
+    greatest_bits = int(np.bitwise_or.reduce(integers))  # an upper bound of the greatest value, in half the time
     if greatest_bits < 0:
         greatest_bits = max(int(integers.max()), -int(integers.min()))
     return greatest_bits * len(integers) < 2**63
 
 
 def _long_sums(integers: npt.NDArray[Any], ids: Ints, size: int) -> tuple[Ints, Ints]:
-    """The low and the high 64 bits of each sum: the halves of the integers are added, then carried."""
+    """The low and the high 64 bits of each sum: adds the halves of the integers, then carries."""
     low = _added((integers & integers.dtype.type(2**_LOW_BITS - 1)).astype(np.int64), ids, size)
     high = _added((integers >> integers.dtype.type(_LOW_BITS)).astype(np.int64), ids, size)
     high += low >> _LOW_BITS
@@ -133,7 +132,7 @@ def _long_sums(integers: npt.NDArray[Any], ids: Ints, size: int) -> tuple[Ints, 
 
 
 def _decimal_sums(column: Any, groups: Groups) -> Any:
-    """Arrow adds 128-bit words, whatever they overflow: where they might, 256 bits add up to what can be checked."""
+    """Arrow's sum of 128-bit decimals wraps silently. Where it might, the sum is computed in 256 bits and checked."""
     scale = column.type.scale
     short = _short_values(column, groups)
     if short is not None:
@@ -152,8 +151,8 @@ def _decimal_sums(column: Any, groups: Groups) -> Any:
 
 
 def _short_values(column: Any, groups: Groups) -> tuple[Ints, Ints, Bools | None] | None:
-    """The unscaled values that are not null, if 64 bits hold the sum of any of them: numpy adds them in a quarter of
-    the time that Arrow takes."""
+    """The unscaled values that are not null, if the sum of any subset fits into 64 bits. numpy adds them four times as
+    fast as Arrow."""
     if column.type.bit_width != 128:
         return None
     words, ids, empty = _present(words_of(column), column, groups)
@@ -162,7 +161,7 @@ def _short_values(column: Any, groups: Groups) -> tuple[Ints, Ints, Bools | None
 
 
 def _are_small(column: Any) -> bool:
-    """Whether the sum of any of these decimals has fewer digits than there may be."""
+    """Whether the sum of any subset of these decimals fits into the precision."""
     if column.type.precision + len(str(len(column))) <= _DIGITS:
         return True
     extremes = [extreme.as_py() for extreme in (pc.min(column), pc.max(column))]
@@ -171,7 +170,7 @@ def _are_small(column: Any) -> bool:
 
 
 def _by_arrow(function: str, column: Column, groups: Groups) -> Any:
-    """Types that numpy does not have: decimals, text, booleans."""
+    """Aggregates types that numpy does not have, such as decimals, text and booleans."""
     table: Any = pa.table({"group": groups.ids, "value": column})
     found = table.group_by("group", use_threads=False).aggregate([("value", function)]).combine_chunks()
     order = np.argsort(found.column("group").to_numpy(), kind="stable")

@@ -1,6 +1,6 @@
-"""Times as columns: from text and numbers, to text, and between units. Nothing here works row by row.
+"""Conversion of time columns: from text and numbers, to text, and between units, without work per row in Python.
 
-All give microseconds. What is finer is cut off, towards the past, and text without a zone is UTC.
+All results are in microseconds. Finer times are rounded down, and text without a zone is UTC.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from clonos_py.model.time_formats import EpochUnit
 MOMENT = pa.timestamp("us", "UTC")
 DURATION = pa.duration("us")
 EPOCH_NUMBER = pa.decimal128(38, 9)
-"""What numbers of an epoch are read as: they may have a fraction, and nanoseconds do not fit into a float."""
+"""The type in which epoch numbers are read: they may have a fraction, and a float cannot hold nanoseconds."""
 
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""How many decimal places of a second a unit has."""
+"""The decimal places of a second that each unit has."""
 _SECOND_US = 1_000_000
 _FIRST, _LAST = (pa.scalar(moment.replace(tzinfo=UTC), MOMENT) for moment in (datetime.min, datetime.max))
 _FIRST_DATE, _LAST_DATE = pa.scalar(date.min, pa.date32()), pa.scalar(date.max, pa.date32())
@@ -34,8 +34,8 @@ _PARTS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def moments(column: Any) -> Any:
-    """Timestamps of any unit, with or without a zone, and dates, as ``MOMENT``. Raises pa.ArrowInvalid for what 64 bits
-    of microseconds do not hold."""
+    """Converts timestamps of any unit, with or without a zone, and dates to ``MOMENT``. Raises pa.ArrowInvalid for
+    times that 64 bits of microseconds cannot hold."""
     if column.type == MOMENT:
         return column
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
@@ -44,13 +44,13 @@ def moments(column: Any) -> Any:
 
 
 def instants(column: Any) -> Any:
-    """Times of any type as int64 microseconds UTC; int64 is that already."""
+    """Converts times of any type to int64 microseconds UTC; int64 stays as it is."""
     return column if column.type == pa.int64() else moments(column).cast(pa.int64())
 
 
 def from_epoch(numbers: Any, unit: EpochUnit) -> Any:
-    """Integers, or numbers of the type ``EPOCH_NUMBER``, since 1970 as ``MOMENT``. Raises pa.ArrowInvalid for what is
-    outside of the years 1 to 9999."""
+    """Converts numbers since 1970, integers or of type ``EPOCH_NUMBER``, to ``MOMENT``. Raises pa.ArrowInvalid outside
+    the years 1 to 9999."""
     return _of_a_datetime(_micros_from(numbers, unit).cast(MOMENT))
 
 
@@ -65,7 +65,7 @@ def _micros_from(numbers: Any, unit: EpochUnit) -> Any:
 
 
 def to_epoch(column: Any, unit: EpochUnit) -> Any:
-    """Timestamps as numbers since 1970: microseconds and nanoseconds as int64, the others as decimals, which have a
+    """Converts timestamps to numbers since 1970: microseconds and nanoseconds to int64, other units to decimals with a
     fraction."""
     micros = moments(column).cast(pa.int64())
     if unit == "us":
@@ -76,8 +76,8 @@ def to_epoch(column: Any, unit: EpochUnit) -> Any:
 
 
 def to_plain_epoch(column: Any, unit: EpochUnit) -> Any:
-    """The same as integers or, if one has a fraction, as floats. Floats of seconds and milliseconds have microseconds
-    exactly from the year 1728 to 2241."""
+    """As ``to_epoch``, but as integers or, if one has a fraction, as floats. Floats of seconds and milliseconds hold
+    microseconds exactly from the year 1728 to 2241."""
     if unit in ("us", "ns"):
         return to_epoch(column, unit)
     micros, weight, known = moments(column).cast(pa.int64()), 10 ** (6 - _FRACTION[unit]), valid(column)
@@ -87,7 +87,7 @@ def to_plain_epoch(column: Any, unit: EpochUnit) -> Any:
 
 
 def date_from_iso(text: Any) -> Any:
-    """ISO 8601 dates as date32. Raises pa.ArrowInvalid for a text that is none, or outside of the years 1 to 9999."""
+    """Parses ISO 8601 dates as date32. Raises pa.ArrowInvalid for any other text, and outside the years 1 to 9999."""
     dates = text.cast(pa.date32())
     if pc.any(pc.or_(pc.less(dates, _FIRST_DATE), pc.greater(dates, _LAST_DATE)), min_count=0).as_py():
         raise pa.ArrowInvalid(f"one of {len(dates)} dates is outside of the years 1 to 9999")
@@ -95,8 +95,8 @@ def date_from_iso(text: Any) -> Any:
 
 
 def from_iso(text: Any) -> Any:
-    """ISO 8601 text as ``MOMENT``. Raises pa.ArrowInvalid for a text that is none, or whose zone moves it out of the
-    years 1 to 9999."""
+    """Parses ISO 8601 text as ``MOMENT``. Raises pa.ArrowInvalid for any other text, and if its zone moves it out of
+    the years 1 to 9999."""
     return _of_a_datetime(_moments_from(text))
 
 
@@ -114,7 +114,7 @@ def _moments_from(text: Any) -> Any:
 
 
 def to_iso(column: Any) -> Any:
-    """Timestamps as ISO 8601 text: ``2026-01-31T09:30:00Z``, with six digits behind the point where there are some."""
+    """Formats timestamps as ISO 8601 text: ``2026-01-31T09:30:00Z``, with six decimal places if there is a fraction."""
     times = moments(column)
     if isinstance(times, pa.Scalar):
         return to_iso(pa.array([times.as_py()], MOMENT))[0]
@@ -125,8 +125,8 @@ def to_iso(column: Any) -> Any:
 
 
 def duration_from_iso(text: Any) -> Any:
-    """ISO 8601 durations of days, hours, minutes and seconds, such as ``PT1M30.5S``, as ``DURATION``. Raises
-    pa.ArrowInvalid naming a text that is none."""
+    """Parses ISO 8601 durations of days, hours, minutes and seconds, such as ``PT1M30.5S``, as ``DURATION``. Raises
+    pa.ArrowInvalid if a text is no duration."""
     parts: Any = pc.extract_regex(text, _DURATION)
     malformed = pc.or_(pc.and_(pc.is_null(parts), pc.is_valid(text)), pc.ends_with(text, "P"))
     if pc.any(pc.or_(malformed, pc.ends_with(text, "T")), min_count=0).as_py():
@@ -141,7 +141,7 @@ def duration_from_iso(text: Any) -> Any:
 
 
 def duration_to_iso(column: Any) -> Any:
-    """Durations as ISO 8601 text, in seconds: ``PT90.5S``, ``-PT1S``."""
+    """Formats durations as ISO 8601 text, in seconds: ``PT90.5S``, ``-PT1S``."""
     micros = column.cast(DURATION, safe=False).cast(pa.int64())
     seconds = micros.cast(pa.decimal128(38, 0)).view(pa.decimal128(38, 6))
     number = pc.replace_substring_regex(pc.abs(seconds).cast(pa.string()), r"\.?0*$", "")
@@ -158,14 +158,15 @@ def extent(column: Column) -> tuple[int, int] | None:
 
 
 def _of_a_datetime(times: Any) -> Any:
-    """The times, if all can be datetimes: text of others could not be read again."""
+    """The times. Raises pa.ArrowInvalid if one is outside the range of datetime, since its text could not be read
+    back."""
     if pc.any(pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST)), min_count=0).as_py():
         raise pa.ArrowInvalid(f"one of {len(times)} times is outside of the years 1 to 9999")
     return times
 
 
 def _number(parts: Any, name: str) -> Any:
-    """Of a group that may be empty."""
+    """The integer in a group of the pattern; 0 for an empty group."""
     text = pc.struct_field(parts, name)
     return pc.if_else(pc.equal(text, pa.scalar("")), pa.scalar("0"), text).cast(pa.int64())
 

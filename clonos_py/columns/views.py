@@ -1,6 +1,6 @@
-"""Arrow arrays as numpy sees them: the raw values and the validity of an array, without copies where Arrow allows.
+"""Views of Arrow arrays in numpy: raw values and validity, without copies where Arrow allows it.
 
-All kernels of this room stand on these two questions. Values under a null are whatever the buffer holds there.
+All kernels in this package build on these two. The value at a null is whatever the buffer holds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGE = (pa.types.is_large_string, pa.types.is_large_binary, pa.types.is_large_
 
 
 def plain(array: Column) -> Column:
-    """The array without the wrappings that do not change its values: extension types and dictionaries."""
+    """The array without extension types and dictionaries, which do not change its values."""
     while True:
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
@@ -38,7 +38,7 @@ def plain(array: Column) -> Column:
 
 
 def valid(array: Column) -> Bools | None:
-    """True where the array has a value; None if it has one everywhere."""
+    """The validity mask: True where the array has a value; None if it has no nulls."""
     if array.null_count == 0:
         return None
     mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
@@ -46,7 +46,7 @@ def valid(array: Column) -> Bools | None:
 
 
 def has_fixed_values(data_type: pa.DataType) -> bool:
-    """Whether ``fixed`` can show arrays of this type: integers, floats and all that is stored as integers."""
+    """Whether ``fixed`` supports arrays of this type: integers, floats and all types stored as integers."""
     return (pa.types.is_primitive(data_type) and not pa.types.is_boolean(data_type)) and data_type.bit_width <= 64
 
 
@@ -66,7 +66,8 @@ def fixed(array: Column) -> npt.NDArray[Any]:
 
 
 def raw(array: Column, dtype: np.dtype[Any] | type[Any], items: int = 1) -> npt.NDArray[Any]:
-    """The data buffer of a fixed-width array as ``dtype``, ``items`` of them to a row, the slice's rows only."""
+    """The data buffer of a fixed-width array as ``dtype``, with ``items`` elements per row; of a slice only its own
+    rows."""
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
         return np.zeros(len(array) * items, dtype)
@@ -75,7 +76,8 @@ def raw(array: Column, dtype: np.dtype[Any] | type[Any], items: int = 1) -> npt.
 
 
 def offsets(array: Column) -> Ints:
-    """Where each value of a string, binary or list array begins in its data, and where the last one ends."""
+    """The offsets of a string, binary or list array: where each value begins in its data, and where the last one
+    ends."""
     large = any(is_large(array.type) for is_large in _LARGE)
     dtype: np.dtype[Any] = np.dtype(np.int64 if large else np.int32)
     buffer = array.buffers()[1]
@@ -86,16 +88,16 @@ def offsets(array: Column) -> Ints:
 
 
 def texts(array: Column) -> tuple[Ints, Bytes]:
-    """The bytes of all values of a string or binary array, one behind the other, and where among them each begins and
-    the last one ends. What stands in nulls is there, too."""
+    """The offsets of a string or binary array, from 0, and the bytes of all its values in sequence. Bytes under nulls
+    are included."""
     bounds = offsets(array)
     found = np.frombuffer(memoryview(array.buffers()[2] or b""), np.uint8)[bounds[0] : bounds[-1]]
     return bounds - bounds[0], found
 
 
 def is_one_text(array: Column) -> bool:
-    """Whether all values, of which there are some, are one text, as a day is in most batches. Found out without
-    looking at values of which the last is another than the first."""
+    """Whether all values of a non-empty array are the same text, as a date is in most batches. If the first and the
+    last value differ, the others are not compared."""
     if len(array) == 0 or not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         return False
     if array.null_count or not array[0].equals(array[len(array) - 1]):
@@ -113,7 +115,7 @@ def take(array: Column, rows: Ints) -> Any:
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """At least one batch as one."""
+    """Concatenates at least one batch into one."""
     if len(batches) == 1:
         return batches[0]
     whole: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]
