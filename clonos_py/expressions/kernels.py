@@ -1,7 +1,7 @@
-"""What expressions compute with: named kernels over Arrow columns, and the binding of a call to column types.
+"""The kernels of expressions: named functions over Arrow columns, and the binding of a call to column types.
 
-A kernel takes arrays or scalars and gives an array or a scalar. Its output type is whatever it gives for empty input of
-the same types, so there is one source of truth, Arrow's own kernels. All of them are single-threaded and deterministic.
+A kernel takes arrays or scalars and returns an array or a scalar. Its output type is that of its result for empty
+input, so Arrow's own kernels are the only source of types. All kernels are single-threaded and deterministic.
 
 Semantics: null in, null out (``&`` and ``|`` are Kleene's); integer overflow and division of integers or decimals by
 zero raise; floats follow IEEE 754; ``//`` and ``%`` round down, as in Python, and ``/`` of integers gives a float.
@@ -27,7 +27,7 @@ from clonos_py.model.errors import Interrupted, UserCodeError
 from clonos_py.model.places import blamed, place_of_function
 
 Values = Any
-"""A pyarrow Array or Scalar: the stubs have no common type for both that kernels accept."""
+"""A pyarrow Array or Scalar; the stubs have no common type for the two."""
 
 
 _ZERO: Values = pa.scalar(0)
@@ -35,23 +35,23 @@ _HOUR_US: Values = pa.scalar(3_600_000_000)
 _HOURS: Values = pa.scalar(24)
 _FIRST_TEXTS = 1_024
 _COARSE = frozenset("YmdHMyjBbAae%")
-"""Directives of strftime that tell no seconds."""
+"""Directives of strftime that do not depend on seconds."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """``compute(*values)`` or, where the expression carries options, ``compute(*values, options)``."""
+    """A kernel: ``compute(*values)`` or, with options, ``compute(*values, *options)``."""
 
     compute: Callable[..., Values]
     gives_null: bool | None = None
     """True: may give null for non-null input. False: never gives null. None: gives null for null input only."""
     fallible: bool = False
-    """May raise for some values: a conditional then evaluates it only for the rows it is meant for."""
+    """It may raise for some values; so a conditional evaluates it only for the rows of its branch."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An expression with all types known. ``evaluate`` is picklable and gives an array or a scalar of ``type``."""
+    """An expression with all types resolved. ``evaluate`` is picklable and returns an array or a scalar of ``type``."""
 
     type: pa.DataType
     nullable: bool
@@ -60,7 +60,7 @@ class Bound:
 
 
 def bind_call(name: str, arguments: Sequence[Bound], options: tuple[Any, ...]) -> Bound:
-    """Binds a kernel to its arguments. Raises pyarrow's exception where the kernel does not take these types."""
+    """Binds a kernel to its arguments. Raises pyarrow's exception if the kernel does not take these types."""
     kernel = KERNELS[name]
     result = kernel.compute(*(pa.array([], argument.type) for argument in arguments), *options)
     nullable = any(argument.nullable for argument in arguments) if kernel.gives_null is None else kernel.gives_null
@@ -73,7 +73,8 @@ def bind_call(name: str, arguments: Sequence[Bound], options: tuple[Any, ...]) -
 
 
 def bind_cast(argument: Bound, target: pa.DataType) -> Bound:
-    """Binds a checked cast: a value that the target cannot hold raises. Raises where no cast exists at all."""
+    """Binds a checked cast: a value that does not fit the target raises. Raises pyarrow's exception if no such cast
+    exists."""
     if argument.type == target:
         return argument
     as_type(pa.array([], argument.type), target)
@@ -89,7 +90,7 @@ def bind_case(condition: Bound, then: Bound, otherwise: Bound) -> Bound:
 
 
 def as_array(values: Values, rows: int) -> pa.Array[Any]:
-    """Values as a column of so many rows."""
+    """Values as a column of ``rows`` rows; a scalar is repeated."""
     return values if isinstance(values, pa.Array) else pa.repeat(values, rows)
 
 
@@ -114,7 +115,8 @@ def applied(
     arguments: tuple[Callable[[pa.RecordBatch], Values], ...],
     rows: pa.RecordBatch,
 ) -> Values:
-    """A user's function of arrays. Raises UserCodeError for what it raises, and for a result that does not fit."""
+    """Calls a user's function of arrays. Raises UserCodeError for an error in it, and for a result of the wrong type or
+    length."""
     given = [as_array(argument(rows), rows.num_rows) for argument in arguments]
     try:
         result = function(*given)
@@ -143,8 +145,8 @@ def _cast(argument: Callable[[pa.RecordBatch], Values], target: pa.DataType, row
 
 
 def as_type(values: Values, target: pa.DataType) -> Values:
-    """A checked cast; decimals are rounded half to even to fewer places, as Money is. Whole numbers that become times
-    are microseconds UTC, as an Instant is, and text is ISO 8601; times that become coarser are cut off."""
+    """A checked cast. Decimals are rounded half to even to fewer places, as Money is. Whole numbers become times as
+    microseconds UTC, as an Instant does, and text as ISO 8601. Times are rounded down to a coarser unit."""
     if target == pa.int64() and pa.types.is_timestamp(values.type):
         return instants(values)
     if isinstance(target, pa.TimestampType):
@@ -187,11 +189,11 @@ def _choose_guarded(
     otherwise: Callable[[pa.RecordBatch], Values],
     rows: pa.RecordBatch,
 ) -> Values:
-    """Each branch sees only its own rows, so that ``when(b != 0).then(a // b)`` does what it says."""
+    """Evaluates each branch on its own rows only, so that ``when(b != 0).then(a // b)`` cannot divide by zero."""
     chosen = as_array(pc.fill_null(condition(rows), False), rows.num_rows)
     yes, no = rows.filter(chosen), rows.filter(pc.invert(chosen))
     values = pa.concat_arrays([as_array(then(yes), yes.num_rows), as_array(otherwise(no), no.num_rows)])
-    # Where each row's value went: the rows chosen come first, in order, then the others, in order.
+    # The position of each row's value: the chosen rows come first, in order, then the others, in order.
     before = pc.subtract(pc.cumulative_sum(pc.cast(chosen, pa.int64())), 1)
     other = pc.add(pc.cumulative_sum(pc.cast(pc.invert(chosen), pa.int64())), yes.num_rows - 1)
     return values.take(pc.if_else(chosen, before, other))
@@ -211,7 +213,7 @@ def _sum(left: Values, right: Values) -> Values:
 
 
 def _difference(left: Values, right: Values) -> Values:
-    """Of dates a duration in microseconds, as of datetimes; a date less a duration is a date."""
+    """The difference of dates is a duration in microseconds, as of datetimes; a date minus a duration is a date."""
     found = pc.subtract_checked(left, right)
     if not pa.types.is_date(left.type):
         return found
@@ -281,7 +283,7 @@ def _concat(*parts: Values) -> Values:
 
 
 def _split(text: Values, separator: str) -> Values:
-    """Lists of parts, for ``_part`` only: by dictionary where texts repeat."""
+    """Lists of parts, read by ``_part`` only. If texts repeat, only the dictionary is split."""
     if isinstance(text, pa.Array) and _repeats(text):
         encoded: Values = text.dictionary_encode()
         return pa.DictionaryArray.from_arrays(encoded.indices, pc.split_pattern(encoded.dictionary, separator))
@@ -289,7 +291,7 @@ def _split(text: Values, separator: str) -> Values:
 
 
 def _part(parts: Values, index: int) -> Values:
-    """Element ``index`` (from 0) of each list; null where it has fewer."""
+    """Element ``index`` (from 0) of each list; null if the list is shorter."""
     if isinstance(parts, pa.Scalar):
         return _part(pa.array([parts.as_py()], parts.type), index)[0]
     if isinstance(parts, pa.DictionaryArray):
@@ -302,13 +304,13 @@ def _part(parts: Values, index: int) -> Values:
 
 
 def _extract(text: Values, pattern: str, number: int) -> Values:
-    """Group ``number`` of the first match of a regular expression; null where there is none."""
+    """Group ``number`` of the first match of a regular expression; null without a match."""
     import polars as pl
 
     if isinstance(text, pa.Scalar):
         return _extract(pa.array([text.as_py()], text.type), pattern, number)[0]
     try:
-        pl.Series([""]).str.extract(pattern, number)  # an empty column would not look at the pattern
+        pl.Series([""]).str.extract(pattern, number)  # polars does not check the pattern on an empty column
         if _repeats(text):
             encoded: Values = text.dictionary_encode()
             return _extract(encoded.dictionary, pattern, number).take(encoded.indices)
@@ -319,13 +321,13 @@ def _extract(text: Values, pattern: str, number: int) -> Values:
 
 
 def _repeats(text: Values) -> bool:
-    """Whether most texts have been there before, as far as the first ones tell: then it pays to look at each once."""
+    """Whether most of the first texts are repeated; then processing each distinct text once is faster."""
     first = text.slice(0, _FIRST_TEXTS)
     return len(text) > _FIRST_TEXTS and 2 * pc.count_distinct(first).as_py() < _FIRST_TEXTS
 
 
 def _strftime(times: Values, pattern: str) -> Values:
-    """Moments as text. What falls into one minute, or one second if the pattern tells these, is written only once."""
+    """Formats times as text, once for each minute, or for each second if the pattern has seconds."""
     if isinstance(times, pa.Scalar):
         return _strftime(pa.array([times.as_py()], times.type), pattern)[0]
     unit_us = 60_000_000 if set(re.findall("%(.)", pattern)) <= _COARSE else 1_000_000
@@ -343,14 +345,14 @@ def _hour(times: Values) -> Values:
 
 
 def _moment(times: Values) -> Values:
-    """As microseconds UTC."""
+    """Times as microseconds UTC."""
     if times.type == pa.int64() or pa.types.is_timestamp(times.type) or pa.types.is_date(times.type):
         return instants(times)
     raise pa.ArrowNotImplementedError("a moment is a datetime, a date or an Instant (int64, microseconds UTC)")
 
 
 def _strptime(text: Values, pattern: str, strict: bool) -> Values:
-    """Text as moments; without a zone it is UTC. A fraction of a second is ``%f``, as in Python."""
+    """Parses text as times; text without a zone is UTC. ``%f`` is a fraction of a second, as in Python."""
     import polars as pl
 
     if isinstance(text, pa.Scalar):

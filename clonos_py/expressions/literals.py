@@ -1,9 +1,9 @@
-"""Plain values as Arrow scalars: which type a literal has, alone and beside a column.
+"""Plain values as Arrow scalars: the type of a literal, alone and beside a column.
 
-A whole number beside a narrower integer, a decimal or a float takes that type if it fits; a float beside a decimal is
-read as the decimal it is written as (``price * 0.908`` stays exact, as in SQL). Datetimes and timedeltas beside whole
-numbers, such as an Instant, are microseconds; else they are timestamps and durations. A date beside a datetime is its
-midnight, UTC.
+A whole number beside a narrower integer, a decimal or a float takes that type if it fits. A float beside a decimal
+becomes the decimal as it is written (``price * 0.908`` stays exact, as in SQL). Datetimes and timedeltas beside whole
+numbers, such as an Instant, become microseconds; otherwise they are timestamps and durations. A date beside a datetime
+is its midnight, UTC.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def column_type(annotation: object) -> pa.DataType:
-    """The Arrow type of a Python type, of Instant or Money, or itself. Raises GraphError where there is none."""
+    """The Arrow type of a Python type, of Instant or Money; an Arrow type is returned unchanged. Raises GraphError for
+    any other annotation."""
     if isinstance(annotation, pa.DataType):
         return annotation
     members = {"__annotations__": {"value": annotation}}
@@ -35,7 +36,7 @@ def column_type(annotation: object) -> pa.DataType:
 
 
 def natural(value: object) -> pa.Scalar[Any]:
-    """A plain value by itself. Raises GraphError for what no column can hold."""
+    """A plain value in its own type. Raises GraphError for a value that no column can hold."""
     try:
         if isinstance(value, timedelta):
             return pa.scalar(value, DURATION)
@@ -48,9 +49,9 @@ def natural(value: object) -> pa.Scalar[Any]:
 
 
 def fitted(value: object, beside: pa.DataType, compared: bool) -> pa.Scalar[Any]:
-    """A plain value as it is meant beside a column of a type: of that very type where it fits.
+    """A plain value beside a column of type ``beside``: of that type if it fits.
 
-    Beside a decimal that it is not compared to, it keeps the precision it is written with: products stay small.
+    Beside a decimal it keeps its own precision unless the two are compared, so that the types of products stay small.
     """
     if value is None:
         return pa.scalar(None, beside)
@@ -76,7 +77,8 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _fitted_time(value: object, beside: pa.DataType) -> pa.Scalar[Any]:
-    """Numbers and text beside times stay what they are: which unit would they be of?"""
+    """Times are converted to the unit of the column. Numbers and text beside times are not, since their unit is not
+    known."""
     if isinstance(value, timedelta):
         return _of_unit(value // _MICROSECOND, natural(value), beside)
     if isinstance(value, datetime):
@@ -89,7 +91,7 @@ def _fitted_time(value: object, beside: pa.DataType) -> pa.Scalar[Any]:
 
 
 def _of_unit(micros: int, value: pa.Scalar[Any], beside: pa.DataType) -> pa.Scalar[Any]:
-    """Microseconds beside whole numbers; beside times of another unit, of that unit if it is exact."""
+    """Microseconds beside whole numbers. Beside times of another unit it takes that unit if the conversion is exact."""
     if pa.types.is_integer(beside):
         return pa.scalar(micros, pa.int64())
     if beside.id != value.type.id:

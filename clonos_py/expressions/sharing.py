@@ -1,4 +1,4 @@
-"""What several expressions have in common is computed once for each batch."""
+"""Common subexpressions of an operator's expressions are computed once per batch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Identity: TypeAlias = tuple[str | int, ...]
 
 
 class CommonResults:
-    """Of common parts, for the rows at work: a batch, or those of its rows that a branch is for. Values stay behind
-    where it is pickled."""
+    """Cached results of common subexpressions for the current rows: a batch, or the rows of a branch. Pickling drops
+    them."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], tuple[pa.RecordBatch, Values]] = {}
@@ -27,20 +27,21 @@ class CommonResults:
         return CommonResults, ()
 
     def of(self, part: int, evaluate: Callable[[pa.RecordBatch], Values], rows: pa.RecordBatch) -> Values:
-        """A part's values for these rows, which are kept, so that no others can be taken for them."""
+        """The values of a common part for these rows. The cache holds the rows, too, so that no other batch can get
+        their id."""
         found = self._found.get((part, id(rows)))
         if found is None:
             found = self._found[part, id(rows)] = rows, evaluate(rows)
         return found[1]
 
     def clear(self) -> None:
-        """The batch is done."""
+        """Clears the cache after a batch."""
         self._found.clear()
 
 
 @dataclass(frozen=True)
 class SharedNode(ExpressionNode):
-    """A part of several expressions."""
+    """A part that several expressions have in common."""
 
     node: ExpressionNode
     part: int
@@ -57,7 +58,8 @@ class SharedNode(ExpressionNode):
 def compiled(
     columns: Sequence[tuple[str, ExpressionNode]], schema: pa.Schema, operator: str
 ) -> tuple[tuple[tuple[str, Compiled], ...], CommonResults | None]:
-    """The expressions of one operator, and what is to be cleared after each batch; None where they share nothing."""
+    """Compiles the expressions of one operator. Also returns the cache to clear after each batch; None if they share
+    nothing."""
     results = CommonResults()
     counts: Counter[_Identity] = Counter()
     for _, node in columns:
@@ -68,12 +70,13 @@ def compiled(
 
 
 def _identity(node: ExpressionNode) -> _Identity:
-    """What equal expressions have in common. Functions may look alike and be others, such as methods of two objects."""
+    """A key that equal expressions share. It has the ids of functions, since different functions may print alike, such
+    as methods of two objects."""
     return repr(node), *map(id, node.functions())
 
 
 def _count(node: ExpressionNode, counts: Counter[_Identity]) -> None:
-    """How often each expression is there, outside of others that are there before."""
+    """Counts each expression. Children of a repeated expression are counted only once."""
     if isinstance(node, Column | Literal):
         return
     key = _identity(node)

@@ -1,4 +1,4 @@
-"""Patterns of ``strptime`` as Python knows them, for a parser that wants all parts of a time."""
+"""Translates ``strptime`` patterns of Python for a parser that requires all parts of a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 from typing import NamedTuple
 
 KNOWN = ("%Y", "%y", "%m", "%b", "%B", "%d", "%j", "%H", "%I", "%p", "%M", "%S", ".%f", "%z", "%a", "%A", "%%")
-"""Directives that the parser of the columns reads as Python does."""
+"""Directives that the column parser reads as Python does."""
 _DIRECTIVE = re.compile(r"\.%f|%.?", re.DOTALL)
 _YEARS, _MONTHS = {"%Y", "%y"}, {"%m", "%b", "%B"}
 
 
 class TimePattern(NamedTuple):
-    """``spelled``: for the parser, which reads ``rest`` behind each text: parts that the pattern has not."""
+    """``spelled``: the pattern for the parser; ``rest``: text to append to each value, for the parts that the pattern
+    lacks."""
 
     spelled: str
     rest: str
@@ -21,8 +22,8 @@ class TimePattern(NamedTuple):
 
 @functools.cache
 def time_pattern(pattern: str) -> TimePattern:
-    """What is not in the pattern is its least value, as in Python: the first of the month, midnight. Raises ValueError
-    for a directive that is not known, and for a pattern without a year."""
+    """Translates a pattern. Parts that it lacks have their least value, as in Python: the first of the month, midnight.
+    Raises ValueError for an unknown directive, and for a pattern without a year."""
     found = _DIRECTIVE.findall(pattern)
     if wrong := next((one for one in found if one not in KNOWN), None):
         if wrong == "%f":

@@ -1,8 +1,8 @@
 """The tree of an expression: columns, literals and kernels, immutable and picklable.
 
-A node knows the columns it reads and, given a schema, its type; a column that is not there or types that do not go
-together are a GraphError that names them. It compiles to an ``Evaluate`` on record batches, free of Python work per
-row. The planner moves nodes about with ``substitute``; people write them with the operators of ``dsl.expressions``.
+A node has the columns that it reads and, given a schema, a type. A missing column, or types that do not fit together,
+raise a GraphError that names them. A tree compiles to an ``Evaluate`` on record batches, without Python work per row.
+The planner moves nodes with ``substitute``; users write them with the operators of ``dsl.expressions``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPARISONS = frozenset([">", ">=", "<", "<=", "==", "!="])
 
 @dataclass(frozen=True)
 class Compiled:
-    """An expression ready to run; an ``Evaluate``. Raises UserCodeError naming operator, expression and row."""
+    """A compiled expression: an ``Evaluate``. Raises UserCodeError naming operator, expression and row."""
 
     text: str
     operator: str
@@ -43,7 +43,7 @@ class Compiled:
             raise blamed(message, error) from error
 
     def _culprit(self, rows: pa.RecordBatch) -> str:
-        """The first row that fails by itself, looked for by halves: a function of the user's may take its time."""
+        """The first row that fails on its own. It is found by bisection, since a user's function may be slow."""
         while rows.num_rows > 1:
             half = rows.num_rows // 2
             if self._fails(rows.slice(0, half)):
@@ -71,29 +71,29 @@ class ExpressionNode:
         return frozenset(name for child in self.children() for name in child.inputs())
 
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The user's functions that it calls, in their order."""
+        """The user's functions that it calls, in order."""
         return tuple(function for child in self.children() for function in child.functions())
 
     def bind(self, schema: pa.Schema) -> Bound:
-        """Gives types to the whole tree. Raises GraphError."""
+        """Resolves the types of the whole tree. Raises GraphError."""
         raise NotImplementedError
 
     def substitute(self, columns: Mapping[str, ExpressionNode]) -> ExpressionNode:
-        """The same with other nodes in place of the named columns."""
+        """The same tree with other nodes in place of the named columns."""
         return self.rebuilt(lambda child: child.substitute(columns))
 
     def field(self, name: str, schema: pa.Schema) -> pa.Field[Any]:
-        """The column that it makes of rows of ``schema``."""
+        """The column that the expression gives for rows of ``schema``."""
         bound = self.bind(schema)
         return pa.field(name, bound.type, nullable=bound.nullable)
 
     def compile(self, schema: pa.Schema, operator: str) -> Compiled:
-        """What an operator evaluates; ``operator`` is named in errors."""
+        """The compiled form that an operator evaluates; errors name ``operator``."""
         bound = self.bind(schema)
         return Compiled(str(self), operator, bound.type, bound.evaluate)
 
     def children(self) -> Iterator[ExpressionNode]:
-        """The nodes that it is made of."""
+        """The direct child nodes."""
         for field in fields(self):
             value = getattr(self, field.name)
             yield from (
@@ -101,7 +101,7 @@ class ExpressionNode:
             )
 
     def rebuilt(self, change: Callable[[ExpressionNode], ExpressionNode]) -> ExpressionNode:
-        """The same of changed children."""
+        """The same node with each child replaced by ``change(child)``."""
 
         def changed(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -112,7 +112,7 @@ class ExpressionNode:
 
     @property
     def name(self) -> str | None:
-        """The column it makes where no name is given."""
+        """The default name of its column; None if it has none."""
         return None
 
 
@@ -144,7 +144,7 @@ class Column(ExpressionNode):
 
 @dataclass(frozen=True)
 class Literal(ExpressionNode):
-    """A plain value. Its type follows from what it stands beside: 100 beside a decimal is a decimal."""
+    """A plain value. Its type depends on the argument beside it: 100 beside a decimal is a decimal."""
 
     value: object
 
@@ -237,7 +237,7 @@ class Case(ExpressionNode):
 
 @dataclass(frozen=True)
 class Cast(ExpressionNode):
-    """An expression as another type."""
+    """Casts an expression to another type."""
 
     argument: ExpressionNode
     target: pa.DataType
@@ -261,7 +261,7 @@ class Cast(ExpressionNode):
 
 @dataclass(frozen=True)
 class IsIn(ExpressionNode):
-    """Membership in some plain values."""
+    """Membership in a list of plain values."""
 
     argument: ExpressionNode
     values: tuple[object, ...]
@@ -280,7 +280,7 @@ class IsIn(ExpressionNode):
 
 
 def _bind_together(arguments: Sequence[ExpressionNode], schema: pa.Schema, compared: bool) -> list[Bound]:
-    """Binds arguments; a literal takes its type from the first argument that is none."""
+    """Binds arguments. A literal takes its type from the first argument that is not a literal."""
     bound = {i: argument.bind(schema) for i, argument in enumerate(arguments) if not isinstance(argument, Literal)}
     beside = next(iter(bound.values())).type if bound else None
     for i, argument in enumerate(arguments):
