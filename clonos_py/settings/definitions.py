@@ -1,6 +1,6 @@
-"""The settings of a run: names, kinds, defaults and help texts. ``Settings()`` are the defaults.
+"""The settings of a run: names, kinds, defaults and help texts. ``Settings()`` has the defaults.
 
-Planning and running a job read them. Where each value comes from is decided in ``settings.resolution``.
+Planning and running a job read them. ``settings.resolution`` decides where each value comes from.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Guarantee(Enum):
 
 
 class Preference(Enum):
-    """What matters more when both cannot be had."""
+    """What to keep when consistency and availability cannot both be kept."""
 
     CONSISTENCY = "consistency"
     AVAILABILITY = "availability"
@@ -62,14 +62,14 @@ class Runtime(Enum):
 
 
 class CallTimes(Enum):
-    """When tasks that take snapshots alone are called to take one (E5)."""
+    """When tasks take snapshots under an uncoordinated protocol (E5)."""
 
     STAGGERED = "staggered"
     INDEPENDENT = "independent"
 
 
 class Definition(NamedTuple):
-    """One setting: its name for people, its field here, how it is read and what it is for."""
+    """One setting: its external name, its field in Settings, how its value is read, and its help text."""
 
     key: str
     attribute: str
@@ -92,7 +92,7 @@ def _setting(kind: SettingKind[T], default: object, help: str, key: str = "") ->
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting with its value; ``origins`` tells by name where it came from."""
+    """Every setting with its value. ``origins`` has, by name, where a value came from."""
 
     parallelism: int = _setting(count(1), 1, "How many tasks run each operator.")
     guarantee: Guarantee = _setting(
@@ -169,14 +169,15 @@ class Settings:
 
     @property
     def rollback(self) -> bool:
-        """Exactly-once without determinants (E2): what depends on a failed task goes back with it."""
+        """Whether the job uses rollback recovery: exactly-once without determinants (E2). A failure then rolls back all
+        tasks that depend on the failed one."""
         return self.guarantee is Guarantee.EXACTLY_ONCE and self.sharing_depth == 0
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, DEFAULT)
 
     def shown(self) -> Iterator[tuple[str, str, str]]:
-        """Every setting as (name, value as one would write it, where it came from)."""
+        """Every setting as (name, value as a user would write it, origin)."""
         for definition in DEFINITIONS.values():
             value = definition.kind.show(getattr(self, definition.attribute))
             yield definition.key, value, self.origin(definition.key)
@@ -190,4 +191,4 @@ def _definitions() -> Iterator[Definition]:
 
 
 DEFINITIONS: Mapping[str, Definition] = {definition.key: definition for definition in _definitions()}
-"""All settings by name, in the order in which they are shown."""
+"""All settings by name, in the order in which they are listed."""

@@ -1,7 +1,7 @@
-"""Kinds of setting: how the words that a person writes become a value, and how a value is written back.
+"""Kinds of settings: how a value is parsed from text, and how it is printed.
 
-A kind takes what a command line, an environment variable, a TOML file or ``Job(...)`` gives, so numbers may come as
-text. It raises SettingError with what would have been right; ``Settings`` adds which setting it was.
+A kind parses values from a command line, an environment variable, a TOML file or ``Job(...)``, so numbers may come as
+text. It raises a SettingError that says what would be valid; ``settings.resolution`` adds the name of the setting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 FULL_DEPTH = -1
-"""Sharing depth: as far as the graph goes."""
+"""The sharing depth that covers the whole graph."""
 
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
@@ -29,7 +29,7 @@ _DURATION_UNITS_US = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000
 
 @dataclass(frozen=True)
 class SettingKind(Generic[T]):
-    """How values of one kind are read (``parse``), written (``show``) and named in usage texts (``metavar``)."""
+    """How values of one kind are parsed (``parse``), printed (``show``) and named in usage texts (``metavar``)."""
 
     metavar: str
     parse: Callable[[object], T]
@@ -41,7 +41,7 @@ class SettingKind(Generic[T]):
 
 @dataclass(frozen=True)
 class Kill:
-    """A failure on order: instance ``index`` of ``operator`` is killed ``at_us`` after the job began to run."""
+    """A planned failure: instance ``index`` of ``operator`` is killed ``at_us`` after the job starts."""
 
     operator: str
     index: int
@@ -53,7 +53,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Rename:
-    """The state of operator ``old`` is that of ``new`` from now on."""
+    """Renames an operator: the state of ``old`` is restored as that of ``new``."""
 
     old: str
     new: str
@@ -63,7 +63,7 @@ class Rename:
 
 
 def count(least: int = 0) -> SettingKind[int]:
-    """Whole numbers from ``least`` on."""
+    """Whole numbers of at least ``least``."""
 
     def parse(value: object) -> int:
         number = _whole(value)
@@ -88,7 +88,7 @@ def choice(options: type[E]) -> SettingKind[E]:
 
 
 def name_of(names: Sequence[str]) -> SettingKind[str]:
-    """One of some names."""
+    """One of a list of names."""
 
     def parse(value: object) -> str:
         if value not in names:
@@ -154,7 +154,7 @@ def _parse_text(value: object) -> str | None:
 
 
 def several(metavar: str, example: str, parse: Callable[[object], T]) -> SettingKind[tuple[T, ...]]:
-    """A list; in an environment variable its values are separated by commas."""
+    """A list of values; in an environment variable they are separated by commas."""
 
     def parse_all(value: object) -> tuple[T, ...]:
         values = value.split(",") if isinstance(value, str) else value
@@ -190,7 +190,7 @@ def _parse_kill(value: object) -> Kill:
 
 
 def _whole(value: object) -> int | None:
-    """The integer that ``value`` is or spells; None if it is neither."""
+    """The integer that ``value`` is or spells; None if there is none."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()) else None

@@ -1,8 +1,8 @@
-"""Where the value of each setting comes from, and which combinations contradict each other.
+"""Resolves the settings of a run: where each value comes from, and which combinations are contradictory.
 
-A value is taken from the first of: arguments of ``job.run``, command line, ``CLONOS_*`` environment variables,
-``clonos.toml``, ``Job(...)``, defaults. ``resolve`` does this for all of them at once, so that an unknown name or a
-contradiction is found wherever it was written.
+A value comes from the first of: arguments of ``job.run``, command line, ``CLONOS_*`` environment variables,
+``clonos.toml``, ``Job(...)``, defaults. ``resolve`` reads all of them at once, so that an unknown name or a
+contradiction is reported wherever it was written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from clonos_py.settings.kinds import FULL_DEPTH
 FILE_NAME = "clonos.toml"
 ARGUMENT = "argument"
 OTHER_VARIABLES = frozenset({"CLONOS_DEBUG"})
-"""Environment variables with the prefix that are no settings."""
+"""Environment variables with the prefix that are not settings."""
 
 
 def read_file(path: Path) -> dict[str, object]:
@@ -46,9 +46,10 @@ def resolve(
     file: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The settings of a run, each value from the highest place that names it. Values are checked wherever they stand.
+    """The settings of a run, each value from the highest-ranking source that has it. Values are checked in every
+    source.
 
-    Raises SettingError for an unknown name (with the nearest known one), a value that cannot be, a contradiction.
+    Raises SettingError for an unknown name (with the nearest valid one), an invalid value, or a contradiction.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -59,8 +60,8 @@ def resolve(
 
 
 def resolve_here(job: Mapping[str, object], **given: Mapping[str, object]) -> Settings:
-    """The settings of a run that starts in this process: what is ``given`` (``command_line`` or ``arguments``), over
-    the environment, ``clonos.toml`` in the working folder, the job and defaults. Raises SettingError."""
+    """The settings of a run in this process: ``given`` (``command_line`` or ``arguments``) first, then the environment,
+    ``clonos.toml`` in the working folder, the job and defaults. Raises SettingError."""
     return resolve(job, environment=os.environ, file=read_file(Path(FILE_NAME)), **given)
 
 
@@ -71,7 +72,7 @@ def _named(
     file: Mapping[str, object],
     arguments: Mapping[str, object],
 ) -> Iterator[tuple[str, object, str]]:
-    """Every (name, value, origin) that was written, the lowest place first."""
+    """Every (name, value, origin) that was given, from the lowest-ranking source to the highest."""
     yield from ((key, value, "Job(...)") for key, value in job.items())
     yield from ((key, value, FILE_NAME) for key, value in file.items())
     for variable in sorted(environment):
@@ -94,7 +95,7 @@ def _parsed(key: str, value: object, origin: str) -> Any:
 
 
 def _consistent(settings: Settings) -> Settings:
-    """Checks what holds between settings and lets unset ones follow from set ones."""
+    """Checks that settings are consistent, and derives unset ones from set ones."""
     settings = _with_logging_that_fits(settings)
     given = settings.origins
     if "beyond_sharing_depth" in given and settings.guarantee is not Guarantee.EXACTLY_ONCE:
@@ -145,8 +146,8 @@ def _consistent(settings: Settings) -> Settings:
 
 
 def _with_logging_that_fits(settings: Settings) -> Settings:
-    """Guarantee and sharing depth: whichever was not said follows from the other. Exactly-once and no depth, both said,
-    is rollback recovery (E2)."""
+    """Derives the guarantee from the sharing depth, or the depth from the guarantee, if only one was given.
+    Exactly-once with depth 0, both given, is rollback recovery (E2)."""
     stated_guarantee, stated_depth = "guarantee" in settings.origins, "sharing_depth" in settings.origins
     logging = settings.sharing_depth != 0
     match settings.guarantee:
