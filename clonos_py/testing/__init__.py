@@ -1,7 +1,7 @@
 """Tests of jobs and of connectors without a server.
 
-``run`` runs a job in the simulator, with sources and sinks replaced by name and failures on order. ``check_source`` and
-``check_sink`` hold a connector of one's own to its contract.
+``run`` runs a job in the simulator, with sources and sinks replaced by name and with injected failures.
+``check_source`` and ``check_sink`` check a user's own connector against its contract.
 """
 
 from __future__ import annotations

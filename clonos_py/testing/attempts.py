@@ -1,4 +1,4 @@
-"""Attempts of the task of a sink, each as in a process of its own, and what is kept of a checkpoint between them."""
+"""Attempts of a sink's task, as if each ran in its own process, and the checkpoint data kept between attempts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = Rule(
 
 
 class StoredSnapshot(NamedTuple):
-    """What checkpoint storage keeps of a sink."""
+    """A sink's snapshot as checkpoint storage keeps it."""
 
     tables: dict[str, list[bytes]]
     values: bytes
@@ -53,28 +53,29 @@ class StoredSnapshot(NamedTuple):
 
 
 class StoredCheckpoint(NamedTuple):
-    """Of one task: its snapshot, and what it has prepared and was not committed before, oldest first."""
+    """The checkpoint of one task: its snapshot, and the committables that it has prepared and not committed, oldest
+    first."""
 
     snapshot: StoredSnapshot
     committables: list[bytes]
 
 
 class _TaskContext:
-    """What a sink uses of an OperatorContext."""
+    """The part of an OperatorContext that sinks use."""
 
     def __init__(self, operator: str, index: int, parallelism: int, lineage: str) -> None:
         self.task, self.operator, self.parallelism = TaskId(operator, index), operator, parallelism
         self.key_groups = _KEY_GROUPS
-        self.groups = range(_KEY_GROUPS)  # a check does not know the key: it gives each task any rows
+        self.groups = range(_KEY_GROUPS)  # the check has no key to partition rows by: each task gets any rows
         self.numbering = f"{lineage}-0"
 
     def count(self, metric: str, amount: int) -> None:
-        """Counted for people only."""
+        """Ignored: counters are for users only."""
 
 
 @dataclass(frozen=True)
 class SinkTask:
-    """Which task of which run of a job a sink belongs to."""
+    """The task of a sink, in one run of a job."""
 
     operator: str
     lineage: str
@@ -83,7 +84,7 @@ class SinkTask:
 
 
 class SinkAttempt:
-    """One attempt of a task of a sink. What other threads do in a job, other threads do here."""
+    """One attempt of a sink's task. Methods that other threads call in a job are called by other threads here, too."""
 
     def __init__(self, definition: SinkDefinition, schema: pa.Schema, task: SinkTask) -> None:
         self._named = definition
@@ -96,8 +97,8 @@ class SinkAttempt:
         self._uncommitted: list[bytes] = []
 
     def begin(self, rule: Rule, parts: Sequence[StoredCheckpoint] = (), commits_first: bool = True) -> SinkAttempt:
-        """At a checkpoint, of whose tasks these are parts, or without one. What it names is committed, before or after
-        the task takes its state over: it is another thread that commits."""
+        """Starts the attempt from a checkpoint (``parts``: one for each task) or without one. Commits the checkpoint's
+        committables before or after the task restores its state; both may happen, since another thread commits."""
         self._uncommitted = []
         with holding(self._named, rule):
             self.sink.loaded([part.snapshot.read() for part in parts])
@@ -124,7 +125,7 @@ class SinkAttempt:
             return StoredCheckpoint(StoredSnapshot.of(state), list(self._uncommitted))
 
     def commit(self, stored: StoredCheckpoint, rule: Rule) -> None:
-        """The checkpoint is complete."""
+        """Commits the committables of a completed checkpoint."""
         with holding(self._named, rule):
             if stored.committables:
                 in_thread(lambda: self.sink.commit_all(stored.committables))

@@ -1,7 +1,7 @@
-"""Death of a process between any two lines of a connector: an exception before a line that no code expects.
+"""Simulates the death of a process between any two lines of a connector, by an exception that no code expects.
 
-What the connector's ``with`` and ``finally`` do on the way out is done all the same. That is more than a process does
-that is killed, and what a database does for it: it rolls back.
+The connector's ``with`` and ``finally`` blocks still run. So more is cleaned up than after SIGKILL; it corresponds to a
+database that rolls back the transactions of a dead client.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _CONNECTORS = str(Path(clonos_py.connectors.__file__).parent)
 
 
 class Death(BaseException):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 def dies_before(line: int | None, action: Callable[[], object]) -> int:
-    """Runs ``action`` in another thread until it comes to this line of a connector, from 1, and drops what it was
-    working with; to its end if there is no such line. How many lines it came to."""
+    """Runs ``action`` in another thread up to the given line of a connector, counted from 1, and drops the objects it
+    used. Runs it to its end if there is no such line. Returns how many lines were reached."""
     came_to = [0]
     try:
         in_thread(lambda: _traced(action, line, came_to))
@@ -40,20 +40,20 @@ def dies_before(line: int | None, action: Callable[[], object]) -> int:
 
 
 def spread(lines: int, most: int) -> list[int]:
-    """Lines from 1 to ``lines``, at most so many, evenly."""
+    """At most ``most`` line numbers from 1 to ``lines``, evenly spread."""
     count = min(lines, most)
     return [1 + number * lines // count for number in range(count)]
 
 
 def in_thread(action: Callable[[], T]) -> T:
-    """What ``action`` gives or raises in a thread of its own."""
+    """Runs ``action`` in a thread of its own; returns its result or raises its error."""
     given: list[T] = []
     raised: list[BaseException] = []
 
     def run() -> None:
         try:
             given.append(action())
-        except BaseException as problem:  # noqa: BLE001 - raised by who waits
+        except BaseException as problem:  # noqa: BLE001 - raised again in the calling thread
             raised.append(problem)
 
     thread = threading.Thread(target=run)

@@ -1,4 +1,4 @@
-"""What ``check_sink`` asks of an idempotent sink: rows that are written again change nothing."""
+"""The checks of ``check_sink`` for idempotent sinks: writing rows again changes nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _steps(scenario: SinkScenario) -> None:
 
 
 def _death_between(scenario: SinkScenario) -> None:
-    """After rows were written, and after they were prepared."""
+    """A process dies after rows were written, and another after they were prepared."""
     first, second = scenario.rows(2), scenario.rows(3)
     for prepares in (False, True):
         dead = scenario.attempt().begin(AGAIN)
@@ -66,7 +66,7 @@ def _death_between(scenario: SinkScenario) -> None:
 
 
 def _replaced(scenario: SinkScenario) -> None:
-    """A process that hung goes on writing what its replacement has written."""
+    """A hung process writes rows that its replacement has already written."""
     hung, attempt = scenario.attempt().begin(AGAIN), scenario.attempt().begin(AGAIN)
     rows = scenario.rows(3)
     attempt.write(rows)
@@ -88,7 +88,7 @@ def _tasks(scenario: SinkScenario) -> None:
 
 
 def _death_while_writing(scenario: SinkScenario, line: int | None) -> int:
-    """How many lines there are where none is given."""
+    """A process dies before ``line`` while it writes. Returns how many lines it reached."""
     first, second = scenario.rows(2), scenario.rows(3)
     dead = scenario.attempt().begin(DURABLE)
     dead.write(first)

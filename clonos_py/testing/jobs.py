@@ -1,10 +1,11 @@
-"""Runs of jobs: sources and sinks are replaced by name, and failures are part of the call (P10).
+"""Tests of jobs: sources and sinks are replaced by name, and failures are injected (P10).
 
-The job runs in the simulator: the real protocol in virtual time. With ``kills`` and several ``seeds`` it runs once for
-every seed, each time under another schedule of delays and failures, and must give the rows that it gives without kills.
+The job runs in the simulator, which uses the real protocol in virtual time. With ``kills`` and several ``seeds`` it
+runs once per seed, each time with another schedule of delays and failures, and must give the same rows as without
+kills.
 
-Rows are taken in as they are given: each by itself, and event time advances between them, so that a row behind its
-watermark is late, and a table changes with every row. Rows that are given as a list are taken in together.
+Rows are read one at a time, and event time advances between them. So a row behind its watermark is late, and a table
+changes with every row. Rows inside a list are read together.
 
     def test_large_after_probe() -> None:
         out = run(fraud.job, {"txns": [Txn(1, 50, at("0s")), Txn(1, 90_000, at("30s"))]}, kills=2, seeds=50)
@@ -43,7 +44,7 @@ from clonos_py.services.registry import ServiceRegistry
 from clonos_py.settings.resolution import resolve
 
 Given = Sequence[Record | Sequence[Record]]
-"""Rows of a source, each taken in by itself; those of a list within it together."""
+"""The rows of a source. Each is read on its own; rows in an inner list are read together."""
 
 _numbers = itertools.count()
 _SHOWN = 3
@@ -59,15 +60,15 @@ def run(
     parallelism: int = 1,
     services: Mapping[str, ServiceDefinition[..., Any]] | None = None,
 ) -> dict[str, list[Any]]:
-    """The rows of every sink, by the sink's name (``sink-alerts`` is found as ``alerts``, too); where a table is
-    written, each of its changes, with the column ``_change`` if rows may leave it.
+    """Runs a job and returns the rows of every sink, by the sink's name (``sink-alerts`` also as ``alerts``). For a
+    table these are its changes, with the column ``_change`` if rows can leave the table.
 
-    ``inputs`` gives the rows of sources by name, which one task reads as said above. ``kills`` processes are killed in
-    each of ``seeds`` runs, at moments that the seed decides. ``services`` replaces user services by name.
+    ``inputs`` has the rows of sources by name; one task reads each source, row by row. ``kills`` processes are killed
+    in each of ``seeds`` runs, at moments drawn from the seed. ``services`` replaces user services by name.
 
-    Raises the ClonosError that ended a run, and AssertionError naming the seed if one of several runs differs from that
-    without kills, if a recovery needed more than it should, or if kills were asked for and none came to pass. Dead
-    letters are alike if operator, error, record and place are. Raises GraphError for what is no Job.
+    Raises the ClonosError that ended a run. Raises AssertionError naming the seed if one of several runs differs from
+    the run without kills, if a recovery did more than it should, or if kills were requested and none happened. Dead
+    letters count as equal if operator, error, record and place are. Raises GraphError if ``job`` is no Job.
     """
     if not isinstance(job, Job):
         name = getattr(job, "__name__", None)
@@ -80,7 +81,7 @@ def run(
         found = _run_once(job, inputs, seed, kills, parallelism, services or {}, clean.actions)
         kept = found if seed == first_seed else kept
         killed += found.kills
-        if seeds > 1:  # of a single run with kills the rows may depend on when it was
+        if seeds > 1:  # the rows of a single run with kills may depend on its timing
             for name, rows in found.rows.items():
                 _check_alike(name, seed, rows, other, clean.rows[name])
     if kills and not killed:
@@ -90,7 +91,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Found:
-    """Of one run: the rows of every sink, how many processes were killed, how many actions it took."""
+    """The result of one run: the rows of every sink, the number of killed processes, the number of actions."""
 
     rows: dict[str, list[Any]]
     kills: int
@@ -130,7 +131,7 @@ def _run_once(
 
 
 class GivenSource(MemorySource):
-    """Rows of one partition, in reads as they are given."""
+    """A source of one partition, whose reads are those given."""
 
     def __init__(self, given: Given, record: type[Record]) -> None:
         reads = [[rows] if isinstance(rows, Record) else list(rows) for rows in given]
@@ -144,7 +145,7 @@ class GivenSource(MemorySource):
 
 
 class _GivenPartition(MemoryPartition):
-    """``stops``: where the reads end."""
+    """``stops``: the positions at which reads end."""
 
     def __init__(self, rows: pa.RecordBatch, stops: Sequence[int]) -> None:
         super().__init__(rows, 0)
@@ -156,7 +157,7 @@ class _GivenPartition(MemoryPartition):
 
 
 def _as_given(physical: PhysicalPlan) -> PhysicalPlan:
-    """Without what puts small reads and frames together, or takes them apart."""
+    """The plan without merging or splitting of small reads and frames."""
     vertices = [
         replace(vertex, source=None if vertex.source is None else replace(vertex.source, merge_rows=0, adaptive=False))
         for vertex in physical.vertices
@@ -166,7 +167,7 @@ def _as_given(physical: PhysicalPlan) -> PhysicalPlan:
 
 
 def _check_alike(name: str, seed: int, rows: list[Any], other: str, first: list[Any]) -> None:
-    """Raises AssertionError that tells in which rows two runs differ."""
+    """Raises AssertionError naming the rows in which two runs differ."""
     now, before = Counter(map(_told, rows)), Counter(map(_told, first))
     if now != before:
         more, less = (sorted((a - b).elements()) for a, b in ((now, before), (before, now)))
@@ -177,7 +178,8 @@ def _check_alike(name: str, seed: int, rows: list[Any], other: str, first: list[
 
 
 def _told(row: Any) -> str:
-    """A row as it is compared. Where a failed row stood in the input depends on how that was cut into frames."""
+    """A row as text for comparison, without the position of a dead letter, which depends on how its input was cut into
+    frames."""
     if isinstance(row, DeadLetter):
         row = DeadLetter(row.operator, row.error, row.record, 0, 0, 0, row.place)
     return repr(row)

@@ -1,4 +1,4 @@
-"""Reads a source as a task does, and keeps what it gave."""
+"""Reads a source as a task does, and records what it delivered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clonos_py.testing.rules import Rule, broken, holding
 
 _NOW_US = 1_700_000_000_000_000
 _QUIET_MAX = 20
-"""After so many polls without rows there are none for now."""
+"""After this many polls without rows the source counts as empty for now."""
 
 READS = Rule("a source can be read", "see the error")
 POLLS = Rule(
@@ -35,11 +35,11 @@ SCHEMA = Rule("rows have the schema that the definition declares", "cast the col
 
 
 class Content(dict[tuple[int, int], list[str]]):
-    """Rows as they are compared, by partition and port."""
+    """Rows as text for comparison, by partition and port."""
 
     @classmethod
     def of(cls, reads: Iterable[Read], columns: Sequence[tuple[str, ...]] | None = None) -> Content:
-        """Of some columns of each port only, if given."""
+        """The rows of some reads; with ``columns`` only those columns of each port."""
         found = cls()
         found.add(reads, columns)
         return found
@@ -53,12 +53,12 @@ class Content(dict[tuple[int, int], list[str]]):
                     given.extend(map(repr, taken.to_pylist()))
 
     def without(self, first: Content) -> Content:
-        """What follows ``first``."""
+        """The rows after those of ``first``."""
         return Content({key: rows[len(first.get(key, [])) :] for key, rows in self.items()})
 
     def difference(self, expected: Content, whole: bool) -> str | None:
-        """Where these rows are others; None if they are the same. Of contents that are not ``whole`` only those rows
-        are compared that both have."""
+        """The first difference between the rows; None if they are the same. Contents that are not ``whole`` are
+        compared only up to the length of the shorter one."""
         for key in sorted({*self, *expected}):
             found, wanted = self.get(key, []), expected.get(key, [])
             both = min(len(found), len(wanted))
@@ -73,7 +73,7 @@ class Content(dict[tuple[int, int], list[str]]):
 
 
 class Reading:
-    """One instance of a source and what it has given. ``named`` stands in error messages."""
+    """One instance of a source, and what it has delivered. Error messages name ``named``."""
 
     def __init__(
         self,
@@ -97,15 +97,15 @@ class Reading:
         self.seek({}, None)
 
     def seek(self, positions: Mapping[int, int], saved: Any) -> None:
-        """As at a restart, from what is kept of a checkpoint."""
+        """Starts at the positions of a checkpoint, as a restart does."""
         self.reads: list[Read] = []
         self.ended = False
-        """Whether all partitions are at their end, rather than without rows for now."""
+        """True once all partitions have ended; False if they only have no rows for now."""
         self.starts: dict[int, int] = {}
-        """Of partitions that were discovered."""
+        """The start positions of discovered partitions."""
         self._positions = dict(positions)
         self._begins = dict.fromkeys(positions, SEEK)
-        """By partition: which rule says where its next read begins, if not the usual one."""
+        """By partition: the rule that its next read checks, if not JOINS."""
         self._finished: set[int] = set()
         self._now_us = _NOW_US
         with holding(self._named, READS):
@@ -114,22 +114,22 @@ class Reading:
             self.source.seek(dict(positions))
 
     def discovered(self, starts: Mapping[int, int]) -> None:
-        """The log says that these partitions were found."""
+        """Announces partitions that the log records as discovered."""
         if starts:
             self.source.discovered(starts)
 
     def positions_after(self, reads: int) -> dict[int, int]:
-        """What a checkpoint keeps after so many reads, partitions that were discovered among it."""
+        """The positions that a checkpoint after so many reads has, including those of discovered partitions."""
         return self.starts | {read.partition: read.stop for read in self.reads[:reads]}
 
     def take(self, reads: Sequence[Read]) -> None:
-        """These were read again: reading goes on behind them."""
+        """Marks reads as replayed: reading goes on after them."""
         self._positions |= {read.partition: read.stop for read in reads}
         self._begins |= dict.fromkeys(self._positions, GO_ON)
         self._finished |= {read.partition for read in reads if read.last}
 
     def read_on(self, rows_max: int) -> None:
-        """Until the end, or there are no rows for now, or so many were read."""
+        """Polls until the source ends, has no rows for now, or has delivered so many rows."""
         quiet = 0
         while rows_max > 0 and quiet < _QUIET_MAX:
             with holding(self._named, READS):

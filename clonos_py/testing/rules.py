@@ -1,4 +1,4 @@
-"""What a check says of a rule that is broken: which one, what was seen, and what to do."""
+"""Error messages of the checks: which rule is broken, what was observed, and the remedy."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _SHOWN = 3
 
 
 class Rule(NamedTuple):
-    """Of a contract. ``remedy``: what usually mends it."""
+    """A rule of a contract. ``remedy``: what usually fixes a violation."""
 
     text: str
     remedy: str
 
 
 def broken(connector: object, rule: Rule, seen: str) -> NoReturn:
-    """Raises the AssertionError."""
+    """Raises the AssertionError for a broken rule."""
     raise AssertionError(f"{type(connector).__name__} breaks the rule '{rule.text}': {seen}. Remedy: {rule.remedy}")
 
 
 @contextmanager
 def holding(connector: object, rule: Rule) -> Iterator[None]:
-    """Whatever the connector raises below breaks the rule."""
+    """Reports any exception of the connector in this block as a violation of the rule."""
     try:
         yield
     except AssertionError:
@@ -36,7 +36,7 @@ def holding(connector: object, rule: Rule) -> Iterator[None]:
 
 
 def differing(missing: Sequence[str], surplus: Sequence[str]) -> str:
-    """What is wrong with rows, for people."""
+    """Describes missing and surplus rows."""
     return f"{_counted(missing, 'missing')}, {_counted(surplus, 'too many')}"
 
 

@@ -24,7 +24,7 @@ READS = Rule("read gives the rows that are visible", "see the error; before anyt
 
 @dataclass
 class SinkCheck:
-    """A sink under check. Each scenario has rows and tasks of its own, so that one output serves all."""
+    """The sink under check. Each scenario has its own rows and tasks, so that all of them can share one output."""
 
     sink: SinkDefinition
     read: Callable[[], Iterable[Any]]
@@ -38,11 +38,11 @@ class SinkCheck:
         return SinkScenario(self, SinkTask(f"check{number}", f"{self._run}.{number}"), Counter(self.seen()))
 
     def numbers(self, count: int) -> list[int]:
-        """Keys that no row had so far."""
+        """Keys that no other row has."""
         return [next(self._numbers) for _ in range(count)]
 
     def batch(self, rows: Sequence[Record], change: str = INSERT) -> pa.RecordBatch:
-        """As the sink is given it. A sink that takes deletions is told what happened to a row."""
+        """Rows as the sink takes them. A sink that takes deletions also gets the kind of change."""
         schema = type(self.row(0)).schema()
         plain = [msgspec.structs.asdict(row) for row in rows]
         if self.sink.deletes:
@@ -57,14 +57,14 @@ class SinkCheck:
 
 @dataclass(frozen=True)
 class SinkScenario:
-    """``before``: what was visible when it began."""
+    """One scenario. ``before``: the rows that were visible when it began."""
 
     check: SinkCheck
     task: SinkTask
     before: Counter[str]
 
     def attempt(self, index: int = 0, parallelism: int = 1, lineage: str = "") -> SinkAttempt:
-        """A process with the sink of a task. It has not begun."""
+        """A new attempt of a task of the sink, not yet started."""
         task = replace(self.task, index=index, parallelism=parallelism, lineage=lineage or self.task.lineage)
         return SinkAttempt(self.check.sink, self.check.batch([]).schema, task)
 
@@ -72,7 +72,7 @@ class SinkScenario:
         return self.check.batch([self.check.row(number) for number in self.check.numbers(count)])
 
     def expect(self, rule: Rule, *written: pa.RecordBatch) -> None:
-        """Just these rows are visible of this scenario."""
+        """Checks that exactly these rows of the scenario are visible."""
         missing, surplus = self._difference(written)
         if missing or surplus:
             broken(self.check.sink, rule, differing(missing, surplus))
@@ -83,7 +83,7 @@ class SinkScenario:
             broken(self.check.sink, rule, differing(missing, surplus))
 
     def _difference(self, written: Sequence[pa.RecordBatch]) -> tuple[list[str], list[str]]:
-        """Rows that are missing, and rows that are too many."""
+        """Rows that are missing, and surplus rows."""
         wanted = Counter(_plain(_shown(row)) for rows in written for row in rows.to_pylist())
         found = Counter(self.check.seen())
         found.subtract(self.before)

@@ -1,4 +1,4 @@
-"""``check_sink``: holds a sink to what exactly-once output needs of it."""
+"""``check_sink``: checks that a sink keeps the contract for exactly-once output."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from clonos_py.testing.scenarios import SinkCheck
 
 
 class CheckedRow(Record):
-    """What sinks are given where the check is given no rows. ``number`` is a key."""
+    """The rows written if the caller gives none. ``number`` is the key."""
 
     number: int
     text: str
 
 
 def numbered_row(number: int) -> CheckedRow:
-    """The row of this number."""
+    """The row with this number."""
     return CheckedRow(number, f"row {number}")
 
 
@@ -32,15 +32,15 @@ def check_sink(
     later: Callable[[int], Record] | None = None,
     deaths: int = 40,
 ) -> None:
-    """Raises AssertionError naming a rule that ``sink`` breaks, and the remedy.
+    """Checks a sink. Raises AssertionError naming the broken rule and its remedy.
 
-    ``read``: all rows that a reader of the output sees now, as records or dicts with the types of ``row``. ``row(n)``:
-    a row of key n. ``later(n)``: another row of that key, where a sink that upserts or deletes is to be checked for
-    that. The sink gets rows of many tasks and several runs of jobs, so give it a place of its own.
+    ``read``: returns all rows that a reader of the output sees now, as records or dicts with the types of ``row``.
+    ``row(n)``: a row with key n. ``later(n)``: another row with that key; give it to check upserts and deletes. The
+    sink writes rows of many tasks and several runs of jobs, so give it an output of its own.
 
-    Attempts of a task fail between all steps, and ``deaths`` times within a commit or, where the sink is idempotent,
-    while it writes: between two lines of your code. The next attempt goes on from the last checkpoint. Attempts that
-    were replaced go on, too.
+    Attempts of a task fail between all steps. They also fail ``deaths`` times between two lines of your code: within a
+    commit or, for an idempotent sink, while it writes. The next attempt restarts from the last checkpoint. Replaced
+    attempts also go on running.
 
     Raises GraphError for a sink that is not transactional or idempotent.
     """

@@ -1,4 +1,4 @@
-"""``check_source``: holds a source to what replay and resuming need of it."""
+"""``check_source``: checks that a source keeps the contract for replay and resuming."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ COLUMNS = Rule("a source gives the columns that are asked for", "select columns[
 
 
 def check_source(source: SourceDefinition, rows: Iterable[Any] | None = None, rows_max: int = 1_000) -> None:
-    """Raises AssertionError naming a rule that ``source`` breaks, and the remedy.
+    """Checks a source. Raises AssertionError naming the broken rule and its remedy.
 
-    ``rows``: those that it should give (records or dicts), in any order, for the first port. At most ``rows_max`` rows
-    are read, several times over: of a source without end the first ones. One that has nothing for now is not waited
-    for, unless its ``wait_for_rows`` does.
+    ``rows``: the expected rows (records or dicts) of the first port, in any order. At most ``rows_max`` rows are read,
+    several times; of a source without end these are the first ones. The check does not wait for a source without rows
+    for now, unless the source's ``wait_for_rows`` does.
 
-    It is read as a task reads it: whole, in small pieces, by several tasks, from every position, and again as a replay
-    does. A source with ``logs_rows`` is not read again.
+    The source is read as tasks read it: whole, in small pieces, by several tasks, from every position, and again as in
+    a replay. A source with ``logs_rows`` is not read again.
     """
     _Check(source, rows_max).run(rows)
 
@@ -91,7 +91,7 @@ class _Check:
         self._check_columns()
 
     def _reading(self, index: int = 0, parallelism: int = 1, **created: Any) -> Reading:
-        """Of an instance in a process of its own."""
+        """An instance of the source, created as in a process of its own."""
         definition: SourceDefinition = pickle.loads(self._pickled)
         return Reading(self._source, definition, index, parallelism, **created)
 
@@ -101,7 +101,7 @@ class _Check:
 
     @property
     def _cuts(self) -> list[int]:
-        """After how many reads something fails."""
+        """The numbers of reads after which a failure is simulated."""
         step = max(1, len(self._reads) // _CUTS_MAX)
         return sorted({*range(0, len(self._reads), step), len(self._reads)})
 
@@ -118,7 +118,7 @@ class _Check:
         self._compare(REPEATABLE, self._content, reading.content, "read by another process")
 
     def _check_limits(self) -> None:
-        """Few rows at once; what was read so is read again by a process that may take more."""
+        """Checks reading few rows at a time; a process without that limit then rereads the same pieces."""
         for limit in _LIMITS:
             small = self._reading(read_rows=limit)
             small.source.limit(limit)
@@ -156,7 +156,7 @@ class _Check:
         self._compare(SEEK, rest, resumed.content, f"seek({self._whole.positions_after(cut)})")
 
     def _check_replay(self, cut: int) -> None:
-        """As a replacement does: from a checkpoint, the log, then new rows."""
+        """Checks the steps of a replacement: restore a checkpoint, replay the log, read new rows."""
         reading = self._reading()
         before = max(0, cut - 2)
         reading.seek(self._whole.positions_after(before), self._whole.source.snapshot())
@@ -200,7 +200,7 @@ class _Check:
         return self._rows_max - sum(read.row_count for read in self._reads[:cut])
 
     def _compare(self, rule: Rule, expected: Content, found: Content, when: str) -> None:
-        """``expected`` may end early, and ``found``, too, where the source has no end."""
+        """Compares rows. ``expected`` may be cut short, and so may ``found`` if the source has no end."""
         difference = found.difference(expected, whole=self._whole.ended)
         if difference is not None:
             broken(self._source, rule, f"{when}: {difference}")

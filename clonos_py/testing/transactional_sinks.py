@@ -1,4 +1,4 @@
-"""What ``check_sink`` asks of a transactional sink: who may die, and when, without a row being lost or doubled."""
+"""The checks of ``check_sink`` for transactional sinks: no failure at any point loses or duplicates a row."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _death_before_prepare(scenario: SinkScenario) -> None:
 
 
 def _death_before_the_commit(scenario: SinkScenario) -> None:
-    """The checkpoint is complete, and whoever restarts from it commits it."""
+    """The checkpoint is complete, and the attempt that restarts from it commits it."""
     dead = scenario.attempt().begin(SHOWN)
     first, second = scenario.rows(2), scenario.rows(2)
     dead.write(first)
@@ -138,7 +138,7 @@ def _death_before_the_commit(scenario: SinkScenario) -> None:
 
 
 def _death_of_a_checkpoint(scenario: SinkScenario) -> None:
-    """A task dies after it has prepared, and the checkpoint is never complete."""
+    """A task dies after it has prepared, and the checkpoint never completes."""
     dead = scenario.attempt().begin(SHOWN)
     first = scenario.rows(3)
     dead.write(first)
@@ -153,7 +153,7 @@ def _death_of_a_checkpoint(scenario: SinkScenario) -> None:
 
 
 def _rolled_back(scenario: SinkScenario) -> None:
-    """Without a death: the process goes back to the beginning, and later to a checkpoint, and goes on."""
+    """A rollback without a death: the process goes back to the beginning, later to a checkpoint, and continues."""
     attempt = scenario.attempt().begin(SHOWN)
     first, second = scenario.rows(2), scenario.rows(2)
     attempt.write(first)
@@ -171,7 +171,7 @@ def _rolled_back(scenario: SinkScenario) -> None:
 
 
 def _replaced(scenario: SinkScenario) -> None:
-    """A process that hung wakes up when its replacement is further."""
+    """A hung process resumes after its replacement has made progress."""
     hung = scenario.attempt().begin(SHOWN)
     first, second, third = scenario.rows(2), scenario.rows(2), scenario.rows(1)
     hung.write(first)
@@ -180,7 +180,7 @@ def _replaced(scenario: SinkScenario) -> None:
     hung.write(second)
     attempt.write(second)
     attempt.commit(attempt.prepare(2), SHOWN)
-    with suppress(SinkError):  # the sink may shut it out
+    with suppress(SinkError):  # the sink may fence it off
         hung.sink.commit_all(stored.committables)
         hung.sink.on_rows(third, 0)
         hung.sink.prepare(2)
@@ -189,7 +189,7 @@ def _replaced(scenario: SinkScenario) -> None:
 
 
 def _at_once(scenario: SinkScenario) -> None:
-    """The replacement commits what the hung attempt is about to commit."""
+    """The replacement commits at the same time as the hung attempt."""
     written = []
     attempt = scenario.attempt().begin(SHOWN)
     for checkpoint in range(1, _ROUNDS + 1):
@@ -241,7 +241,7 @@ def _fewer_tasks(scenario: SinkScenario) -> None:
 
 
 def _another_run(scenario: SinkScenario) -> None:
-    """The same job, with --fresh. A sink may refuse to write where another run has written."""
+    """The same job with --fresh. A sink may refuse to write to the output of another run."""
     earlier = scenario.attempt().begin(SHOWN)
     earlier.write(scenario.rows(2))
     earlier.commit(earlier.prepare(1), SHOWN)
@@ -255,14 +255,14 @@ def _another_run(scenario: SinkScenario) -> None:
 
 
 def _death_within_commit(scenario: SinkScenario, line: int | None) -> int:
-    """Of a replacement, which commits the last checkpoint. How many lines it has where none is given."""
+    """A replacement dies before ``line`` while it commits the last checkpoint. Returns how many lines it reached."""
     first, second, third = scenario.rows(2), scenario.rows(3), scenario.rows(1)
     dead = scenario.attempt().begin(SHOWN)
     dead.write(first)
     dead.commit(dead.prepare(1), SHOWN)
     dead.write(second)
     stored = dead.prepare(2)
-    dying = [scenario.attempt()]  # nothing else refers to it, so that what it has open is closed with its death
+    dying = [scenario.attempt()]  # the only reference, so that its open files and connections are closed when it dies
     dying[0].sink.loaded([stored.snapshot.read()])
     lines = dies_before(line, lambda: dying.pop().sink.commit_all(stored.committables))
     attempt = scenario.attempt().begin(DEATH, [stored])

@@ -1,4 +1,4 @@
-"""What ``check_sink`` asks of a sink that keeps a table: the last row of a key holds, and what is deleted is gone."""
+"""The checks of ``check_sink`` for sinks that keep a table: the last row of a key is visible, deleted rows are not."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def check(check: SinkCheck) -> None:
 
 
 def _one(scenario: SinkScenario, number: int, change: str) -> pa.RecordBatch:
-    """The row of a key, or the one that replaces it."""
+    """The row of a key, or its replacement."""
     check = scenario.check
     assert check.later is not None
     return check.batch([(check.later if change == UPDATE else check.row)(number)], change)
 
 
 def _later_rows(scenario: SinkScenario) -> None:
-    """At a later checkpoint, at the same one, and by a replacement that writes all of it again."""
+    """A row is replaced at a later checkpoint, at the same one, and by a replacement that writes everything again."""
     kept, changed, at_once = scenario.check.numbers(3)
     dead = scenario.attempt().begin(REPLACES)
     for number in (kept, changed):
@@ -51,7 +51,7 @@ def _later_rows(scenario: SinkScenario) -> None:
 
 
 def _deletions(scenario: SinkScenario) -> None:
-    """Of a row that is visible, of one that never was, and of one that comes back."""
+    """Deletes a visible row, one that never was visible, and one that comes back."""
     visible, never, back, kept = scenario.check.numbers(4)
     dead = scenario.attempt().begin(DELETES)
     for number in (visible, back, kept):
@@ -70,7 +70,7 @@ def _deletions(scenario: SinkScenario) -> None:
 
 
 def _late_commit(scenario: SinkScenario) -> None:
-    """A process that hung commits what its replacement has committed long ago."""
+    """A hung process commits what its replacement has committed before."""
     (number,) = scenario.check.numbers(1)
     hung = scenario.attempt().begin(NOT_BACK)
     hung.write(_one(scenario, number, INSERT))
