@@ -1,6 +1,6 @@
-"""Sources and sinks, as users name them in a job, and what sources and sinks of their own are made of.
+"""Sources and sinks for jobs, and the parts from which users build their own.
 
-Each is imported when it is named: a process of a job loads what its own operators need, and no more.
+Each class is imported on first use: a process of a job loads only what its own operators need.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ _CONTRACTS = {
     "SourceError": "clonos_py.model.errors",
     "Wait": "clonos_py.model.operators",
 }
-"""What connectors are made of."""
+"""The types that connectors are built from."""
 
 
 def __getattr__(name: str) -> Any:

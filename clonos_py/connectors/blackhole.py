@@ -1,4 +1,4 @@
-"""A sink that only counts, to measure what comes before it."""
+"""A sink that only counts rows, to measure the operators upstream of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clonos_py.model.operators import Sink
 
 
 class BlackholeSink(SinkDefinition):
-    """Drops every row and counts them as ``rows_out``."""
+    """Drops every row and counts it as ``rows_out``."""
 
     def create(self, schema: pa.Schema) -> Sink:
         return _Blackhole()

@@ -1,21 +1,21 @@
-"""Causal files: rows are in the folder as soon as they are written, and the journals beside them are a holder of the
-determinants that they depend on (Clonos, section 5.5; D16).
+"""Causal files: rows are visible in the folder as soon as they are written. Journals in the folder hold the
+determinants that the rows depend on (Clonos, section 5.5; D16).
 
     FOLDER/OPERATOR-INDEX-EPOCH.FORMAT                        rows since checkpoint EPOCH; it only grows
     FOLDER/.causal/OPERATOR-INDEX/ATTEMPT/ATTEMPT-EPOCH       a journal
 
-A journal goes when a later checkpoint is complete, rows stay. What is torn is cut off by the next attempt, which
-writes it again.
+A journal is deleted once a later checkpoint is complete; the rows stay. The next attempt cuts off torn pieces and
+writes them again.
 
-An attempt that was replaced may go on, and nothing that it does shows. It appears under a name only through the folder
-of its attempt, which the next attempt empties and removes: in a folder that is removed nothing can be made, and from it
-nothing can be linked. And it writes to files that have no name any more, since the next attempt puts copies in their
-place. Journals are read after that: all that was ever seen under a name is in them, as they are written first. Readers
-should therefore open files by name, and again when they were replaced.
+A replaced attempt may keep running, but nothing that it writes becomes visible. It can publish a file only through the
+folder of its attempt, and the next attempt empties and removes that folder: no file can be created in a removed folder,
+or linked from it. Files that it still has open no longer have a name, since the next attempt replaces them by copies.
+The journals are read after that. They are written ahead of the rows, so they cover all rows that were ever visible
+under a name. So readers should open files by name, and open a file again when it was replaced.
 
-So rows of which no journal speaks mean that a journal was cut, removed, damaged or replaced by an older one: an error.
-Damaged rows since the last checkpoint are written again from the logs. Rows from before it are not looked into.
-Journals hold the answers of services: only their owner may read them.
+Rows that no journal covers therefore mean that a journal was cut, removed, damaged or replaced by an older one: an
+error. Damaged rows since the last checkpoint are written again from the logs. Older rows are not checked. Journals hold
+the answers of services, so only their owner may read them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ JOURNALS = ".causal"
 _ATTEMPT = re.compile(r"\d+\.\d+", re.ASCII)
 _JOURNAL = re.compile(rf"{_ATTEMPT.pattern}-(?P<epoch>\d+)", re.ASCII)
 GROWING = ("jsonl", "csv")
-"""Formats in which a file is whole after every row. A Parquet file is none before its end is written."""
+"""Formats whose files are complete after every row. A Parquet file is incomplete until its footer is written."""
 
 
 def check_growing(owner: str, file_format: str) -> None:
@@ -60,15 +60,15 @@ def check_growing(owner: str, file_format: str) -> None:
 
 
 class _Growing(NamedTuple):
-    """An epoch's file: where it ends, and the file itself once there is one, open at its end."""
+    """The file of an epoch: its size in bytes and, once it exists, the file itself, open at its end."""
 
     size_bytes: int
     file: io.FileIO | None = None
 
 
 class CausalFileWriter(CausalSink):
-    """The sink of one task. All tasks of an operator write to one folder, which they must share, on a file system with
-    hard links. Files of the operator that this run did not write are an error: results of two runs are never mixed."""
+    """The sink of one task. All tasks of an operator write to one shared folder, on a file system with hard links.
+    Files of the operator that this run did not write are an error: results of two runs are never mixed."""
 
     def __init__(self, folder: str, file_format: str, schema: pa.Schema) -> None:
         self._folder, self._format, self._schema = folder, file_format, schema
@@ -111,8 +111,9 @@ class CausalFileWriter(CausalSink):
         return PublishedOutput(log, {mark.seq: mark.checksum for mark in marks})
 
     def _fence(self) -> None:
-        """Takes the journals of earlier attempts over; nothing appears through their folders any more. Of two attempts
-        that do this at once the older one sees the folder of the newer, or has its own emptied."""
+        """Fences off earlier attempts: takes over their journals and removes their folders, so that they can publish
+        nothing more. If two attempts do this at the same time, the older one finds the folder of the newer one, or has
+        its own emptied."""
         assert self._attempt is not None
         try:
             os.mkdir(self._attempt_folder)
@@ -130,7 +131,8 @@ class CausalFileWriter(CausalSink):
                 self._empty(os.path.join(self._own_folder, name))
 
     def _empty(self, folder: str) -> None:
-        """Its owner may go on making files, until it is removed."""
+        """Empties and removes the folder of an earlier attempt, which may still create files in it until it is
+        removed."""
         while os.path.exists(folder):
             with suppress(FileNotFoundError):
                 for name in os.listdir(folder):
@@ -145,7 +147,8 @@ class CausalFileWriter(CausalSink):
                     raise
 
     def _check(self, checkpoint: int) -> None:
-        """Whatever is out since ``checkpoint`` must be this job's, and of tasks that there are still."""
+        """Raises SinkError if rows visible since ``checkpoint`` are from another run, or from tasks of another
+        parallelism or other operators, which this job cannot repeat."""
         since = self._entries(checkpoint, any_shape=True)
         shapes = {mark.epoch: entry.shape for entry in since for mark in entry.marks}
         for name in sorted(os.listdir(self._folder)):
@@ -168,8 +171,8 @@ class CausalFileWriter(CausalSink):
         return sorted(epoch for epoch in own if epoch >= checkpoint)
 
     def _detach(self, epoch: int) -> None:
-        """A process that wrote to the file goes on writing to one without a name. What was still seen goes into the
-        copy."""
+        """Replaces a file by a copy. A process that has the file open then writes to a file without a name. Rows that
+        it wrote before the rename are copied, too."""
         path, copy = self._path(epoch), os.path.join(self._attempt_folder, f"rows-{epoch}")
         file = io.FileIO(copy, "x+")
         with open_regular(path) as former:
@@ -186,7 +189,8 @@ class CausalFileWriter(CausalSink):
                 yield from (entry for entry in found if any_shape or entry.shape == self._shape)
 
     def _cut(self, marks: dict[int, Mark]) -> list[Mark]:
-        """Keeps the pieces that are out whole, up to the first that is not; files end with the last kept."""
+        """Keeps the complete pieces up to the first that is not complete; files are truncated after the last one
+        kept."""
         self._check_covered(marks.values())
         kept: list[Mark] = []
         for _, mark in sorted(marks.items()):
@@ -203,8 +207,8 @@ class CausalFileWriter(CausalSink):
         return kept
 
     def _check_covered(self, marks: Collection[Mark]) -> None:
-        """Raises SinkError for rows of which no journal speaks. (Rows of a mark may be missing, its writer having
-        died.)"""
+        """Raises SinkError for rows that no journal covers. (The rows of a mark may be missing, if the writer died
+        before it wrote them.)"""
         for epoch, (_, file) in self._files.items():
             covered = max((mark.stop for mark in marks if mark.epoch == epoch), default=0)
             if file is not None and os.fstat(file.fileno()).st_size > covered:
@@ -214,8 +218,8 @@ class CausalFileWriter(CausalSink):
                 )
 
     def _begin_anew(self, checkpoint: int, entry: JournalEntry) -> None:
-        """The journal of this attempt holds all; those of earlier ones, which their writers may still add to, go before
-        this attempt decides anything."""
+        """Starts the journal of this attempt with all earlier entries. Journals of earlier attempts, to which their
+        writers may still append, are deleted before this attempt makes any choice."""
         earlier = os.listdir(self._attempt_folder)
         if entry.log or entry.marks:
             add_entry(self._journal(checkpoint), entry)

@@ -1,7 +1,7 @@
-"""Why a record of JSON or CSV is malformed, for people: the field, its value, and what its column wants.
+"""Explains to users why a record of JSON or CSV is malformed: the field, its value, and what its column takes.
 
-Arrow's parsers decide whether a record is malformed; they give columns by number and types by their own names. Here one
-record that they refused is read once more. Where that finds nothing, what Arrow said remains.
+Arrow's parsers decide whether a record is malformed, but they name columns by number and types by Arrow's names. This
+module reads one record that they refused a second time. If it finds nothing, Arrow's message is used.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ NO_TEXT = "no UTF-8 text"
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _FIELD_OF_CSV = re.compile(r'((?:"(?:[^"]|"")*")?[^,\r\n]*)(?:,|\r?\n?\Z)')
 _BOOLEANS = ("1", "true", "True", "TRUE", "0", "false", "False", "FALSE")
-"""As Arrow's parser of CSV takes them."""
+"""The values that Arrow's CSV parser accepts."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INTEGER_DIGITS_MAX = 20
 _SHOWN_LENGTH_MAX = 60
 
 
 class _Whole(str):
-    """A number of JSON without fraction and exponent, as written: Python refuses to convert long ones."""
+    """A JSON number without fraction and exponent, as written: Python refuses to convert very long ones."""
 
     __slots__ = ()
 
 
 class _Fraction(str):
-    """Any other number of JSON, as written."""
+    """Any other JSON number, as written."""
 
     __slots__ = ()
 
 
 class _Object(dict[str, Any]):
-    """An object of JSON; ``repeated``: the names that are there more than once."""
+    """A JSON object. ``repeated``: the names that occur more than once."""
 
     __slots__ = ("repeated",)
 
@@ -55,7 +55,8 @@ class _Object(dict[str, Any]):
 
 
 class _Wanted(NamedTuple):
-    """What a type of columns wants: which type it is, in words, and the types of Python that JSON's values have."""
+    """The values that a kind of column takes: a test for the column's type, a description, and the Python types of
+    matching JSON values."""
 
     is_type: Callable[[pa.DataType], bool]
     words: str
@@ -74,7 +75,7 @@ _WANTED = (
 
 
 def of_json(line: bytes, schema: pa.Schema) -> str | None:
-    """Of one line; None for several of them, and where nothing is found."""
+    """The reason why one line is malformed; None for several lines, and if nothing is found."""
     if b"\n" in line.rstrip():
         return None
     try:
@@ -98,13 +99,13 @@ _STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
 def _depth(kind: pa.DataType) -> int:
-    """How deep values of the type are nested."""
+    """The nesting depth of values of the type."""
     return 1 + max((_depth(kind.field(number).type) for number in range(kind.num_fields)), default=0)
 
 
 def _without_inner(text: str, depth_max: int) -> str:
-    """JSON in which lists and objects that lie deeper are empty: Python's decoder follows inner values on the stack,
-    Arrow's does not."""
+    """The JSON with empty lists and objects below a depth. Python's decoder uses the stack for nested values, Arrow's
+    does not."""
     if text.count("[") + text.count("{") <= depth_max:
         return text
     kept: list[str] = []
@@ -125,7 +126,8 @@ def _without_inner(text: str, depth_max: int) -> str:
 
 
 def of_csv(record: bytes, schema: pa.Schema, names: Sequence[str]) -> str | None:
-    """Of one record, the fields of which have these names; None for several of them, and where nothing is found."""
+    """The reason why one record with these field names is malformed; None for several records, and if nothing is
+    found."""
     text = record.decode(errors="surrogateescape")
     records = csv.reader(io.StringIO(text, newline=""))
     try:
@@ -179,7 +181,7 @@ def _of_value(value: Any, field: pa.Field[Any], path: str) -> str | None:
 
 
 def _fits(digits: str, kind: pa.DataType) -> bool:
-    """Whether a type of integers has this one. Leading zeros are left out: JSON has none, CSV may."""
+    """Whether an integer fits into a type. Leading zeros are ignored: CSV may have them, JSON does not."""
     value = digits.lstrip("+-").lstrip("0") or "0"
     if len(value) > _INTEGER_DIGITS_MAX:
         return False
@@ -190,7 +192,7 @@ def _fits(digits: str, kind: pa.DataType) -> bool:
 
 
 def _is_too_big(number: str) -> bool:
-    """As Arrow's parser of JSON says, which takes a number of too many digits as infinity."""
+    """Whether Arrow's JSON parser would read the number as infinity because of its size."""
     return "e" in number.lower() and math.isinf(float(number))
 
 
@@ -205,13 +207,14 @@ def _of_time(value: Any, field: pa.Field[Any], path: str) -> str | None:
         if type(value) not in kinds:
             raise ValueError(f"{_shown(value)} is of another type")
         read_times(pa.array([value if type(value) is str else Decimal(value)], written.type), field)
-    except ValueError:  # as Arrow's errors are
+    except ValueError:  # Arrow's errors are ValueErrors, too
         return f"field {path!r} is {_shown(value)}, {what_is_wanted(field)}"
     return None
 
 
 def _of_text(value: str, field: pa.Field[Any], quoted: bool) -> str | None:
-    """Of a value of CSV; a missing one is found where all columns are looked at. ``quoted``: it is empty text."""
+    """Checks a value of CSV; missing values are found elsewhere, with all columns at hand. ``quoted``: it is a quoted
+    empty text."""
     if not value:
         typed = not (pa.types.is_string(field.type) or pa.types.is_large_string(field.type))
         return f"field {field.name!r} is '', and a quoted empty value is not null" if quoted and typed else None
@@ -241,7 +244,7 @@ def _of_text(value: str, field: pa.Field[Any], quoted: bool) -> str | None:
 def _of_time_in_text(value: str, field: pa.Field[Any]) -> str | None:
     try:
         read_times(pa.array([value], pa.string()).cast(as_text(pa.schema([field])).field(0).type), field)
-    except ValueError as error:  # which names it
+    except ValueError as error:  # its message names the value
         return str(error)
     return None
 
@@ -268,7 +271,7 @@ def _misfit(path: str, value: Any, wanted: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Inner values are not: they may be nested to any depth."""
+    """The value as text. The content of lists and objects is left out, since it may be nested to any depth."""
     if isinstance(value, dict):
         return "{...}"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Rows on the terminal."""
+"""A sink that prints rows on the terminal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from clonos_py.model.operators import Sink
 
 
 class PrintSink(SinkDefinition):
-    """Prints each row as one line of JSON on the standard output of the run, as soon as it comes; NaN and infinities,
-    which JSON cannot say, as null.
+    """Prints each row as one line of JSON on the standard output of the run, as soon as it arrives. NaN and infinities,
+    which JSON cannot express, are printed as null.
 
-    Lines of one task keep their order, wherever it runs. None is lost with a task; after a failure those since the last
-    checkpoint may be printed again, since what has been shown cannot be taken back. What a coordinator had not passed
-    on when it died, of the last fraction of a second, is not printed.
+    Lines of one task keep their order, on any node. The failure of a task loses no lines; those since the last
+    checkpoint may be printed again, since printed lines cannot be taken back. If the coordinator fails, lines of the
+    last fraction of a second that it had not yet passed on are not printed.
     """
 
     def create(self, schema: pa.Schema) -> Sink:
@@ -39,7 +39,8 @@ class _Printer(Sink):
         self.ctx.count("rows_out", rows.num_rows)
 
     def prepare(self, checkpoint: int) -> None:
-        """A completed checkpoint is not replayed: what it covers must have been carried to the terminal."""
+        """Flushes the lines: a completed checkpoint is never replayed, so the lines before it must have reached the
+        terminal."""
         terminal().flush()
 
     def on_end(self) -> None:

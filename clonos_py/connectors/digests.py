@@ -1,4 +1,4 @@
-"""A sink that keeps one number of all rows: the same for the same rows in any order, at any parallelism."""
+"""A sink that reduces all rows to one number: equal for equal rows in any order, at any parallelism."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUFFIX = ".digest.json"
 
 
 class DigestResult(msgspec.Struct, frozen=True):
-    """What one task of a digest sink got up to a checkpoint."""
+    """The digest of one task's rows up to a checkpoint."""
 
     digest: int
     rows: int
@@ -32,9 +32,9 @@ class DigestResult(msgspec.Struct, frozen=True):
 
 
 class DigestSink(SinkDefinition):
-    """Sums the 64-bit hashes of whole rows. The result is what ``prepare`` gives (``decode_result``); with a folder,
-    it is also written to ``OPERATOR-INDEX-CHECKPOINT.digest.json`` there at each commit, instead of the one before
-    (``read_digest``): a late commit of an earlier checkpoint overwrites nothing."""
+    """Sums the 64-bit hashes of whole rows. ``prepare`` returns the result (``decode_result``). With a folder, each
+    commit also writes it to ``OPERATOR-INDEX-CHECKPOINT.digest.json`` there and deletes the results of earlier
+    checkpoints (``read_digest``). So a late commit of an earlier checkpoint overwrites nothing."""
 
     delivery = Delivery.TRANSACTIONAL
 
@@ -49,7 +49,7 @@ class DigestSink(SinkDefinition):
 
 
 def decode_result(committable: bytes) -> DigestResult:
-    """Raises SinkError if these bytes are none."""
+    """Decodes a result. Raises SinkError if the bytes are not one."""
     try:
         return msgspec.msgpack.decode(committable, type=DigestResult)
     except msgspec.DecodeError as error:
@@ -57,7 +57,7 @@ def decode_result(committable: bytes) -> DigestResult:
 
 
 def read_digest(folder: str) -> tuple[int, int]:
-    """Digest and number of rows over all tasks of the sink that wrote to this folder."""
+    """The digest and the number of rows over all tasks of the sink that wrote to this folder."""
     latest: dict[str, DigestResult] = {}
     with named_errors(folder):
         for name in sorted(os.listdir(folder)):
@@ -93,7 +93,7 @@ class _Digester(Sink):
         return OperatorState(values={"digest": self._digest, "rows": self._rows, **place})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        """At another parallelism the first task takes over the sums of all former ones."""
+        """At another parallelism the first task takes over the sums of all earlier tasks."""
         own = [part.values for part in parts if self._is_own(part)]
         first = [part.values for part in parts] if self.ctx.task.index == 0 else []
         taken = own if len(parts) == 1 and own else first
@@ -128,7 +128,7 @@ def _remove_before(folder: str, owner: str, checkpoint: int) -> None:
 
 
 def _write_whole(path: str, content: bytes) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file completely or not at all."""
     with named_errors(path):
         with open(f"{path}.{os.getpid()}.incomplete", "wb") as file:
             file.write(content)

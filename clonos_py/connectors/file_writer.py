@@ -1,7 +1,8 @@
 """Exactly-once files: rows are staged in ``.staged`` and renamed into the folder when their checkpoint is complete.
 
-What a checkpoint names is input: names lead to files of this operator in this folder only, and what another process has
-staged must have the size and the digest that it had then. What is visible already is the user's, and not looked into.
+The names in a checkpoint are checked like any input: they must lead to files of this operator in this folder. Files
+that another process has staged must have the size and digest that they had then. Visible files belong to the user and
+are not checked.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ STAGED = ".staged"
 
 
 class FileWriter(StagedSink):
-    """The sink of one task. All tasks of an operator write to one folder, which they must share.
+    """The sink of one task. All tasks of an operator write to one shared folder.
 
-    An epoch's file is ``OPERATOR-INDEX-CHECKPOINT.FORMAT``. Files of the operator that this run did not write are an
-    error: results of two runs are never mixed.
+    The file of an epoch is ``OPERATOR-INDEX-CHECKPOINT.FORMAT``. Files of the operator that this run did not write are
+    an error: results of two runs are never mixed.
     """
 
     def __init__(self, folder: str, file_format: str, schema: pa.Schema) -> None:
@@ -37,9 +38,9 @@ class FileWriter(StagedSink):
         self._file: RowFile | None = None
         self._staged = ""
         self._closed: tuple[StagedFile, ...] = ()
-        """Of the piece closed last."""
+        """The files of the piece that was closed last."""
         self._own: set[str] = set()
-        """Staged by this sink and not visible yet."""
+        """Pieces that this sink has staged and not yet made visible."""
         self._later_looked_for = False
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
@@ -104,7 +105,7 @@ class FileWriter(StagedSink):
         flush_folder(self._folder)
 
     def _check_names(self, piece: StagedPiece) -> None:
-        """Raises CheckpointError for a name that is no file of this operator in this folder."""
+        """Raises CheckpointError for a name that is not a file of this operator in this folder."""
         for name in (piece.staged, piece.final):
             if not (name.startswith(f"{self._operator}-") and is_component(name)):
                 self._refuse_name(name)
@@ -122,7 +123,7 @@ class FileWriter(StagedSink):
         )
 
     def _show(self, staged_name: str, final_name: str, file: StagedFile, own: bool) -> None:
-        """Renames a staged file, unless that has been done."""
+        """Renames a staged file into the folder, unless that was done before."""
         staged, final = self._staged_path(staged_name), os.path.join(self._folder, final_name)
         with named_errors(final):
             if os.path.lexists(final) and os.path.lexists(staged):
@@ -130,20 +131,21 @@ class FileWriter(StagedSink):
             self._check_staged(staged, file, own)
             try:
                 os.rename(staged, final)
-            except FileNotFoundError:  # this process has renamed it before, or another attempt of this task just now
+            except FileNotFoundError:  # this process renamed it before, or another attempt of the task did just now
                 if not os.path.lexists(final):
                     raise SinkError(
                         f"{staged} is missing, and {final} was not written: restore it, or start over with --fresh"
                     ) from None
 
     def _check_staged(self, path: str, file: StagedFile, own: bool) -> None:
-        """Raises SinkError if this is not what was staged. Of what this sink has staged itself the size suffices."""
+        """Raises SinkError if the file is not what was staged. For files staged by this sink only the size is
+        compared."""
         try:
             found = os.lstat(path)
             whole = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
             if whole and (own or digest_of(path) == (file.size_bytes, file.digest)):
                 return
-        except FileNotFoundError:  # it is visible, or missing there, too
+        except FileNotFoundError:  # it is visible, or the rename will find it missing
             return
         raise SinkError(
             f"{path} is not what was staged there: restore it from a copy, or move the results away and start over "
@@ -151,8 +153,9 @@ class FileWriter(StagedSink):
         )
 
     def _check_later(self) -> None:
-        """Once after each restore: no checkpoint after it is complete, so that no rows of one can be visible. Each task
-        looks after its own files, and those of tasks that are no more: others may be further."""
+        """Raises SinkError for visible rows of a checkpoint after the restored one: no such checkpoint can be complete.
+        Called once after each restore. Each task checks its own files and those of tasks that no longer exist; other
+        tasks may be ahead."""
         for path in self._visible():
             name = os.path.basename(path)
             if self._is_final(name) and self._is_mine(name) and self._checkpoint_of(name) > self._checkpoint:
@@ -166,16 +169,17 @@ class FileWriter(StagedSink):
             yield from (os.path.join(self._folder, name) for name in sorted(os.listdir(self._folder)))
 
     def _is_mine(self, name: str) -> bool:
-        """Whether no other task looks after this file."""
+        """Whether this task checks the file: it is its own, or that of a task that no longer exists."""
         index = int(os.path.splitext(name)[0].rsplit("-", 2)[1])
         return index == self.ctx.task.index or index >= self.ctx.parallelism
 
     def _checkpoint_of(self, name: str) -> int:
-        """Of a file for which ``_is_final`` holds."""
+        """The checkpoint in the name of a file for which ``_is_final`` holds."""
         return int(os.path.splitext(name)[0].rpartition("-")[2])
 
     def _check_first(self) -> None:
-        """Before the first checkpoint of a run no file of its own can be there: none of its checkpoints is complete."""
+        """Raises SinkError if the operator has visible files before the first checkpoint of the run: another run has
+        written them."""
         if self._checkpoint:
             return
         for path in self._visible():
@@ -219,7 +223,7 @@ class FileWriter(StagedSink):
 
 
 def is_component(name: str) -> bool:
-    """Whether a name is one component of a path, and leads nowhere else."""
+    """Whether a name is one path component that stays inside its folder."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 

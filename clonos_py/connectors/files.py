@@ -1,4 +1,4 @@
-"""Files as sources and sinks, as written in a job, and how to read results back."""
+"""File sources and sinks for jobs, and a function that reads results back."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _NAMED = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"
 
 
 class InputFile(NamedTuple):
-    """A file and its size when the job was submitted; what is appended later is not read."""
+    """A file and its size when the job was submitted; bytes appended later are not read."""
 
     path: str
     size_bytes: int
 
 
 class FileDeadLetter(Record):
-    """A malformed record of a file: where it begins, by the number of its line, from 1, and by the byte; what stands
-    there, without its line end; and what is wrong with it."""
+    """A malformed record of a file: its first line, counted from 1, its byte offset, its content without the line end,
+    and the reason."""
 
     path: str
     line: int
@@ -57,26 +57,25 @@ class FileDeadLetter(Record):
 
 
 class FileSource(CatchingSource[R]):
-    """Reads files: ``path`` is a file, a folder or a pattern such as ``logs/*.jsonl``. A path that is not absolute is
-    of the folder in which the job is submitted.
+    """Reads files: ``path`` is a file, a folder or a pattern such as ``logs/*.jsonl``. A relative path refers to the
+    folder in which the job is submitted.
 
     ``schema`` is the class of the rows or their columns; without it each line is a row with the column ``line``.
-    ``format`` is text, jsonl, csv (with a header line) or parquet, and needed only where the name does not tell it.
-    Each file is a partition. The list of files, sorted, and their sizes are fixed when the job is submitted; the files
-    must stay as they are until it has ended. A file that is added later is found by the next run if its name sorts
-    behind the others; any other change of the list is an error on resuming.
+    ``format`` is text, jsonl, csv (with a header line) or parquet; it is needed only if the file name does not show it.
+    Each file is a partition. The sorted list of files and their sizes are fixed when the job is submitted; the files
+    must not change until the job has ended. The next run reads files that were added, if their names sort after the
+    others; any other change of the list is an error on resuming.
 
     With ``follow`` the source never ends: files may grow and be added while the job runs, and a line is read once it
-    has its line end. Files must not shrink, and must stay until a checkpoint has covered their rows. One that is
-    removed after that is at its end, and no other file may have its name. Files whose names begin with ``.`` or ``_``
-    are not read: write a file under such a name, then rename it. Where event time matters, give
-    ``job.source(..., idle="5s")``: a file that does not grow holds it back otherwise. Parquet files do not grow, and
-    are not followed.
+    has its line end. Files must not shrink, and must stay until a checkpoint covers their rows. A file that is removed
+    after that has ended, and no other file may take its name. Files whose names begin with ``.`` or ``_`` are not read:
+    write a file under such a name, then rename it. If the job uses event time, set ``job.source(..., idle="5s")``;
+    otherwise a file that does not grow holds the watermark back. Parquet files do not grow and cannot be followed.
 
-    ``on_error`` says what becomes of a record that is not of the format and schema. With "fail" it ends the job. With
-    "skip" it is left out and counted as ``rows_skipped``. With "dead-letter", or ``catch()``, it is counted as
-    ``dead_letters``, and is a row of ``FileDeadLetter`` in a second stream. Then all columns of the schema are parsed,
-    also those that the job does not read; a CSV record with a quote too many ends with its first line.
+    ``on_error`` decides what happens to a record that does not fit the format and schema. "fail" ends the job. "skip"
+    drops the record and counts it as ``rows_skipped``. "dead-letter", or ``catch()``, counts it as ``dead_letters`` and
+    emits it as a ``FileDeadLetter`` in a second stream. With "skip" and "dead-letter" all columns of the schema are
+    parsed, even those that the job does not read; a CSV record with an unbalanced quote ends with its first line.
     """
 
     letter = FileDeadLetter
@@ -107,7 +106,7 @@ class FileSource(CatchingSource[R]):
 
     @cached_property
     def files(self) -> tuple[InputFile, ...]:
-        """What there is to read. Raises SourceError if there is nothing."""
+        """The files to read. Raises SourceError if there are none."""
         found = sorted(path for path in _matches(self._path) if os.path.isfile(path))
         if not found:
             raise SourceError(f"{self._path}: no such file; FileSource takes a file, a folder or a pattern like *.csv")
@@ -117,13 +116,13 @@ class FileSource(CatchingSource[R]):
             raise SourceError(f"{self._path}: cannot be read ({error})") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        """Submitting pickles: from here on all processes must see the same list."""
+        """Fixes the list of files before the job is submitted, so that all processes read the same list."""
         if not self._follow:
             _ = self.files
         return self.__dict__
 
     def resolve(self) -> None:
-        """Files to follow may come later, but their folder is there."""
+        """Raises SourceError if the folder of followed files does not exist. The files may be added later."""
         folder = self._path if os.path.isdir(self._path) else os.path.dirname(self._path)
         if self._follow and not glob.has_magic(folder) and not os.path.isdir(folder):
             raise SourceError(f"{folder}: no such folder; FileSource follows files in a folder that exists")
@@ -146,7 +145,7 @@ class FileSource(CatchingSource[R]):
         return LinePartition(path, size_bytes, self._line_format(wanted.parsed), wanted, read_rows, self._follow)
 
     def _sizes(self) -> dict[str, int]:
-        """The files to follow, as they are now."""
+        """The current files to follow, with their sizes."""
         found = {}
         for path in _matches(self._path):
             hidden = path != self._path and os.path.basename(path).startswith((".", "_"))
@@ -168,14 +167,15 @@ class FileSource(CatchingSource[R]):
 class FileSink(SinkDefinition):
     """Writes files into ``folder``, exactly once.
 
-    With the delivery ``transactional`` files appear when the checkpoint that covers them is complete. With ``causal``
-    rows appear at once, in files that grow: the determinants that they depend on are written to the folder before them,
-    so that a recovery repeats just these rows (D16). That needs the full sharing depth.
+    With the delivery ``transactional`` files become visible when the checkpoint that covers them is complete. With
+    ``causal`` rows are visible at once, in files that grow. The determinants that they depend on are written to the
+    folder first, so that a recovery repeats exactly these rows (D16). This needs the full sharing depth.
 
     ``format`` is jsonl, csv or, if transactional, parquet. With ``partition_by``, only if transactional, files lie in
-    folders by the values of these text columns, ``dt=2026-01-31/hm=09%3A30``, and do not have them. Raises GraphError
-    for anything else and for columns that it cannot hold. JSON cannot say NaN and infinities: where a column may be
-    null they are null, elsewhere they end the job with an error; csv and parquet keep them."""
+    folders by the values of these text columns, ``dt=2026-01-31/hm=09%3A30``, and leave the columns out. Raises
+    GraphError for anything else, and for columns that the format cannot hold. JSON cannot express NaN and infinities:
+    in nullable columns they become null, in other columns they fail the job; csv and parquet keep them.
+    """
 
     def __init__(
         self,
@@ -209,9 +209,9 @@ class FileSink(SinkDefinition):
 
 
 def read_results(folder: str) -> list[dict[str, Any]]:
-    """All rows that are visible in a folder of sinks, file by file in the order of names, numbers in these by their
-    value: so those of a task are in the order in which it wrote them. CSV gives text. What the names of folders say
-    (``partition_by``) are their last columns."""
+    """All visible rows in a folder of file sinks, ordered by file name, with numbers in names compared by value. So the
+    rows of a task are in the order in which it wrote them. Values from CSV are text. The values in folder names
+    (``partition_by``) become the last columns."""
     paths = sorted(files_below(folder), key=_by_number)
     return [row | values_in(path, folder) for path in paths for row in _rows_of(path)]
 
@@ -235,7 +235,7 @@ def _rows_of(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _whole_rows(text: str) -> str:
-    """A file may be read while it grows. A line end within quotes ends no row."""
+    """The text up to its last complete row, as the file may be growing. A line end inside quotes does not end a row."""
     end = text.rfind("\n")
     while end >= 0 and text.count('"', 0, end) % 2:
         end = text.rfind("\n", 0, end)
@@ -249,7 +249,7 @@ def _matches(path: str) -> list[str]:
 
 
 def _format(path: str, schema: object, given: str | None) -> str:
-    """As given, or as the name tells. Raises GraphError."""
+    """The given format, or the one that the file name shows. Raises GraphError."""
     if given is not None:
         if given not in _FORMATS:
             raise GraphError(f"FileSource: unknown format {given!r}; choose one of {', '.join(_FORMATS)}")

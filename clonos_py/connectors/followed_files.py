@@ -1,8 +1,8 @@
-"""Files that grow and files that are added, read without end.
+"""A source that follows files: files may grow and be added, and the source never ends.
 
-Each file is a partition. Its number is made of its path, so that tasks need no common list of files. A file that is no
-longer there is at its end, which its position says. One that is there again then is refused: its first bytes would be
-taken for those that were read.
+Each file is a partition, numbered by a hash of its path, so that tasks need no shared list of files. A file that was
+removed has ended, and its position records that. If a file with that path appears later, it is refused: its first bytes
+would count as already read.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import Discovered, Read, Source, Wait
 
 LOOK_US = 100_000
-"""So often it is looked whether files have grown or been added."""
+"""How often the task checks whether files have grown or been added."""
 _NUMBER_BITS = 48
 _END = 1 << 60
-"""Added to the position of a file that has been removed: so every checkpoint, landmark and log says that it ended."""
+"""Added to the position of a removed file, so that checkpoints, landmarks and logs record that it has ended."""
 
 
 def number_of(path: str) -> int:
-    """Of the partition that stands for a file."""
+    """The number of the partition for a file."""
     return xxhash.xxh3_64_intdigest(path.encode()) >> 64 - _NUMBER_BITS
 
 
 class FollowedFiles(Source):
-    """The source of one task. ``find`` lists the files that there are, with their sizes in bytes; ``make`` gives the
-    partition of one of them, up to a size."""
+    """The source of one task. ``find`` lists the current files with their sizes in bytes; ``make`` returns the
+    partition for a file, up to a size."""
 
     def __init__(
         self, find: Callable[[], Mapping[str, int]], make: Callable[[str, int], LinePartition], ports: int = 1
     ) -> None:
-        """``ports``: 2 where files give dead letters, too."""
+        """``ports``: 2 if files also give dead letters."""
         self._find, self._make, self._ports = find, make, ports
         self._found: dict[int, tuple[str, int]] = {}
-        """By number: path and size of a file of this task, when it was last looked."""
+        """Path and size of each file of this task at the last check, by number."""
         self._positions: dict[int, int] = {}
         self._open: dict[int, LinePartition] = {}
         self._turn: deque[int] = deque()
-        """Files that may have more than was read of them."""
+        """Files that may have unread lines."""
         self._gone: list[int] = []
         self._ended: set[int] = set()
-        """Files whose end has been said in this attempt."""
+        """Files whose end was reported in this attempt."""
         self._look_us = 0
         self._rows_max: int | None = None
 
     def partitions(self) -> int:
-        """All are discovered."""
+        """0: all partitions are discovered."""
         return 0
 
     def open(self, index: int, parallelism: int) -> None:
@@ -112,8 +112,8 @@ class FollowedFiles(Source):
         return Read(number, start, stop, (None,) * self._ports, 0, 0, last=True)
 
     def _look(self) -> None:
-        """Takes note of the files that there are, and of how far they have grown. Raises SourceError for one that was
-        at its end."""
+        """Updates the list of files and their sizes. Raises SourceError for a file that has ended and is there
+        again."""
         numbered = {number_of(path): (path, size) for path, size in sorted(self._find().items())}
         self._found = {n: found for n, found in numbered.items() if n % self._parallelism == self._index}
         for number, (path, _) in self._found.items():

@@ -1,4 +1,4 @@
-"""The HTTP client behind ``ctx.http``: keeps connections alive, follows no redirects, retries nothing by itself."""
+"""The HTTP client behind ``ctx.http``. It pools connections, follows no redirects and never retries."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from clonos_py.model.errors import ServiceError
 from clonos_py.services.http import Request
 
 ANSWER_BYTES_MAX = 64 << 20
-"""What is larger is not read: as many of them as are on their way at once would have to be held in memory."""
+"""Larger responses are refused, as all responses in transit are held in memory."""
 
 
 class HttpxClient:
-    """Sends requests over pooled connections. One per task, used by all its threads."""
+    """Sends requests over pooled connections. There is one per task, shared by its threads."""
 
     def __init__(self) -> None:
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=100)
         self._client = httpx.Client(follow_redirects=False, timeout=None, trust_env=True, limits=pool)
 
     def send(self, request: Request) -> dict[str, Any]:
-        """The answer as plain data. Raises ServiceError if none came: refused, cut off, too late, too large."""
+        """The response as plain data. Raises ServiceError if there is none: refused, cut off, timed out or too
+        large."""
         if request.after_us:
             time.sleep(request.after_us / 1_000_000)
         try:
@@ -34,7 +35,7 @@ class HttpxClient:
             raise ServiceError(f"{request.method} {request.url}: {type(error).__name__}: {error}") from error
 
     def _exchange(self, request: Request) -> dict[str, Any]:
-        """What is too large is not read to its end."""
+        """Stops reading when the response gets too large."""
         with self._client.stream(
             request.method,
             request.url,

@@ -1,4 +1,4 @@
-"""Errors of input files, with the file and what to do."""
+"""Errors of input files, with the file's path and the remedy."""
 
 from __future__ import annotations
 

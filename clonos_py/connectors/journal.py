@@ -1,8 +1,8 @@
-"""Journals of causal files: what determinants and which rows are out, written ahead of the rows (D16).
+"""Journals of causal files: write-ahead records of determinants and of rows to be written (D16).
 
-A journal is a sequence of records: length and digest of what follows, then the entry, msgpack-encoded. A record that
-was torn by the death of its writer ends the journal. So does a damaged one: the reader compares with the rows, which
-never go beyond the journal.
+A journal is a sequence of records: length and digest of the entry, then the entry, msgpack-encoded. Reading stops at a
+record that is torn, because its writer died, or damaged. The reader compares the journal with the rows, which never go
+beyond it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEAD = struct.Struct(">IQ")
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of rows: bytes [start, stop) of the epoch's file, with their digest; ``checksum`` is of the rows."""
+    """A piece of rows: bytes [start, stop) of the epoch's file and their digest. ``checksum`` is that of the rows."""
 
     seq: int
     epoch: int
@@ -34,7 +34,8 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What was written in one go, by a job whose vertices had the parallelism that ``shape`` tells."""
+    """The log segments and marks of one write. ``shape`` describes the parallelism of the job's vertices at that
+    time."""
 
     shape: str
     log: list[LogSegment]
@@ -46,14 +47,14 @@ _decoder: msgspec.msgpack.Decoder[JournalEntry] = msgspec.msgpack.Decoder(Journa
 
 
 def add_entry(journal: FileIO, entry: JournalEntry) -> None:
-    """Appends to an open journal, durably."""
+    """Appends an entry durably to an open journal."""
     payload = _encoder.encode(entry)
     write_all(journal, _HEAD.pack(len(payload), xxhash.xxh3_64_intdigest(payload)) + payload)
     os.fdatasync(journal.fileno())
 
 
 def entries(path: str) -> Iterator[JournalEntry]:
-    """What a journal holds. Raises SinkError if it is of another version, or no file."""
+    """The entries of a journal. Raises SinkError if it was written by another version, or is no regular file."""
     with open_regular(path) as file:
         content = memoryview(file.read())
     at = 0
@@ -71,7 +72,7 @@ def entries(path: str) -> Iterator[JournalEntry]:
 
 
 def write_all(file: FileIO, content: bytes) -> None:
-    """A single write may stop short, as at a disk that is nearly full."""
+    """Writes all bytes. A single write may stop early, for example on a disk that is nearly full."""
     left = memoryview(content)
     while left:
         left = left[file.write(left) :]

@@ -1,7 +1,7 @@
-"""Sinks that keep rows in their snapshots until these are committed (D16).
+"""Sinks that keep rows in their snapshots until they are committed (D16).
 
-The rows of an epoch are part of the checkpoint that ends it. Once that is complete they are committed, by the task or
-by a process that restarts from it. No rows have to be staged where the sink writes.
+The rows of an epoch are part of the checkpoint that ends it. Once it is complete, the task commits them, or a process
+that restarts from it. So the target of the sink needs no staging area.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from clonos_py.model.state import Chunk, OperatorState
 
 
 class TaskEpoch(NamedTuple):
-    """Names rows among those of a snapshot: what task ``task_index`` has prepared for a checkpoint."""
+    """Identifies rows in a snapshot: those that task ``task_index`` has prepared for a checkpoint."""
 
     task_index: int
     checkpoint: int
 
 
 class KeepingSink(Sink):
-    """Base of such sinks. Rows are kept from the time they come until a later snapshot finds them committed."""
+    """Base of such sinks. Rows are kept from their arrival until a later snapshot finds them committed."""
 
     remote = True
 
@@ -31,9 +31,9 @@ class KeepingSink(Sink):
         self._coming: list[pa.RecordBatch] = []
         self._kept: dict[TaskEpoch, Sequence[Chunk]] = {}
         self._loaded: Mapping[TaskEpoch, Sequence[Chunk]] = {}
-        """Of the thread that commits, as is the next."""
+        """Set by the committing thread, as is the next one."""
         self._committed: dict[int, int] = {}
-        """By task: the checkpoint up to which its rows are committed."""
+        """The checkpoint up to which rows are committed, by task."""
 
     # ---- by the thread of the task
 
@@ -45,8 +45,8 @@ class KeepingSink(Sink):
     def keep(
         self, checkpoint: int, cut: Callable[[Sequence[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter
     ) -> list[pa.RecordBatch]:
-        """Makes what has come part of the snapshot for ``checkpoint``, and gives the pieces into which ``cut`` has cut
-        it. What is committed is kept no longer: a snapshot that was taken before has it."""
+        """Adds the rows that have arrived to the snapshot for ``checkpoint``, and returns the pieces into which ``cut``
+        has cut them. Drops committed rows; snapshots taken before still have them."""
         for epoch in [epoch for epoch in self._kept if epoch.checkpoint <= self._committed.get(epoch.task_index, 0)]:
             del self._kept[epoch]
         if not self._coming:
@@ -59,8 +59,8 @@ class KeepingSink(Sink):
         return OperatorState({f"{epoch.task_index}.{epoch.checkpoint}": chunks for epoch, chunks in self._kept.items()})
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        """After a change of parallelism all tasks have the snapshots of all former ones. What is named in these is
-        committed by the first task: others need no rows of former tasks."""
+        """After a change of parallelism all tasks load the snapshots of all earlier tasks. The first task commits their
+        rows; other tasks keep only their own."""
         self._coming = []
         own = self.ctx.task.index
         self._kept = {epoch: rows for epoch, rows in _by_epoch(parts).items() if own in (0, epoch.task_index)}
@@ -71,11 +71,11 @@ class KeepingSink(Sink):
         self._loaded = _by_epoch(parts)
 
     def committed(self, epoch: TaskEpoch) -> None:
-        """The rows of this task up to this checkpoint are committed: epochs are, in their order."""
+        """Marks the rows of a task up to this checkpoint as committed; epochs are committed in order."""
         self._committed[epoch.task_index] = max(epoch.checkpoint, self._committed.get(epoch.task_index, 0))
 
     def kept(self, epoch: TaskEpoch) -> Sequence[Chunk]:
-        """The rows of an epoch; none if the snapshots at hand lack them."""
+        """The rows of an epoch; empty if no available snapshot has them."""
         return self._kept.get(epoch) or self._loaded.get(epoch) or ()
 
 

@@ -1,7 +1,7 @@
-"""Lines of a TCP server, received by a thread that connects again where a connection ends.
+"""Receives lines from a TCP server in a thread, which reconnects when a connection ends.
 
-What has come waits in a buffer until the task takes it. While the buffer is full nothing is received, so that the
-server is slowed down.
+Received lines are buffered until the task takes them. While the buffer is full, nothing is received, so the server is
+slowed down.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LINE_BYTES_MAX = 16 << 20
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.05, 2.0
 _CONNECT_S_MAX = 5.0
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""Seconds, and how many questions: after a minute of silence a server that does not answer is away."""
+"""Times in seconds and the number of probes: a server that does not answer for a minute counts as unreachable."""
 
 
 @dataclass(frozen=True)
 class LineServer:
-    """``away_s``: how long it may not take connections. ``reconnect``: whether to connect again when it has closed
-    one; otherwise the lines end there."""
+    """The address of a server. ``away_s``: how long it may refuse connections. ``reconnect``: whether to connect again
+    after it closes a connection; otherwise the lines end there."""
 
     host: str
     port: int
@@ -40,13 +40,13 @@ class LineServer:
 
 
 class LineFeed:
-    """``wake`` is called by the thread when there is something to take, or to be raised."""
+    """The buffer and its receiving thread, which calls ``wake`` when there are lines to take or an error to raise."""
 
     def __init__(self, server: LineServer, wake: Callable[[], None]) -> None:
         self._server, self._wake = server, wake
         self._changed = threading.Condition()
         self._lines = bytearray()
-        """Whole lines."""
+        """Complete lines."""
         self._unfinished = 0
         self._failure = ""
         self._ended = self._closed = False
@@ -56,7 +56,8 @@ class LineFeed:
     # ---- for the task
 
     def take(self, bytes_max: int, lines_max: int | None) -> bytes:
-        """Whole lines, at least one if there is any. Raises SourceError once all have been taken that came."""
+        """Complete lines, at least one if there is one. Raises SourceError for a failure, once all received lines are
+        taken."""
         with self._changed:
             if not self._lines:
                 if self._failure:
@@ -71,25 +72,25 @@ class LineFeed:
             return taken
 
     def take_unfinished(self) -> int:
-        """How many lines were dropped, since this was asked last, because a connection ended within them."""
+        """The number of lines dropped since the last call because a connection ended inside them."""
         with self._changed:
             found, self._unfinished = self._unfinished, 0
             return found
 
     @property
     def waiting(self) -> int:
-        """How many lines can be taken."""
+        """The number of lines that can be taken."""
         with self._changed:
             return self._lines.count(b"\n")
 
     @property
     def ended(self) -> bool:
-        """Whether all lines were taken and there will be no others."""
+        """Whether all lines were taken and no more will come."""
         with self._changed:
             return self._ended and not self._lines
 
     def close(self) -> None:
-        """The connection is closed at once, and the thread ends."""
+        """Closes the connection at once; the thread ends."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -116,7 +117,7 @@ class LineFeed:
         self._wake()
 
     def _connected(self) -> socket.socket:
-        """Raises SourceError when the server has been away for too long."""
+        """Connects to the server. Raises SourceError after it has refused connections for too long."""
         until_s, pause_s = time.monotonic() + self._server.away_s, _PAUSE_S_MIN
         while not self._closed:
             try:
@@ -148,7 +149,8 @@ class LineFeed:
                 self._changed.wait_for(lambda: self._closed, seconds)
 
     def _receive(self, connection: socket.socket) -> None:
-        """Until the connection ends. What is no whole line then is dropped, or is the last line of all."""
+        """Receives until the connection ends. An incomplete line is then dropped, or taken as the last line if the
+        source ends."""
         rest = bytearray()
         cut_off = False
         try:

@@ -1,7 +1,7 @@
-"""Lines of text, JSON or CSV to columns, a block of whole records at a time, and which record of a block is malformed.
+"""Parses lines of text, JSON or CSV into columns, one block of complete records at a time, and finds malformed records.
 
-Parsers are Arrow's, single-threaded; what they let pass is checked here: text that is not UTF-8, and a missing value
-of a column that is not nullable. Times are read as the text or the numbers that they are written as.
+The parsers are Arrow's, single-threaded. This module checks what they accept: text that is not UTF-8, and missing
+values of columns that are not nullable. Times are parsed as the text or numbers in which they are written.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ NEWLINE, RETURN, QUOTE, OPEN, CLOSE = 10, 13, 34, 123, 125
 
 _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|(?:[^",\r\n][^,\r\n]*)?)'
 _QUOTED_RECORD = re.compile(_FIELD + rb"(?:," + _FIELD + rb")*\r?\n?")
-"""A record of CSV, in which quotes enclose whole fields. Arrow's parser takes in text behind a closing quote, too."""
+"""A CSV record in which quotes enclose whole fields. Arrow's parser also accepts text after a closing quote."""
 
 _OPEN_RECORD = re.compile(rb"(?:" + _FIELD + rb",)*" + rb'"[^"]*(?:""[^"]*)*')
-"""A record of CSV that ends within quotes."""
+"""A CSV record that ends inside quotes."""
 
 _BOM = b"\xef\xbb\xbf"
 _MARK = rb"\xef?+\xbb?+\xbf?+"
 """A byte order mark. At the start of its input Arrow's parser skips each of its bytes, even if others are missing."""
 
 _LINE_OF_NULL = re.compile(rb"(?:\A" + _MARK + rb"|\n)[ \t\r]*null")
-"""Arrow's parser makes a row of nulls of such a line and, where it is the first one, ends the process with SIGSEGV."""
+"""Arrow's parser turns such a line into a row of nulls. If it is the first line, the parser crashes with SIGSEGV."""
 
 _NO_OBJECT = re.compile(_MARK + rb"[ \t\r\n]*[^{ \t\r\n]")
-"""What begins a record that is no object."""
+"""The start of a record that is not an object."""
 
 Positions = npt.NDArray[np.int64]
 TEXT_SCHEMA = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
 def input_schema(source: str, format: str, schema: type[Record] | pa.Schema | None, others: str) -> pa.Schema:
-    """The columns of what ``source`` reads: lines of text have one. ``others``: the formats that have a schema. Raises
+    """The columns of a source's rows; text has one column. ``others``: the formats that have a schema. Raises
     GraphError."""
     if format == "text":
         if schema is not None:
@@ -60,7 +60,8 @@ def input_schema(source: str, format: str, schema: type[Record] | pa.Schema | No
 
 
 def check_readable(source: str, format: str, schema: pa.Schema) -> None:
-    """Raises GraphError for a column that the format has no values of: JSON and CSV are asked for a null of it."""
+    """Raises GraphError for a column that the format cannot represent. For JSON and CSV this is tested by parsing a
+    null."""
     for field in schema:
         try:
             if format in ("json", "jsonl"):
@@ -69,7 +70,7 @@ def check_readable(source: str, format: str, schema: pa.Schema) -> None:
                 JsonLines(pa.schema([field.with_nullable(True)])).parse(b"{}")
             elif format == "csv":
                 CsvLines(pa.schema([field.with_nullable(True)]), [field.name]).parse(b"\n")
-        except NotImplementedError:  # as Arrow's error is
+        except NotImplementedError:  # Arrow's error is a NotImplementedError
             raise GraphError(
                 f"{source}: field {field.name!r} is {field.type}, which cannot be read from {format}: declare it as "
                 "another type, such as text (str), and convert it in the job, or choose another format"
@@ -81,32 +82,34 @@ def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
 
 
 def _has_dates(kind: pa.DataType) -> bool:
-    """Arrow's parser takes dates as numbers of days, and only those outside of lists and objects are read as text."""
+    """Whether a type contains dates. Arrow's parser reads dates as numbers of days; only those outside of lists and
+    objects are read as text here."""
     return pa.types.is_date(kind) or any(map(_has_dates, _inner_types(kind)))
 
 
 class LineFormat(Protocol):
-    """How one file is read. ``begin`` is called once, before anything else."""
+    """The format of one file. ``begin`` is called once, before all other methods."""
 
     def begin(self, head: bytes, path: str) -> int:
-        """Takes the first lines of the file; the position of the first record."""
+        """Reads the first lines of the file; returns the position of the first record."""
         ...
 
     def ends(self, content: bytes, whole: bool = False) -> Positions:
-        """The position behind each complete record of ``content``, which begins with a record. ``whole``: nothing
-        comes after it, so that a last record needs no line end."""
+        """The end position of each complete record of ``content``, which begins with a record. ``whole``: no bytes
+        follow, so the last record needs no line end."""
         ...
 
     def parse(self, content: bytes) -> pa.RecordBatch:
-        """Whole records as columns. Raises ValueError (pa.ArrowInvalid is one) if one is malformed."""
+        """Parses complete records into columns. Raises ValueError (pa.ArrowInvalid is one) if one is malformed."""
         ...
 
     def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """The numbers of records that may be malformed in such a way that, parsed with others, they change these."""
+        """The numbers of records to parse alone: they may be malformed in a way that changes how their neighbours are
+        parsed."""
         ...
 
     def parse_alone(self, record: bytes) -> pa.RecordBatch:
-        """One record that may be such a one. Raises ValueError if it is malformed."""
+        """Parses one record that ``lone`` has returned. Raises ValueError if it is malformed."""
         ...
 
 
@@ -115,22 +118,22 @@ def line_ends(content: bytes) -> Positions:
 
 
 def _with_last(ends: Positions, content: bytes, whole: bool) -> Positions:
-    """With the end of a last record that has no line end, if nothing comes after it."""
+    """Adds the end of a last record without a line end, if no bytes follow."""
     if whole and content and (not len(ends) or ends[-1] < len(content)):
         return np.append(ends, len(content))
     return ends
 
 
 def _starts(ends: Positions) -> Positions:
-    """Of the records with these ends."""
+    """The starts of the records with these ends."""
     starts = np.zeros(len(ends), np.int64)
     starts[1:] = ends[:-1]
     return starts
 
 
 def first_refused(count: int, parse: Callable[[int, int], object]) -> tuple[int, str]:
-    """Index and complaint of the first of ``count`` records that does not parse, found by halving. ``parse`` takes
-    the records [start, stop) and raises ValueError; it refuses all of them together."""
+    """Index of the first of ``count`` records that does not parse, and the reason, found by bisection. ``parse`` takes
+    the records [start, stop) and raises ValueError, as it does for all of them together."""
     good, bad, complaint = 0, count, ""
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -147,14 +150,14 @@ def first_refused(count: int, parse: Callable[[int, int], object]) -> tuple[int,
 
 
 def first_malformed(content: bytes, ends: Positions, parse: Callable[[bytes], pa.RecordBatch]) -> tuple[int, str]:
-    """Position and complaint of the first record that does not parse."""
+    """Position of the first record that does not parse, and the reason."""
     starts = [0, *ends.tolist()]
     record, complaint = first_refused(len(ends), lambda start, stop: parse(content[starts[start] : starts[stop]]))
     return starts[record], complaint
 
 
 class TextLines:
-    """Each line a row, without its line end (``\\n`` or ``\\r\\n``). Empty lines are rows."""
+    """Each line is a row, without its line end (``\\n`` or ``\\r\\n``). Empty lines are rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -172,7 +175,7 @@ class TextLines:
         return self.parse(record)
 
     def parse(self, content: bytes) -> pa.RecordBatch:
-        """Drops the line ends from the bytes and shifts the offsets accordingly: no line is touched by itself."""
+        """Removes the line ends from the bytes and shifts the offsets, without work per line in Python."""
         data = np.frombuffer(content, np.uint8)
         dropped = data == NEWLINE
         ends = np.flatnonzero(dropped)
@@ -189,12 +192,12 @@ class TextLines:
 
 
 class JsonLines:
-    """Each line an object; fields that the schema does not name are ignored, blank lines too."""
+    """Each line is an object. Fields that the schema does not name, and blank lines, are ignored."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         written = as_written(schema)
-        lenient = pa.schema([(field.name, with_nulls(field.type)) for field in written])  # nulls are found below
+        lenient = pa.schema([(field.name, with_nulls(field.type)) for field in written])  # nulls are checked below
         self._parse = pa_json.ParseOptions(explicit_schema=lenient, unexpected_field_behavior="ignore")
 
     def begin(self, head: bytes, path: str) -> int:
@@ -204,14 +207,14 @@ class JsonLines:
         return _with_last(line_ends(content), content, whole)
 
     def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """Lines that do not begin and end as an object does: several of them could be one object together."""
+        """Lines that do not begin and end as an object does: several of them together could be one object."""
         data = np.frombuffer(content, np.uint8)
         first, last = data[_starts(ends)], _last_bytes(data, ends)
         blank = (first == NEWLINE) | (first == RETURN)
         return np.flatnonzero(~blank & ((first != OPEN) | (last != CLOSE))).tolist()
 
     def parse_alone(self, record: bytes) -> pa.RecordBatch:
-        """What is no object is refused without Arrow's parser, whose calls cost a thousand times as much."""
+        """Refuses records that are not objects without Arrow's parser, whose calls take a thousand times as long."""
         if _NO_OBJECT.match(record) and not _LINE_OF_NULL.match(record):
             raise ValueError("it is no JSON object, which begins with '{'")
         return self.parse(record)
@@ -226,21 +229,22 @@ class JsonLines:
             table = pa_json.read_json(_stream(content), options, self._parse)
             if table.num_rows <= _lines_with_text(content, table.num_rows):
                 return _conforming(table, self._schema)
-        except ValueError as error:  # as Arrow's errors are
+        except ValueError as error:  # Arrow's errors are ValueErrors
             raise ValueError(complaints.of_json(content, self._schema) or str(error)) from error
         raise ValueError("a line has more than one object")
 
 
 class CsvLines:
-    """Comma-separated, with a header line; quotes may hold commas and line ends. Only the columns of the schema are
-    decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both are. An
-    empty line is a row if there is one column and that is nullable; otherwise it is ignored.
+    """Comma-separated values with a header line; quotes may enclose commas and line ends. Only the columns of the
+    schema are decoded. An empty field is null, a quoted empty one is ``""``; in text columns that are not nullable both
+    are ``""``. An empty line is a row if there is one column and it is nullable; otherwise it is ignored.
 
-    With ``resynchronize`` a record of several lines that is malformed ends with its first line, so that a quote too
-    many does not make all that follows malformed."""
+    With ``resynchronize`` a malformed record of several lines ends with its first line. So an unbalanced quote does not
+    make all following records malformed.
+    """
 
     def __init__(self, schema: pa.Schema, names: Sequence[str] = (), resynchronize: bool = False) -> None:
-        """``names``: of the columns, where there is no header line."""
+        """``names``: the columns, if there is no header line."""
         self._schema, self._resynchronize = schema, resynchronize
         self._names = list(names)
         self._convert = pa_csv.ConvertOptions(
@@ -266,8 +270,9 @@ class CsvLines:
         return self._resynchronized(content, whole) if self._resynchronize else _unquoted_ends(content, whole)
 
     def _resynchronized(self, content: bytes, whole: bool) -> Positions:
-        """Behind a broken record, which ends with its first line, each line end that was inside quotes is outside, and
-        the other way round. So line ends of both kinds are found once, and taken in turn."""
+        """The ends of records, with resynchronization. A broken record ends with its first line. After it, each line
+        end that was inside quotes is outside, and vice versa. So line ends of both kinds are computed once and used in
+        turn."""
         found: list[Positions] = []
         kinds = _ends_of_both_kinds(content, whole)
         at, kind = 0, 0
@@ -283,8 +288,8 @@ class CsvLines:
             kind = 1 - kind
 
     def _first_broken(self, content: bytes, ends: Positions, several: Positions) -> int | None:
-        """The first malformed one of the records with the numbers ``several``. Twice as many are parsed each time:
-        what lies behind a broken record is not parsed again for each broken record before it."""
+        """The first malformed record among the numbers ``several``. The number of records parsed at a time doubles, so
+        that records after a broken one are not parsed again for each broken record before it."""
 
         def parse(numbers: list[int]) -> None:
             records = [content[ends[number - 1] if number else 0 : ends[number]] for number in numbers]
@@ -310,8 +315,8 @@ class CsvLines:
         return self.parse(b"".join(records))
 
     def lone(self, content: bytes, ends: Positions) -> Sequence[int]:
-        """Records with an odd number of quotes: one may not be closed. Where quotes enclose whole fields, or stand
-        within a field that begins with something else, none is open."""
+        """Records with an odd number of quotes, in which one may not be closed. Records in which quotes enclose whole
+        fields, or stand inside an unquoted field, have none open and are left out."""
         if b'"' not in content:
             return ()
         quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
@@ -320,7 +325,7 @@ class CsvLines:
         return [number for number, start, end in spans if not _is_closed(content[start:end])]
 
     def parse_alone(self, record: bytes) -> pa.RecordBatch:
-        """A quote that is not closed would take in the record again if that came once more."""
+        """Also detects an unclosed quote, which would swallow a second copy of the record."""
         closed = record if record.endswith(b"\n") else record + b"\n"
         if closed.count(b'"') % 2 and (_OPEN_RECORD.fullmatch(closed) or self.parse(closed + closed).num_rows != 2):
             raise ValueError("a quote is not closed")
@@ -335,18 +340,19 @@ class CsvLines:
         try:
             table = pa_csv.read_csv(_stream(content), options, values, self._convert)
             return _conforming(table, self._schema, empty_text="")
-        except ValueError as error:  # as Arrow's errors are
+        except ValueError as error:  # Arrow's errors are ValueErrors
             raise ValueError(complaints.of_csv(content, self._schema, self._names) or str(error)) from error
 
 
 def _lines_with_text(content: bytes, expected: int) -> int:
-    """Of ``expected`` lines none is blank, which is found fast."""
+    """The number of lines that are not blank. If there are ``expected`` lines, that number is returned without a
+    check."""
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
     return lines if lines == expected else sum(not line.isspace() for line in content.splitlines() if line)
 
 
 def _last_bytes(data: npt.NDArray[np.uint8], ends: Positions) -> npt.NDArray[np.uint8]:
-    """Of each record, without its line end."""
+    """The last byte of each record before its line end."""
     at = ends - 1
     for end in (NEWLINE, RETURN):
         at = np.where((data[at] == end) & (at > 0), at - 1, at)
@@ -354,7 +360,7 @@ def _last_bytes(data: npt.NDArray[np.uint8], ends: Positions) -> npt.NDArray[np.
 
 
 def _unquoted_ends(content: bytes, whole: bool) -> Positions:
-    """A line end inside quotes ends no record: an odd number of quotes stands before it."""
+    """The ends of records. A line end after an odd number of quotes is inside quotes and ends no record."""
     ends = line_ends(content)
     quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
     outside: Positions = ends[np.searchsorted(quotes, ends) % 2 == 0]
@@ -362,14 +368,14 @@ def _unquoted_ends(content: bytes, whole: bool) -> Positions:
 
 
 class _Ends(NamedTuple):
-    """Of records; ``several``: the numbers of those that have several lines."""
+    """The ends of records; ``several``: the numbers of records with more than one line."""
 
     positions: Positions
     several: Positions
 
 
 def _ends_of_both_kinds(content: bytes, whole: bool) -> tuple[_Ends, _Ends]:
-    """Of the records if the first line begins outside quotes, and if it begins inside them."""
+    """The record ends if the first line begins outside quotes, and those if it begins inside them."""
     lines = _with_last(line_ends(content), content, whole)
     quotes = np.flatnonzero(np.frombuffer(content, np.uint8) == QUOTE)
     inside = np.searchsorted(quotes, lines) % 2 == 1
@@ -384,7 +390,8 @@ def _ends_of_both_kinds(content: bytes, whole: bool) -> tuple[_Ends, _Ends]:
 
 
 def _is_closed(record: bytes) -> bool:
-    """At the start of its input Arrow's parser skips a mark, behind which a quote would open a field."""
+    """Whether all quotes of a record enclose whole fields. Not so after a byte order mark: Arrow's parser skips the
+    mark at the start of its input, and a quote after it would open a field."""
     return not record.startswith(_BOM) and _QUOTED_RECORD.fullmatch(record) is not None
 
 
@@ -396,7 +403,7 @@ def _header(line: bytes, path: str) -> list[str]:
 
 
 def _stream(content: bytes) -> Any:
-    """For Arrow's parsers, without a copy; their type stubs know only Python's files."""
+    """Input for Arrow's parsers, without a copy. Their type stubs accept Python files only."""
     return pa.BufferReader(content)
 
 

@@ -1,4 +1,4 @@
-"""One file of lines as a partition: positions are bytes, pieces end at the last complete record."""
+"""A file of lines as a partition: positions are byte offsets, and each read ends after a complete record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNTED_BYTES = 8 << 20
 
 
 class _Window(NamedTuple):
-    """Whole records of the file, read ahead: their bytes, and the position in the file behind each."""
+    """Complete records read ahead: their bytes, and the end position of each in the file."""
 
     start: int
     content: bytes
@@ -30,8 +30,8 @@ class _Window(NamedTuple):
 
 
 class LinePartition:
-    """Keeps no file open between reads. Bytes behind ``size_bytes`` are not read. A last line without end counts, but
-    not in a file that ``grows``."""
+    """One file of lines. It keeps no file open between reads and reads nothing beyond ``size_bytes``. A last line
+    without a line end counts, except in a file that ``grows``."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class LinePartition:
         read_rows: int | None,
         grows: bool = False,
     ) -> None:
-        """``line_format`` parses ``wanted.parsed``."""
+        """``line_format`` parses the columns ``wanted.parsed``."""
         self.name, self._grows = path, grows
         self._size_bytes = size_bytes
         self._format, self._wanted = line_format, wanted
@@ -52,7 +52,7 @@ class LinePartition:
         self._window = _Window(0, b"", np.zeros(0, np.int64))
 
     def grow(self, size_bytes: int) -> None:
-        """The file has this size now."""
+        """Sets the current size of the file."""
         self._size_bytes = size_bytes
 
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
@@ -85,7 +85,7 @@ class LinePartition:
         return PartitionRead(stop, rows, checksum, self._is_end(stop))
 
     def _caught(self, stop: int, records: bytes, checksum: int) -> PartitionRead:
-        """Malformed records are left out, counted and, if they are wanted, given as dead letters."""
+        """Drops and counts malformed records; emits them as dead letters if requested."""
         ends = self._format.ends(records, whole=True)
         rows, refused = parsed(self._format, records, ends)
         bounds = [0, *ends.tolist()]
@@ -114,7 +114,7 @@ class LinePartition:
         }
 
     def _begin(self) -> bool:
-        """Whether the file has all that comes before its first record."""
+        """Reads what precedes the first record; False if the file does not yet have all of it."""
         if self._first_record is None:
             head = self._pread(0, min(HEAD_BYTES, self._size_bytes))
             if self._grows and not len(line_ends(head)) and len(head) < HEAD_BYTES:
@@ -132,7 +132,7 @@ class LinePartition:
         return window
 
     def _load(self, start: int) -> _Window:
-        """Reads ahead, further than a block if a record is longer than that."""
+        """Reads a block ahead, or more if a record is longer than a block."""
         wanted = BLOCK_BYTES
         while True:
             content = self._pread(start, min(wanted, self._size_bytes - start))
@@ -145,7 +145,8 @@ class LinePartition:
                 return self._first_line(start, content)
 
     def _first_line(self, start: int, content: bytes) -> _Window:
-        """Of a record that does not end: a quote was not closed. Raises SourceError where that ends the job."""
+        """The first line of a record that does not end, because a quote was not closed. Raises SourceError where that
+        fails the job."""
         lines = line_ends(content)
         if self._wanted.on_error is OnError.FAIL or not len(lines):
             limit = f"{RECORD_BYTES_MAX >> 20} MiB"
@@ -174,15 +175,15 @@ class LinePartition:
 
 
 class _LineNumbers:
-    """Of positions in a file. They are asked for in their order, mostly: what lies before is counted once."""
+    """Line numbers of byte positions. Calls mostly come in ascending order, so earlier lines are counted only once."""
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
-        """``read`` gives so many bytes from a position on."""
+        """``read(position, size)`` returns bytes of the file."""
         self._read = read
         self._position, self._lines = 0, 0
 
     def at(self, position: int) -> int:
-        """From 1."""
+        """The line number of a position, from 1."""
         if position < self._position:
             self._position, self._lines = 0, 0
         while self._position < position:

@@ -1,7 +1,8 @@
-"""Input that is not of its format and schema: what a source does with it, in one way for all sources.
+"""Malformed input, which does not fit the source's format and schema: how all sources handle it.
 
-Whether a record is malformed depends on its bytes and on the columns that the job declares, not on those that the job
-reads, nor on what is read together. So a replay, and a run that resumes with another plan, skips the same records.
+Whether a record is malformed depends on its bytes and on the columns that the job declares. It does not depend on the
+columns that the job reads, nor on the records parsed with it. So a replay, and a run that resumes with another plan,
+skip the same records.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ REMEDY = "correct it, or leave such records out with on_error='skip', or get the
 
 
 class OnError(StrEnum):
-    """What becomes of malformed input."""
+    """What a source does with malformed input."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -36,14 +37,14 @@ class OnError(StrEnum):
 
     @property
     def counter(self) -> str:
-        """Where it is counted."""
+        """The name of the counter for it."""
         return "rows_skipped" if self is OnError.SKIP else "dead_letters"
 
 
 @dataclass(frozen=True)
 class WantedPorts:
     """What the reader of one task delivers. ``declared``: the columns of rows as the job declares them; ``rows``: the
-    names of those to deliver; ``letters``: the columns of dead letters to deliver, None without that port."""
+    names of the columns to deliver; ``letters``: the columns of dead letters to deliver, None without that port."""
 
     declared: pa.Schema
     rows: tuple[str, ...]
@@ -56,7 +57,7 @@ class WantedPorts:
 
     @property
     def parsed(self) -> pa.Schema:
-        """The columns to parse: where malformed input ends the job, what is not read is not looked at."""
+        """The columns to parse. If malformed input fails the job, columns that the job does not read are not parsed."""
         return self._only if self.on_error is OnError.FAIL else self.declared
 
     @property
@@ -64,11 +65,11 @@ class WantedPorts:
         return pa.schema([self.declared.field(name) for name in self.rows])
 
     def delivered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with the parsed columns as those to deliver."""
+        """Selects the columns to deliver from parsed rows."""
         return rows if tuple(rows.schema.names) == self.rows else rows.select(list(self.rows))
 
     def letter_rows(self, letters: Sequence[Mapping[str, Any]]) -> pa.RecordBatch | None:
-        """None where there are none, or none of their columns is read."""
+        """Dead letters as a batch; None if there are none, or if none of their columns is read."""
         if not self.letters or not letters:
             return None
         return pa.RecordBatch.from_pylist(
@@ -76,7 +77,7 @@ class WantedPorts:
         )
 
     def fitted(self, letters: pa.RecordBatch | None) -> pa.RecordBatch | None:
-        """Dead letters with all their columns, or more than these, as those to deliver."""
+        """Selects the columns to deliver from dead letters, which may have more."""
         return letters.select(self.letters.names) if self.letters and letters is not None else None
 
     def counted(self, refused: int) -> dict[str, int]:
@@ -84,14 +85,14 @@ class WantedPorts:
 
 
 class CatchingSource(SourceDefinition[R]):
-    """A source whose input can be malformed. To be derived from."""
+    """Base of sources whose input can be malformed."""
 
     letter: ClassVar[type[Record]]
     """The class of its dead letters."""
     on_error: OnError
 
     def declare(self, schema: pa.Schema, record: type[Record] | None, on_error: str) -> None:
-        """Sets ports and what becomes of malformed input. Raises GraphError."""
+        """Sets the ports and the handling of malformed input. Raises GraphError."""
         if on_error not in tuple(OnError):
             choices = ", ".join(OnError)
             raise GraphError(f"{type(self).__name__}: unknown on_error={on_error!r}: choose one of {choices}")
@@ -110,12 +111,12 @@ class CatchingSource(SourceDefinition[R]):
         raise NotImplementedError
 
     def catch(self) -> CaughtSource:
-        """The same with a second stream, of malformed input as dead letters: what ``on_error="dead-letter"`` gives,
-        in a form that type checkers know to be two streams."""
+        """The same source with a second stream, of malformed input as dead letters. This is ``on_error="dead-letter"``
+        in a form that type checkers recognise as two streams."""
         return CaughtSource(self._catching())
 
     def _catching(self) -> Self:
-        caught = object.__new__(type(self))  # copy() asks for what pickling fixes, such as a list of files
+        caught = object.__new__(type(self))  # copy() pickles, which fixes the list of files
         caught.__dict__ |= self.__dict__
         caught.declare(self.schemas[0], self.records[0], OnError.DEAD_LETTER)
         return caught
@@ -137,22 +138,22 @@ class CaughtSource(MultiSourceDefinition):
 
 
 class Refused(NamedTuple):
-    """A malformed record, by its number among those that were parsed together."""
+    """A malformed record: its number among the records that were parsed together, and the reason."""
 
     record: int
     reason: str
 
 
 class Parsed(NamedTuple):
-    """``rows`` are those of the good records."""
+    """``rows`` are those of the well-formed records."""
 
     rows: pa.RecordBatch
     refused: Sequence[Refused] = ()
 
 
 def parsed(format: LineFormat, content: bytes, ends: Positions, refused_max: int | None = None) -> Parsed:
-    """Records to rows, all together where all are good. ``ends``: the position behind each record of ``content``. It
-    ends with the first malformed record beyond ``refused_max``: those behind it are not parsed."""
+    """Parses records into rows, all together if all are well-formed. ``ends``: the end position of each record of
+    ``content``. Stops at the first malformed record beyond ``refused_max``; later records are not parsed."""
     if not len(ends):
         return Parsed(format.parse(b""))
     records = _Records(format, content, ends)
@@ -169,7 +170,7 @@ def parsed(format: LineFormat, content: bytes, ends: Positions, refused_max: int
 
 
 class _Records:
-    """Records are taken apart by halving, and only where they cannot be parsed together."""
+    """Parses records together where possible. A group that does not parse is split in halves."""
 
     def __init__(self, format: LineFormat, content: bytes, ends: Positions) -> None:
         self._format, self._content = format, content
@@ -201,7 +202,8 @@ class _Records:
         yield from self._between(middle, stop)
 
     def _filled(self, start: int, stop: int) -> int:
-        """How many records are not blank. What gives more or fewer rows is something else than these records."""
+        """The number of records that are not blank. A parse with another number of rows did not read these records one
+        by one."""
         return sum(bool(self._record(number).strip()) for number in range(start, stop))
 
     def _one(self, number: int) -> pa.RecordBatch | Refused:

@@ -1,7 +1,8 @@
-"""Rows from memory and into memory, for tests and small jobs.
+"""Sources and sinks in memory, for tests and small jobs.
 
-``MemorySource`` deals rows out to partitions in turn. ``MemorySink`` collects in the process that runs the sink, under
-a name: rows appear when the checkpoint that covers them commits, as with files, so a test sees what exactly-once means.
+``MemorySource`` distributes rows over partitions round-robin. ``MemorySink`` collects rows under a name, in the process
+that runs the sink. As with files, rows become visible when the checkpoint that covers them is committed, so tests
+observe exactly-once behaviour.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ Rows = Sequence[Any] | ArrowFrame
 
 
 class MemorySource(SourceDefinition[R]):
-    """``rows``: records of one class, or a table, batch or frame of pyarrow, pandas or Polars. ``schema`` is needed
-    only for an empty list of records; a frame is brought into it, where that loses nothing.
+    """Reads ``rows``: records of one class, or a table, batch or frame of pyarrow, pandas or Polars. ``schema`` is
+    needed only for an empty list of records; a frame is converted to it if that loses nothing.
 
-    Row i belongs to partition i % ``partitions``; a read gives at most ``batch_rows``. Raises GraphError.
+    Row i belongs to partition i % ``partitions``; a read has at most ``batch_rows`` rows. Raises GraphError.
     """
 
     @overload
@@ -79,7 +80,7 @@ class MemorySource(SourceDefinition[R]):
 
 
 class MemoryPartition:
-    """Positions count the rows of the partition."""
+    """The rows of a partition. Positions count them."""
 
     name = ""
 
@@ -100,7 +101,7 @@ class MemoryPartition:
 
 
 class MemorySink(SinkDefinition):
-    """Collects rows under ``name``; ``table`` and ``rows`` give those committed so far in this process."""
+    """Collects rows under ``name``. ``table`` and ``rows`` return the rows committed so far in this process."""
 
     delivery = Delivery.TRANSACTIONAL
 
@@ -111,7 +112,7 @@ class MemorySink(SinkDefinition):
         return MemoryCollector(self.name)
 
     def table(self) -> pa.Table | None:
-        """All rows, by epoch and then by task; None if there were none."""
+        """All committed rows, by epoch and then by task; None if there are none."""
         batches = _collections.setdefault(self.name, Collection()).visible_batches()
         return pa.Table.from_batches(batches) if batches else None
 
@@ -124,7 +125,7 @@ class MemorySink(SinkDefinition):
 
 
 class Collection:
-    """What the sinks of one name in this process hold: staged pieces, and those committed, by their final names."""
+    """The rows of all sinks with one name in this process: staged pieces, and committed ones by their final names."""
 
     def __init__(self) -> None:
         self.staged: dict[str, list[pa.RecordBatch]] = {}

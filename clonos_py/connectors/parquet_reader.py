@@ -1,4 +1,4 @@
-"""One Parquet file as a partition: positions are rows, pieces never cross a row group."""
+"""A Parquet file as a partition: positions are row numbers, and a read never crosses a row group."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ _TRAILER_BYTES = 8
 
 
 class ParquetPartition:
-    """Decodes row groups piece by piece, only the columns wanted.
+    """Decodes row groups piece by piece, and only the requested columns.
 
-    The checksum of a piece covers the file's footer, which holds sizes, places and statistics of every page, and the
-    range of rows: a replaced file is found out at no cost. Pages carry their own checksums where the writer
-    made them.
+    The checksum of a piece covers the range of rows and the file's footer, which has sizes, offsets and statistics of
+    every page. So a replaced file is detected at no cost. Pages have their own checksums if the writer made them.
     """
 
     def __init__(self, path: str, schema: pa.Schema, read_rows: int | None) -> None:
@@ -66,7 +65,7 @@ class ParquetPartition:
         return PartitionRead(stop, rows, checksum, stop == total)
 
     def range(self, start: int, stop: int) -> pa.RecordBatch:
-        """Rows [start, stop), also of several row groups."""
+        """Rows [start, stop), which may span several row groups."""
         if stop > self.rows:
             raise self._shrunk(stop)
         pieces = []
@@ -79,7 +78,7 @@ class ParquetPartition:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return self._opened().metadata.num_rows
 
     @property
@@ -104,7 +103,7 @@ class ParquetPartition:
         return self._conforming(self._take(stop - start), start)
 
     def _take(self, count: int) -> pa.Table:
-        """The next ``count`` rows of the row group at work."""
+        """The next ``count`` rows of the current row group."""
         assert self._carry is not None
         while self._carry.num_rows < count:
             self._carry = pa.concat_tables([self._carry, pa.Table.from_batches([next(self._batches)])])
@@ -159,14 +158,15 @@ class ParquetPartition:
 
 
 def _decoded_rows(asked: int) -> int:
-    """How many rows to decode at a time. Most ranges are as long as the first of their row group: then none is put
-    together of parts, which would copy it."""
+    """How many rows to decode at a time. Most ranges are as long as the first of their row group; decoding exactly so
+    many avoids putting pieces together, which copies them."""
     return min(max(asked, _DECODED_ROWS_MIN), PIECE_ROWS)
 
 
 def _repeated(footer: pq.FileMetaData) -> list[str]:
-    """Columns of texts that stand in a dictionary: decoding numbers and looking texts up then takes half the time. So
-    few bytes to a row must be numbers, since a text has four for its length alone."""
+    """Text columns that are stored as a dictionary. Decoding their indices and looking up the texts takes half the
+    time. A column with fewer than four bytes per row must hold indices, as a plain text has four bytes for its length
+    alone."""
     if not footer.num_row_groups:
         return []
     group = footer.row_group(0)

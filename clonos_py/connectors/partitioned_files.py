@@ -1,8 +1,7 @@
-"""Exactly-once files in folders by the values of some columns: ``dt=2026-01-31/hm=09%3A30/OPERATOR-INDEX-CHECKPOINT``.
+"""Exactly-once files in folders named by column values: ``dt=2026-01-31/hm=09%3A30/OPERATOR-INDEX-CHECKPOINT``.
 
-The columns that name the folders are left out of the files, as Hive, Spark and Arrow read them. What was written since
-the last barrier is one staged folder, with a file for each combination of values; all become visible with their
-checkpoint.
+The files leave out the columns that name the folders, as Hive, Spark and Arrow expect. Rows since the last barrier are
+one staged folder, with a file for each combination of values. All of them become visible with their checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from clonos_py.connectors.staging import StagedFile, StagedPiece
 from clonos_py.model.errors import GraphError
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for null in the name of a folder."""
+"""The folder name for null."""
 
 
 class PartitionedFileWriter(FileWriter):
@@ -105,7 +104,7 @@ class PartitionedFileWriter(FileWriter):
 
 
 def check_partitions(owner: str, by: Sequence[str], schema: pa.Schema) -> None:
-    """Raises GraphError for columns that cannot name folders, and when none would be left for the files."""
+    """Raises GraphError for columns that cannot name folders, and if no column is left for the files."""
     for name in by:
         if schema.get_field_index(name) < 0:
             raise GraphError(f"{owner}: partition_by: no column {name!r}; there are {', '.join(schema.names)}")
@@ -119,7 +118,7 @@ def check_partitions(owner: str, by: Sequence[str], schema: pa.Schema) -> None:
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """The visible files of a folder and of the folders named NAME=VALUE in it, in the order of names."""
+    """The visible files of a folder and of the folders named NAME=VALUE in it, ordered by name."""
     with named_errors(folder):
         for name in sorted(os.listdir(folder)):
             path = os.path.join(folder, name)
@@ -130,7 +129,7 @@ def files_below(folder: str) -> Iterator[str]:
 
 
 def values_in(path: str, folder: str) -> dict[str, str | None]:
-    """What the folders between say of the rows of a file."""
+    """The column values in the folder names between ``folder`` and the file."""
     places = os.path.relpath(os.path.dirname(path), folder).split(os.sep)
     pairs = [place.split("=", 1) for place in places if "=" in place]
     return {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in pairs}
@@ -146,7 +145,7 @@ def _spelled(value: str | None) -> str:
 
 
 def _upwards(place: str) -> Iterator[str]:
-    """A folder and those above it, the last one being that which all of them lie in."""
+    """A relative folder and all folders above it, up to the root, which is empty."""
     while place:
         yield place
         place = os.path.dirname(place)

@@ -1,8 +1,8 @@
-"""A source of several partitions, read in turn, so that their event times advance together.
+"""A source of several partitions, read round-robin, so that their event times advance together.
 
-A partition that stands for a named thing, such as a file, tags its offsets with a hash of that name. If the list of
-partitions has changed since the checkpoint so that positions would be given to the wrong ones, resuming is an error
-instead of wrong results.
+A partition that stands for a named object, such as a file, tags its offsets with a hash of the name. If the list of
+partitions has changed since the checkpoint so that a position would belong to another partition, resuming raises an
+error instead of giving wrong results.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from clonos_py.model.errors import SourceError
 from clonos_py.model.operators import End, Read, Source, Wait
 
 ACTIVE = 64
-"""So many partitions are read in turn; the others wait, so that not all files are open at once."""
+"""At most this many partitions are read in turn; the others wait, so that not all files are open at once."""
 
 _TAG_SHIFT = 47
 POSITIONS = 1 << _TAG_SHIFT
-"""Positions of a partition are below it."""
+"""Positions of a partition are below this."""
 
 
 class PartitionRead(NamedTuple):
-    """What was read of a partition, up to ``stop``; see ``Read``."""
+    """The rows of one read of a partition, up to ``stop``; see ``Read``."""
 
     stop: int
     rows: pa.RecordBatch
     checksum: int
     last: bool
     letters: pa.RecordBatch | None = None
-    """Of the second port, where there is one."""
+    """The rows of the second port, if there is one."""
     counts: Mapping[str, int] = {}
     """See ``Read``."""
 
     @property
     def events(self) -> int:
-        """Records that were read, good or malformed."""
+        """The number of records read, well-formed or malformed."""
         return self.rows.num_rows + sum(self.counts.values())
 
     def ports(self, count: int) -> tuple[pa.RecordBatch | None, ...]:
@@ -47,28 +47,28 @@ class PartitionRead(NamedTuple):
 
 
 class Partition(Protocol):
-    """Positions are the partition's own, from 0. Errors are SourceErrors that name the culprit."""
+    """A partition of a source. Positions are its own, from 0. It raises SourceErrors that name the cause."""
 
     name: str
-    """What it stands for; empty if it is only one of many alike."""
+    """The name of the object that it stands for; empty if it has none."""
 
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
-        """The piece that begins at ``start``, with at most ``rows_max`` rows; None at the end."""
+        """The read that begins at ``start``, with at most ``rows_max`` rows; None at the end."""
         ...
 
     def between(self, start: int, stop: int) -> PartitionRead:
-        """The same piece again. Raises SourceError if it is no longer there."""
+        """The same read again. Raises SourceError if the rows are no longer there."""
         ...
 
 
 class PartitionReader(Source):
-    """The source of one task. ``make(p)`` gives partition p; only the task's own are made.
+    """The source of one task. ``make(p)`` returns partition p; it is called only for the task's own partitions.
 
-    An exhausted partition says so in its last read; one that is found exhausted, in an empty read.
+    The last read of a partition is marked as such. If the end is noticed later, an empty read is marked.
     """
 
     def __init__(self, count: int, make: Callable[[int], Partition], ports: int = 1) -> None:
-        """``ports``: 2 where partitions give dead letters, too."""
+        """``ports``: 2 if partitions also give dead letters."""
         self._count, self._ports = count, ports
         self._make = make
         self._own: dict[int, Partition] = {}

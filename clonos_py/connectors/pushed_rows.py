@@ -1,7 +1,7 @@
-"""Readers of rows that come by themselves, and that nothing can be asked for again.
+"""Base of readers of pushed rows, which their sender cannot be asked to send again.
 
-So the rows of each read go into the causal log, which the tasks behind hold (D4). There is one partition, which the
-first task reads; its offsets count what has come.
+The rows of each read are therefore written to the causal log, which downstream tasks hold (D4). There is one partition,
+read by the first task; its offsets count received items.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from clonos_py.model.errors import GraphError
 from clonos_py.model.operators import Source
 
 READ_BYTES = 32 << 10
-"""Rows of so much text are at most 64 KiB, mostly: more would be written to storage with each read."""
+"""Rows from this much text are mostly at most 64 KiB; more would be written to storage with each read."""
 WAIT_US = 1_000_000
 _PORT_MAX = 65_535
 
 
 def check_port(source: str, port: object) -> None:
-    """Raises GraphError for what is no port."""
+    """Raises GraphError for a value that is not a port."""
     if not isinstance(port, int) or not 0 < port <= _PORT_MAX:
         raise GraphError(f"{source}: {port!r} is no port: it is from 1 to {_PORT_MAX}")
 
 
 class PushedRowsReader(Source):
-    """Base of such readers. ``rows_max``: of the next read, None where it may have any number."""
+    """Base of such readers. ``rows_max``: the limit of the next read, None for no limit."""
 
     logs_rows = True
     consumes = True
@@ -34,7 +34,7 @@ class PushedRowsReader(Source):
 
     def open(self, index: int, parallelism: int) -> None:
         self.reads = index == 0
-        """Whether this is the task that reads."""
+        """Whether this task reads."""
 
     def limit(self, rows: int) -> None:
         self.rows_max = rows if self._read_rows is None else min(rows, self._read_rows)

@@ -1,7 +1,8 @@
-"""A sink of one's own that is exactly-once: write rows in one transaction with a mark. The rest is done here.
+"""Base of user-defined exactly-once sinks: the user writes rows and a mark in one transaction, this module does the
+rest.
 
-Rows are kept in the checkpoint (``kept_rows``): a replacement has them, whatever died, and a sink has to take rows only
-once it is certain that they count. A commit may be repeated, also by another process: the mark says that it has been
+Rows are kept in the checkpoint (``kept_rows``). So a replacement has them after any failure, and the sink writes rows
+only once they are certain to count. A commit may be repeated, also by another process; the mark shows that it has been
 done.
 """
 
@@ -23,47 +24,48 @@ from clonos_py.model.snapshots import lineage_of
 
 
 class CommitId(NamedTuple):
-    """Names the rows of one commit: the same whenever, and by whatever process, it is repeated."""
+    """Identifies the rows of one commit; it is the same whenever the commit is repeated, by any process."""
 
     owner: str
-    """The task whose rows they are, of this job and its lineage of checkpoints: ``LINEAGE/OPERATOR/INDEX``. The same
-    for all attempts of the task and for runs that resume it; another one after ``--fresh``."""
+    """The task that the rows are from, in this job and its lineage of checkpoints: ``LINEAGE/OPERATOR/INDEX``. All
+    attempts of the task and runs that resume it have the same owner; after ``--fresh`` there is another one."""
     checkpoint: int
-    """Commits of an owner come in the order of their checkpoints. One that is not higher than an earlier one is
-    repeated."""
+    """Commits of an owner come in the order of their checkpoints. A commit whose checkpoint is not higher than an
+    earlier one's is a repetition."""
 
 
 class RowCommitter:
-    """Writes the rows of one task. It lives in the process of that task, and is called by one thread at a time."""
+    """Writes the rows of one task. It runs in the process of that task, and is called by one thread at a time."""
 
     def commit(self, commit: CommitId, rows: pa.Table) -> None:
-        """Writes ``rows`` and notes ``commit.checkpoint`` as the last one of ``commit.owner``, both or neither. Does
-        nothing if that checkpoint, or a higher one, is noted already.
+        """Writes ``rows`` and stores ``commit.checkpoint`` as the last one of ``commit.owner``, atomically. Does
+        nothing if that checkpoint, or a higher one, is already stored.
 
-        It is called once the checkpoint is complete, and again whenever it is not certain that it was done: after a
-        restart, and by an attempt of the task that had hung. Two processes may do so at the same moment. After a change
-        of parallelism, rows of tasks that are no more are committed under their old owner.
+        It is called once the checkpoint is complete, and again if it is uncertain whether the commit succeeded: after a
+        restart, and by an attempt of the task that had hung. Two processes may call it at the same time. After a change
+        of parallelism, rows of tasks that no longer exist are committed under their old owner.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Releases what the committer holds. Not called when the process is killed."""
+        """Releases the committer's resources. Not called when the process is killed."""
 
 
 class TransactionalSink(SinkDefinition):
-    """Base of sinks of one's own whose rows are visible when the checkpoint that covers them is complete, exactly once.
-    Write ``open``. Rows of an epoch have to fit into memory.
+    """Base of user-defined sinks whose rows become visible, exactly once, when the checkpoint that covers them is
+    complete. Implement ``open``. The rows of an epoch must fit into memory.
 
-    With ``upserts = True`` it takes a table: of the rows of a key the last one holds. With ``deletes = True`` tables
-    whose rows may go away, too: then there is the column ``_change``, which is ``insert``, ``update`` or ``delete``.
+    With ``upserts = True`` it accepts tables: the last row of a key replaces earlier ones. With ``deletes = True`` it
+    also accepts tables that can lose rows: rows then have the column ``_change``, which is ``insert``, ``update`` or
+    ``delete``.
 
-    The definition travels to the tasks as a pickle: keep addresses in it, not connections.
+    The definition is pickled and sent to the tasks: keep addresses in it, not connections.
     """
 
     delivery = Delivery.TRANSACTIONAL
 
     def open(self, schema: pa.Schema) -> RowCommitter:
-        """What writes rows of ``schema``. Called in the process of a task, before its first commit."""
+        """Returns the committer for rows of ``schema``. Called in the process of a task, before its first commit."""
         raise NotImplementedError
 
     def create(self, schema: pa.Schema) -> Sink:
@@ -71,7 +73,7 @@ class TransactionalSink(SinkDefinition):
 
 
 class _PreparedCommit(msgspec.Struct, frozen=True, array_like=True):
-    """What the manifest says of the rows that a task has prepared for a checkpoint."""
+    """What the manifest records of the rows that a task has prepared for a checkpoint."""
 
     lineage: str
     index: int
@@ -85,9 +87,9 @@ class _KeepingRows(KeepingSink):
         super().__init__()
         self._definition, self._schema = definition, schema
         self._closing = threading.Lock()
-        """The task closes a sink while the thread that commits may be at work."""
+        """The task may close the sink while the committing thread uses it."""
         self._last: dict[str, int] = {}
-        """Of the thread that commits, as is the next."""
+        """Used by the committing thread, as is the next one."""
         self._committer: RowCommitter | None = None
 
     def close(self) -> None:

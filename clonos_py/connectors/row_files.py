@@ -1,8 +1,9 @@
-"""Writing rows to one file: JSON lines, CSV or Parquet.
+"""Writes rows to one file: JSON lines, CSV or Parquet.
 
-Small batches are gathered, since encoding has a cost per call. A file is durable once ``finish`` returned. JSON cannot
-say NaN and infinities: in a column that may be null they are null there, in another they are an error. CSV and Parquet
-have them. Errors of the disk are SinkErrors with path and remedy."""
+Small batches are gathered, since each call of an encoder has a cost. A file is durable once ``finish`` has returned.
+JSON cannot express NaN and infinities: in a nullable column they become null, in another they are an error. CSV and
+Parquet keep them. Disk errors are SinkErrors with path and remedy.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class Encoder(Protocol):
-    """Turns rows into bytes of a file."""
+    """Converts rows to bytes of a file."""
 
     def encode(self, rows: pa.Table) -> None: ...
 
@@ -41,7 +42,7 @@ class Encoder(Protocol):
 
 
 class _DigestedFile(io.BufferedWriter):
-    """Digests what is written on the way: encoders never go back."""
+    """Computes the digest while writing; encoders never seek back."""
 
     def __init__(self, path: str) -> None:
         super().__init__(io.FileIO(path, "x"))
@@ -55,7 +56,7 @@ class _DigestedFile(io.BufferedWriter):
 
 
 class RowFile:
-    """A new file being written."""
+    """A new file that is being written."""
 
     def __init__(self, path: str, file_format: str, schema: pa.Schema) -> None:
         self._path = path
@@ -73,7 +74,7 @@ class RowFile:
             self._flush()
 
     def finish(self) -> tuple[int, int]:
-        """Writes what is left, flushes it to the disk and closes the file; its size in bytes and its digest."""
+        """Writes the remaining rows, flushes to disk and closes the file; returns its size in bytes and its digest."""
         self._flush()
         with named_errors(self._path):
             self._encoder.end()
@@ -83,11 +84,11 @@ class RowFile:
         return self._file.size_bytes, self._file.digest.intdigest()
 
     def discard(self) -> None:
-        """Deletes the file; what is not written yet is forgotten."""
+        """Deletes the file and drops rows not yet written."""
         with named_errors(self._path):
             os.unlink(self._path)
-            with suppress(OSError, pa.ArrowException):  # what did not fit is not wanted
-                self._encoder.end()  # Arrow would do so later, and complain that the file is closed
+            with suppress(OSError, pa.ArrowException):  # errors no longer matter
+                self._encoder.end()  # otherwise Arrow does so later, and fails since the file is closed
             with suppress(OSError):
                 self._file.close()
 
@@ -105,24 +106,25 @@ class _JsonLines:
         self._file.write(json_lines(rows))
 
     def end(self) -> None:
-        """Each line ends by itself."""
+        """Does nothing: each line ends on its own."""
 
 
 def json_lines(rows: pa.Table | pa.RecordBatch) -> memoryview:
-    """The rows as lines of JSON. Raises SinkError for a value that JSON cannot say where it cannot be null."""
+    """The rows as lines of JSON. Raises SinkError for a value that JSON cannot express, in a column that is not
+    nullable."""
     for field in rows.schema:
         if (place := _unsayable(rows.column(field.name), field, field.name)) is not None:
             raise SinkError(
                 f"column {place!r} has a NaN or an infinity, which JSON cannot say: declare it '| None' to have null "
                 "there, or write csv or parquet"
             )
-    lines = io.BytesIO()  # an error of the disk would lose its number on the way through Polars
+    lines = io.BytesIO()  # through Polars a disk error would lose its errno
     pl.DataFrame(pl.from_arrow(written_times(rows))).write_ndjson(lines)
     return lines.getbuffer()
 
 
 def _unsayable(column: Any, field: pa.Field[Any], place: str) -> str | None:
-    """Where, at any depth, is a value that JSON cannot say and that cannot be null."""
+    """The path of a field, at any depth, with a value that JSON cannot express and that cannot be null."""
     kind: Any = field.type
     if pa.types.is_floating(kind):
         return place if not field.nullable and not pc.all(pc.is_finite(column), min_count=0).as_py() else None
@@ -178,7 +180,7 @@ def _encoder(file: IO[bytes], file_format: str, schema: pa.Schema) -> Encoder:
 
 
 def check_format(owner: str, file_format: str) -> None:
-    """Raises GraphError for a format that is not known."""
+    """Raises GraphError for an unknown format."""
     if file_format not in FORMATS:
         raise GraphError(f"{owner}: unknown format {file_format!r}; choose one of {', '.join(FORMATS)}")
 
@@ -199,8 +201,8 @@ def _has_binary(type_: pa.DataType) -> bool:
 
 
 def open_regular(path: str) -> io.FileIO:
-    """Opens a file that was written here before for reading. Never blocks, and follows no link. Raises SinkError if
-    there is something else than a file."""
+    """Opens a file written here before, for reading. Never blocks, and does not follow links. Raises SinkError if it is
+    not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -209,7 +211,7 @@ def open_regular(path: str) -> io.FileIO:
 
 
 def digest_of(path: str) -> tuple[int, int]:
-    """Size in bytes and digest of a file, as ``RowFile.finish`` gives them."""
+    """The size in bytes and the digest of a file, as ``RowFile.finish`` returns them."""
     digest, size_bytes = xxhash.xxh3_64(), 0
     with open_regular(path) as file:
         while content := file.read(_READ_BYTES):

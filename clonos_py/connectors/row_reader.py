@@ -1,8 +1,8 @@
-"""A source of one's own: name its partitions, and read rows at a position. The rest is done here.
+"""Base of user-defined sources: the user names partitions and reads rows at a position, this module does the rest.
 
-Replay needs one thing of a source: the same positions always have the same rows. Here a position is a place between two
-rows. So a piece that was read before is read again by reading on from where it began until it ends at the same place,
-however reads are cut.
+Replay requires only that the same positions always have the same rows. A position is a place between two rows. So a
+replay reads on from where a read began until it reaches the position where it ended, however the rows are cut into
+reads.
 """
 
 from __future__ import annotations
@@ -26,62 +26,62 @@ from clonos_py.model.record_codec import encode
 R = TypeVar("R", bound=Record, default=Any)
 
 FoundRows = tuple[pa.RecordBatch | Sequence[Any], int]
-"""Rows, as a batch, records or dicts, and the position behind the last of them."""
+"""Rows, as a batch, records or dicts, and the position after the last of them."""
 
 
 class RowReader:
-    """Reads one partition. It lives in the process of the task that reads it, and is called by one thread.
+    """Reads one partition. It runs in the process of the task that reads it, and is called by one thread.
 
-    A position is a place between two rows of the partition: 0 is before its first row, and a later row has a higher
-    one, below 2**47. It may count rows or bytes, or be the id of the last row.
+    A position is a place between two rows of the partition: 0 is before its first row, and later places have higher
+    positions, below 2**47. A position may count rows or bytes, or be the id of the last row.
     """
 
     def read(self, position: int, rows_max: int) -> FoundRows | None:
-        """The next rows from ``position`` on, ``rows_max`` at most, and the position behind the last of them.
+        """The next rows from ``position``, at most ``rows_max``, and the position after the last of them.
 
-        No rows and the same position where there are none for now: it is asked again after ``poll_every_us``. None at
-        the end of the partition, for good.
+        Return no rows and the same position if there are no rows for now: the next call comes after ``poll_every_us``.
+        Return None at the final end of the partition.
 
-        The same position always has the same rows behind it, in this process and any other, until a checkpoint covers
-        them; ``rows_max`` changes only how many of them are given. Any position that was given may be asked for again:
-        calls do not have to follow each other. The task waits meanwhile, so it should take milliseconds.
+        The same position must always have the same rows after it, in this process and any other, until a checkpoint
+        covers them; ``rows_max`` changes only how many of them are returned. Any position that was returned may be read
+        again, in any order. The task waits meanwhile, so a call should take milliseconds.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Releases what the reader holds. Not called when the process is killed."""
+        """Releases the reader's resources. Not called when the process is killed."""
 
 
 class PartitionedSource(SourceDefinition[R]):
-    """Base of sources of one's own. Give the class of the rows, or their schema, to ``__init__``; write ``partitions``
-    and ``open``.
+    """Base of user-defined sources. Pass the class of the rows, or their schema, to ``__init__``; implement
+    ``partitions`` and ``open``.
 
-    The definition travels to the tasks as a pickle: keep addresses in it, not connections.
+    The definition is pickled and sent to the tasks: keep addresses in it, not connections.
     """
 
     read_rows_max = 4096
-    """At most so many rows are asked for at once."""
+    """At most this many rows are requested at once."""
     poll_every_us = 100_000
-    """After so long (microseconds) it is looked again whether there are rows, where all partitions had none."""
+    """How long to wait, in microseconds, before the next poll if no partition has rows."""
 
     def __init__(self, rows: type[R] | pa.Schema) -> None:
         self.schemas = (schema_of(rows),)
         self.records = (rows if isinstance(rows, type) else None,)
 
     def partitions(self) -> Sequence[str]:
-        """The names of the partitions. Called once, where the job is submitted: a run, its replacements and those that
-        resume it read these. Partitions may come behind the others for the next run; any other change is an error on
+        """The names of the partitions. Called once, when the job is submitted: the run, its replacements and runs that
+        resume it read these. The next run may have further partitions after the others; any other change is an error on
         resuming."""
         raise NotImplementedError
 
     def open(self, partition: str) -> RowReader:
-        """The reader of a partition. Called in the process of a task, when it is first read, and again by every
-        replacement."""
+        """The reader of a partition. Called in the process of a task when the partition is first read, and again by
+        every replacement."""
         raise NotImplementedError
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What ``partitions`` gave. Raises SourceError."""
+        """The result of ``partitions``. Raises SourceError."""
         with failures_of(f"{type(self).__name__}.partitions", SourceError):
             names = tuple(self.partitions())
         if not names or len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
@@ -91,7 +91,7 @@ class PartitionedSource(SourceDefinition[R]):
         return names
 
     def __getstate__(self) -> dict[str, Any]:
-        """Submitting pickles: from here on all processes must see the same list."""
+        """Fixes the list of partitions before the job is submitted, so that all processes read the same list."""
         _ = self.names
         return self.__dict__
 
@@ -104,7 +104,7 @@ class PartitionedSource(SourceDefinition[R]):
 
 
 class _TakingTurns(PartitionReader):
-    """The source of one task: reads its partitions in turn, and waits where none has rows for now."""
+    """The source of one task: reads its partitions round-robin, and waits if none has rows for now."""
 
     def __init__(
         self, definition: PartitionedSource[Any], names: Sequence[str], columns: tuple[str, ...] | None, rows_max: int
@@ -130,7 +130,7 @@ class _TakingTurns(PartitionReader):
 
 
 class _RowPartition:
-    """A reader as a ``Partition``."""
+    """Adapts a RowReader to a ``Partition``."""
 
     def __init__(
         self, definition: PartitionedSource[Any], name: str, columns: tuple[str, ...] | None, rows_max: int
@@ -141,7 +141,7 @@ class _RowPartition:
         self._schema = definition.schemas[0]
         self._reader: RowReader | None = None
         self._rows_last = rows_max
-        """Of the last piece that was read again: the next is likely to have as many."""
+        """The number of rows of the last read that was replayed; the next one probably has as many."""
 
     def next(self, start: int, rows_max: int | None) -> PartitionRead | None:
         found = self._read(start, min(self._rows_max, rows_max or self._rows_max))
@@ -157,7 +157,7 @@ class _RowPartition:
             self._reader.close()
 
     def _pieces(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Reads on until ``stop``; a read that leads beyond it is made again with fewer rows."""
+        """Reads on until ``stop``. A read that ends after ``stop`` is repeated with fewer rows."""
         position, rows_max = start, self._rows_last
         while position < stop:
             found = self._read(position, rows_max)
@@ -184,7 +184,7 @@ class _RowPartition:
         return PartitionRead(stop, rows, checksum(rows) if rows.num_rows else 0, False)
 
     def _read(self, position: int, rows_max: int) -> tuple[pa.RecordBatch, int] | None:
-        """Raises SourceError for what breaks the contract."""
+        """Calls the user's reader. Raises SourceError if it breaks the contract."""
         with failures_of(self._what, SourceError):
             if self._reader is None:
                 self._reader = self._definition.open(self.name)

@@ -1,4 +1,4 @@
-"""A sink of one's own that writes rows as they come, where writing a row again does no harm."""
+"""Base of user-defined sinks that write rows as they arrive, where writing a row twice does no harm."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from clonos_py.model.operators import Sink
 
 
 class RowWriter:
-    """Writes the rows of one task, in the process and the thread of that task, which waits meanwhile."""
+    """Writes the rows of one task, in the process and thread of that task, which waits meanwhile."""
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Writes rows, or keeps them until ``flush``. After a failure rows since the last checkpoint come again, equal
-        to those before and in the same order: written twice they must look as if written once."""
+        """Writes rows, or keeps them until ``flush``. After a failure the rows since the last checkpoint come again,
+        unchanged and in the same order. Writing them twice must have the same effect as writing them once."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Before a checkpoint, and at the end: makes durable what was written. None of it comes again."""
+        """Makes all written rows durable. Called before a checkpoint and at the end; these rows do not come again."""
 
     def close(self) -> None:
-        """Releases what the writer holds. Not called when the process is killed."""
+        """Releases the writer's resources. Not called when the process is killed."""
 
 
 class IdempotentSink(SinkDefinition):
-    """Base of sinks of one's own whose rows are visible at once, and replace equal ones that were written before a
-    failure: by a key that each row has. Write ``open``.
+    """Base of user-defined sinks whose rows are visible at once. Rows written again after a failure replace equal ones,
+    by a key that each row has. Implement ``open``.
 
-    Rows must not change when they are computed again. They do not while single tasks fail, with the full sharing
-    depth. Others may be computed, where functions are not deterministic or the order of rows decides, if the task that
-    computes them dies at once with the one that writes them, if a job that was killed as a whole is resumed, and if it
-    rolls back. A process that had hung may write after its replacement: where an old value must never replace a
-    newer one, take a ``TransactionalSink``. ``upserts`` and ``deletes`` are as there.
+    Rows must not change when they are computed again. They do not change if single tasks fail, with the full sharing
+    depth. They may change, where functions are not deterministic or the order of rows matters, in three cases: the task
+    that computes them fails together with the one that writes them, a job that was killed as a whole is resumed, or the
+    job rolls back. A process that had hung may write after its replacement; if an old value must never replace a newer
+    one, use a ``TransactionalSink``. ``upserts`` and ``deletes`` are the same as there.
 
-    The definition travels to the tasks as a pickle: keep addresses in it, not connections.
+    The definition is pickled and sent to the tasks: keep addresses in it, not connections.
     """
 
     delivery = Delivery.IDEMPOTENT
 
     def open(self, schema: pa.Schema) -> RowWriter:
-        """What writes rows of ``schema``. Called in the process of a task, before its first row."""
+        """Returns the writer for rows of ``schema``. Called in the process of a task, before its first row."""
         raise NotImplementedError
 
     def create(self, schema: pa.Schema) -> Sink:

@@ -1,4 +1,4 @@
-"""Words that no plan and no log has: they are read where they are needed."""
+"""Secrets, which appear in no plan and no log: processes read them where they are used."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from clonos_py.model.errors import GraphError, SettingError
 
 @dataclass(frozen=True)
 class Secret:
-    """A word that no plan and no log has: only where it lies. ``env``: the name of a variable of the environment;
-    ``file``: the path of a file that has nothing else. Both are read by each process that connects."""
+    """A reference to a secret, so that no plan and no log has the secret itself. ``env``: the name of an environment
+    variable; ``file``: the path of a file that has only the secret. Each process that connects reads it."""
 
     env: str | None = None
     file: str | None = None
@@ -21,7 +21,7 @@ class Secret:
             raise GraphError("a Secret is either in the environment or in a file: give env= or file=")
 
     def read(self) -> str:
-        """Raises SettingError if it is not there."""
+        """Reads the secret. Raises SettingError if it is missing."""
         if self.env is not None:
             found = os.environ.get(self.env)
             if found is None:
@@ -35,12 +35,12 @@ class Secret:
 
 
 def check_hidden(owner: str, **given: object) -> None:
-    """Raises GraphError for what is not to be written in a job."""
+    """Raises GraphError for a secret that was written as plain text."""
     for name, value in given.items():
         if isinstance(value, str):
             raise GraphError(f"{owner}: {name} would be in the plan: give Secret(env=...) or Secret(file=...)")
 
 
 def revealed(given: str | Secret | None) -> str | None:
-    """Raises SettingError for a secret that is not there."""
+    """The value of a plain text or a secret. Raises SettingError if a secret is missing."""
     return given.read() if isinstance(given, Secret) else given

@@ -1,4 +1,4 @@
-"""Lines of a TCP server as a source, as written in a job, and its reader."""
+"""A source of lines from a TCP server, and its reader."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _FORMATS = ("json", "csv", "text")
 
 
 class SocketDeadLetter(Record):
-    """A malformed line of a TCP server: which server, the how many-th line it was of all that the job has read of it,
-    from 1, what it is, without its line end, and what is wrong with it."""
+    """A malformed line of a TCP server: the server, the line's number among all lines that the job has read from it,
+    from 1, its content without the line end, and the reason."""
 
     server: str
     line: int
@@ -34,28 +34,28 @@ class SocketDeadLetter(Record):
 
 
 class SocketSource(CatchingSource[R]):
-    """Connects to a TCP server and reads what it sends, line by line, in one task. It never asks for anything.
+    """Connects to a TCP server and reads what it sends, line by line, in one task. It sends nothing.
 
     ``schema`` is the class of the rows or their columns. ``format`` is json (each line an object), csv (the columns in
     the order of the schema, without a header; a quoted field holds no line ends) or text (each line a row with the
     column ``line``, without ``schema``).
 
-    Where a connection ends the source connects again, at growing intervals; what came of a last line without its end is
-    dropped and counted as ``unfinished_lines``. A server that takes no connection for longer than ``away`` ends the
-    job, its last checkpoint intact. With ``reconnect=False`` the source ends when the server closes the connection, and
-    a last line needs no line end.
+    When a connection ends, the source reconnects, at growing intervals; a last line without its line end is dropped and
+    counted as ``unfinished_lines``. A server that accepts no connection for longer than ``away`` fails the job; its
+    last checkpoint stays intact. With ``reconnect=False`` the source ends when the server closes the connection, and a
+    last line needs no line end.
 
-    A server cannot be asked for the same lines again, so their rows go into the causal log. No line is taken twice, and
-    none is lost once a row that depends on it has left the task. What can be lost:
+    The server cannot be asked for the same lines again, so their rows are written to the causal log. No line is read
+    twice, and none is lost once a row that depends on it has left the task. These lines can be lost:
 
-    - when the task dies, what its machine had received and the task had not yet sent on to other tasks, and what the
-      server sends while no connection is there, if it does not keep it;
-    - when the whole job ends, or rolls back, all lines since the last completed checkpoint.
+    - if the task dies: those that its machine had received and the task had not yet passed on to other tasks, and those
+      that the server sends without a connection, if it does not keep them;
+    - if the whole job ends or rolls back: all lines since the last completed checkpoint.
 
-    A server whose lines must not be lost has to be a log, such as Kafka.
+    If no line may be lost, use a log such as Kafka.
 
-    ``on_error`` says what becomes of a line that is not of the format and schema: see ``FileSource``; dead letters are
-    rows of ``SocketDeadLetter``.
+    ``on_error`` decides what happens to a line that does not fit the format and schema: see ``FileSource``; dead
+    letters are rows of ``SocketDeadLetter``.
     """
 
     letter = SocketDeadLetter
@@ -93,7 +93,7 @@ class SocketSource(CatchingSource[R]):
 
 
 class SocketReader(PushedRowsReader):
-    """Offsets count lines."""
+    """The reader of one task. Offsets count lines."""
 
     def __init__(self, server: LineServer, format: LineFormat, wanted: WantedPorts, read_rows: int | None) -> None:
         super().__init__(wanted, read_rows)
@@ -111,7 +111,7 @@ class SocketReader(PushedRowsReader):
         self._wake = wake
 
     def snapshot(self) -> Any:
-        """A server that has closed its connection is not connected to again."""
+        """Whether the server has ended the stream; then the source does not reconnect after a restart."""
         return {"over": self._over} if self.reads else None
 
     def restore(self, saved: Any) -> None:
@@ -140,7 +140,7 @@ class SocketReader(PushedRowsReader):
         return Wait(now + WAIT_US)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
-        """The log ended before the rows of this read, and so nothing depends on them: these lines are lost."""
+        """The log ended before the rows of this read. So no task depends on them, and these lines are lost."""
         lost = stop - start
         counts = {"lines_lost": lost} if lost else {}
         return Read(0, start, stop, self.no_rows, 0, 0, last=not lost, counts=counts)

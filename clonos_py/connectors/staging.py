@@ -1,10 +1,11 @@
-"""The two-phase part of transactional sinks (D16), whatever the medium: what is staged, named, and made visible when.
+"""The two-phase commit of transactional sinks (D16), independent of the medium: how pieces are staged, named and
+published.
 
-Rows of one epoch go into one staged piece. At the barrier it is closed and named; it becomes visible under a name that
-depends only on operator, task and checkpoint, so that committing twice is committing once. Pieces of aborted
+The rows of an epoch go into one staged piece. At the barrier it is closed and named. It becomes visible under a name
+that depends only on operator, task and checkpoint, so committing twice equals committing once. Pieces of aborted
 checkpoints are committed with the next one, oldest first. A replacement writes its predecessor's rows again, into
-pieces of its own; those that the dead left behind are recognised at the next commit: begun before a checkpoint that is
-complete, and not named by it or an earlier one, which are visible by then.
+pieces of its own. Pieces that a dead process left behind are found at the next commit: they were begun before the
+checkpoint that is complete, and neither it nor an earlier one names them (named pieces are visible by then).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from clonos_py.model.operators import Sink
 from clonos_py.model.state import OperatorState
 
 _process = secrets.token_hex(4)
-"""Of all processes that stage pieces in one place, on whatever machine, no two have the same."""
+"""Unique among all processes that stage pieces in one place, on all machines."""
 _numbers = itertools.count()
 
 
 class StagedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file of a piece: its place, the folder within the piece's (empty: there is only this file), and its content."""
+    """A file of a piece: its folder within the piece (empty if there is only this file), its size and its digest."""
 
     place: str
     size_bytes: int
@@ -33,8 +34,8 @@ class StagedFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one epoch: the checkpoint that ends it, where they are staged, and the name under which they appear;
-    ``files`` where the medium is files."""
+    """The rows of one epoch: the checkpoint that ends it, where they are staged, and the name under which they become
+    visible. ``files``: only if the medium has files."""
 
     checkpoint: int
     staged: str
@@ -43,12 +44,13 @@ class StagedPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StagedSink(Sink):
-    """Base of sinks that show rows only when their checkpoint is complete. Subclasses know the medium."""
+    """Base of sinks that publish rows only when their checkpoint is complete. Subclasses implement the medium."""
 
     _checkpoint = 0
 
     def restore(self, parts: Sequence[OperatorState]) -> None:
-        """What the checkpoint named is committed after the restart; all later rows will come again."""
+        """Drops the open piece: rows that the checkpoint names are committed after the restart, all later rows come
+        again."""
         self._discard_open()
         self._checkpoint = max((int(part.values["checkpoint"]) for part in parts), default=0)
 
@@ -77,7 +79,7 @@ class StagedSink(Sink):
         self._discard_open()
 
     def _new_staged_name(self) -> str:
-        """Never the same twice, and it tells after which checkpoint the piece was begun."""
+        """A unique name, which includes the checkpoint after which the piece was begun."""
         return f"{self._owner}.after-{self._checkpoint}.{_process}-{next(_numbers)}"
 
     def _final_name(self, checkpoint: int) -> str:
@@ -96,15 +98,15 @@ class StagedSink(Sink):
     # What the medium does
 
     def _close_staged(self) -> str | None:
-        """Makes durable what was written since the last call and gives its staged name; None if that was nothing."""
+        """Makes the rows written since the last call durable and returns their staged name; None if there are none."""
         raise NotImplementedError
 
     def _publish(self, piece: StagedPiece) -> None:
-        """Makes a piece visible; nothing if it is already. Raises SinkError if it is neither staged nor visible."""
+        """Makes a piece visible, unless it is. Raises SinkError if it is neither staged nor visible."""
         raise NotImplementedError
 
     def _discard_open(self) -> None:
-        """Forgets what was written since the last barrier."""
+        """Drops the rows written since the last barrier."""
         raise NotImplementedError
 
     def _discard_before(self, checkpoint: int) -> None:

@@ -1,7 +1,7 @@
-"""Where the lines of a print sink go: this process's standard output, or, from a worker, the terminal of the run.
+"""The target of print sinks: this process's standard output or, in a worker, the terminal of the run.
 
-A worker's standard output is not shown. So its driver puts another ``Terminal`` in place before operators are
-opened, one that carries lines to the process that the user looks at.
+A worker's standard output is not shown. So its driver installs another ``Terminal`` before operators are opened, which
+carries lines to the process that the user watches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 from clonos_py.model.errors import SinkError
 
 _CHARACTERS_MAX = 1 << 20
-"""So much may wait to be carried; a sink that writes faster waits."""
+"""The limit of characters that wait to be carried; a sink that writes faster blocks."""
 _PAUSE_S = 0.02
 
 
@@ -23,11 +23,11 @@ class Terminal(Protocol):
     """Takes whole lines."""
 
     def write(self, lines: str) -> None:
-        """Takes lines, each with its line feed. May wait until there is room for them."""
+        """Accepts lines, each with its line feed. May block until there is room."""
         ...
 
     def flush(self) -> None:
-        """Waits until all lines are where the death of this process cannot undo them. Raises SinkError."""
+        """Blocks until all lines are safe from the death of this process. Raises SinkError."""
         ...
 
 
@@ -39,14 +39,15 @@ class StandardOutput:
         sys.stdout.flush()
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Does nothing: ``write`` flushes."""
 
 
 class CarriedLines:
-    """Lines in the order written, carried away by a thread: as one piece, what has gathered during the last trip."""
+    """Carries lines away in a thread, in the order written. Lines that gather while others are carried form the next
+    piece."""
 
     def __init__(self, carry: Callable[[str], bool]) -> None:
-        """``carry`` says whether it could take the lines; if not, they are offered again after a pause."""
+        """``carry`` returns whether it accepted the lines; if not, they are offered again after a pause."""
         self._carry = carry
         self._changed = threading.Condition()
         self._waiting = ""
@@ -87,13 +88,13 @@ class CarriedLines:
         try:
             while not self._carry(lines):
                 time.sleep(_PAUSE_S)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the sink that waits must know
+        except Exception as problem:  # noqa: BLE001 - any error is raised in the sink that waits
             return problem
         return None
 
 
 class _Place:
-    """What is in place in this process."""
+    """The terminal of this process."""
 
     terminal: Terminal = StandardOutput()
 
@@ -104,5 +105,5 @@ def terminal() -> Terminal:
 
 
 def print_on(terminal: Terminal) -> None:
-    """Puts another terminal in place, for all print sinks of this process."""
+    """Sets the terminal of all print sinks in this process."""
     _Place.terminal = terminal

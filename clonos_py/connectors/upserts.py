@@ -1,9 +1,9 @@
-"""Sinks for updating results: of the rows of a key, the last one is the result. Where rows may leave the table, the
-column ``_change`` says so, and is not shown.
+"""Sinks for updating results: the last row of a key replaces earlier ones. If rows can leave the table, the column
+``_change`` says so; it is not written.
 
-Each task keeps the last row of each of its keys as state, and at a checkpoint in which something changed stages its
-whole table, which replaces the one before. So it fits results that fit into memory; the rows of one key must come from
-one task, as they do behind a keyed aggregate.
+Each task keeps the last row of each of its keys as state. At a checkpoint after a change it stages its whole table,
+which replaces the previous one. So the result must fit into memory, and the rows of a key must come from one task, as
+they do after a keyed aggregate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMPACTED_ROWS = 65_536
 class UpsertFileSink(SinkDefinition):
     """Keeps ``OPERATOR-INDEX.latest.FORMAT`` in ``folder`` up to date, exactly once: the last row of every ``key``.
 
-    Unlike ``FileSink`` it replaces what an earlier run left there. Raises GraphError for an unknown key or format.
+    Unlike ``FileSink`` it replaces the files of an earlier run. Raises GraphError for an unknown key or format.
     """
 
     upserts = True
@@ -59,7 +59,8 @@ class UpsertFileSink(SinkDefinition):
 
 
 class UpsertMemorySink(MemorySink):
-    """``table`` and ``rows`` give the last row of every ``key``, as of the last checkpoint."""
+    """An upserting sink in memory. ``table`` and ``rows`` return the last row of every ``key`` as of the last
+    checkpoint."""
 
     upserts = True
     deletes = True
@@ -75,8 +76,8 @@ class UpsertMemorySink(MemorySink):
 
 
 class LatestRows:
-    """The last row of each key that is not deleted, ordered by when that row came. ``schema``: without what happened to
-    the rows, which those that are added may say."""
+    """The last row of each key, without deleted rows, in order of arrival. ``schema`` excludes the change column, which
+    added rows may have."""
 
     def __init__(self, key: tuple[str, ...], schema: pa.Schema) -> None:
         self._key = key
@@ -84,7 +85,7 @@ class LatestRows:
         self.replace([])
 
     def replace(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Forgets everything for the rows of ``batches``."""
+        """Replaces all content by the rows of ``batches``."""
         self._rows = pa.RecordBatch.from_pylist([], schema=self._schema)
         self._newer = list(batches)
         self._newer_rows = sum(rows.num_rows for rows in batches)
@@ -102,7 +103,7 @@ class LatestRows:
         return self._rows
 
     def snapshot(self, groups: int) -> OperatorState:
-        """One chunk, the same one as long as nothing changes."""
+        """One chunk, which stays the same object until a row changes."""
         rows = self.rows()
         if self._chunk is None:
             group = pa.array(key_groups(rows, self._key, groups), pa.int32())
@@ -125,7 +126,7 @@ class LatestRows:
 
 
 class UpsertFileWriter(FileWriter):
-    """The sink of one task: stages its whole table whenever it changed."""
+    """The sink of one task: stages its whole table after a change."""
 
     def __init__(self, folder: str, file_format: str, latest: LatestRows, schema: pa.Schema) -> None:
         super().__init__(folder, file_format, schema)
@@ -161,10 +162,10 @@ class UpsertFileWriter(FileWriter):
         return f"{self._owner}.latest.{self._format}"
 
     def _check_new(self, final: str) -> None:
-        """The file is there to be replaced."""
+        """The file may exist: it is replaced."""
 
     def _publish(self, piece: StagedPiece) -> None:
-        """Also removes the tables of tasks that no longer are, once their keys have moved."""
+        """Also removes the tables of tasks that no longer exist, once their keys have moved."""
         moved = not self._rescaled or piece.staged in self._own
         super()._publish(piece)
         for path in list(self._visible()) if moved and self.ctx.task.index == 0 else ():
@@ -173,7 +174,7 @@ class UpsertFileWriter(FileWriter):
                 self._remove(name)
 
     def _is_gone(self, name: str) -> bool:
-        """Whether this is the table of a task that no longer is."""
+        """Whether this is the table of a task that no longer exists."""
         owner, _, kind = name.rpartition(".latest.")
         operator, _, index = owner.rpartition("-")
         is_table = operator == self._operator and kind == self._format and index.isascii() and index.isdigit()
@@ -181,14 +182,14 @@ class UpsertFileWriter(FileWriter):
 
 
 class UpsertCollector(MemoryCollector):
-    """The same in memory."""
+    """The in-memory counterpart of ``UpsertFileWriter``."""
 
     def __init__(self, name: str, latest: LatestRows) -> None:
         super().__init__(name)
         self._latest = latest
         self._rescaled = False
         self._own: set[str] = set()
-        """Staged by this sink and not visible yet."""
+        """Pieces that this sink has staged and not yet made visible."""
 
     def on_rows(self, rows: pa.RecordBatch, side: int) -> None:
         self._latest.add(rows)
@@ -228,16 +229,17 @@ class UpsertCollector(MemoryCollector):
 
 _POSITION = "__position"
 _PARALLELISM = "parallelism"
-"""Of the tasks that took a snapshot."""
+"""The parallelism of the tasks that took a snapshot."""
 
 
 def _are_of_others(parts: Sequence[OperatorState], parallelism: int) -> bool:
-    """Whether snapshots were taken at another parallelism: what is visible is of those tasks still."""
+    """Whether the snapshots were taken at another parallelism; then the visible tables are those of the earlier
+    tasks."""
     return any(part.values.get(_PARALLELISM, parallelism) != parallelism for part in parts)
 
 
 def _there(rows: pa.RecordBatch) -> Bools:
-    """Which rows are not deleted."""
+    """The rows that are not deletions."""
     if rows.schema.get_field_index(CHANGE_COLUMN) < 0:
         return np.ones(rows.num_rows, bool)
     kinds: Any = rows.column(CHANGE_COLUMN)

@@ -1,4 +1,4 @@
-"""Calls of a connector that a user has written: what it raises is named after it."""
+"""Calls of user-written connectors: errors that they raise are attributed to them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from clonos_py.model.places import place_of
 
 @contextmanager
 def failures_of(what: str, kind: type[SourceError] | type[SinkError]) -> Iterator[None]:
-    """Raises what the code below raises as an error of ``kind`` that names ``what`` and the line at work. Errors of
-    the engine, such as a SourceError of the user's own, pass as they are."""
+    """Converts errors of the code inside to errors of ``kind`` that name ``what`` and the failing line. Errors of the
+    engine, such as a SourceError that the user raises, pass unchanged."""
     try:
         yield
     except ClonosError as problem:

@@ -1,7 +1,7 @@
-"""Posts of rows on their way from the threads of a web server to a task, and from there to safety.
+"""Posts of rows: their way from the threads of a web server to a task, until they are durable.
 
-A post waits until the task takes it. It is durable when a checkpoint is complete that covers it; then it is settled,
-and its sender gets an answer. Where a task goes back to a state before the post it is withdrawn.
+A post waits until the task takes it. It is durable once a completed checkpoint covers it; then it is settled, and its
+sender gets an answer. If the task goes back to a state before the post, the post is withdrawn.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 Settle = Callable[[bool], None]
-"""Called once, by any thread, with whether the post is durable. If not, it was withdrawn."""
+"""Called once, from any thread, with whether the post is durable. If not, it was withdrawn."""
 
 WAITING_BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True)
 class MalformedValue:
-    """``number``: the how many-th value of its post, from 1."""
+    """A malformed value. ``number``: its place in the post, from 1."""
 
     number: int
     value: bytes
@@ -31,8 +31,8 @@ class MalformedValue:
 
 @dataclass(eq=False)
 class Post:
-    """``rows``: None once they were taken. ``position``: how many posts the task had taken with it; 0 before.
-    ``digest``: of the body, where there is a key."""
+    """The rows of one request. ``rows``: None once they were taken. ``position``: the number of posts that the task had
+    taken, this one included; 0 before it is taken. ``digest``: that of the body, if there is a key."""
 
     row_count: int
     malformed: Sequence[MalformedValue] = ()
@@ -47,7 +47,7 @@ class Post:
 
     @property
     def note(self) -> list[Any]:
-        """What is kept of one with a key, as plain data."""
+        """The post as plain data, without rows; stored for posts with a key."""
         return [self.key, self.digest, self.position, self.taken_us, self.row_count, self.malformed_count]
 
 
@@ -58,27 +58,27 @@ def noted(note: Sequence[Any]) -> Post:
 
 
 class Inbox:
-    """Used by all threads. ``wake`` is called when there is something to take."""
+    """The posts of a source, shared by all threads. ``wake`` is called when there is a post to take."""
 
     def __init__(self, keys_us: int) -> None:
-        """``keys_us``: how long the key of a post is known."""
+        """``keys_us``: how long the key of a taken post is kept."""
         self._keys_us = keys_us
         self._lock = threading.Lock()
         self.wake: Callable[[], None] = lambda: None
         self._waiting: deque[Post] = deque()
         self._waiting_bytes = 0
         self._taken: deque[Post] = deque()
-        """Those that are not durable, in the order of their positions."""
+        """Posts that are taken and not yet durable, ordered by position."""
         self._keys: dict[str, Post] = {}
-        """In the order in which they came."""
+        """Posts by key, in order of arrival."""
         self._durable = 0
         self._accepts = False
 
     # ---- for the web server
 
     def add(self, post: Post, settle: Settle) -> Post | None:
-        """The post, or an earlier one with its key; None if there is no room for it. An earlier one with another
-        digest is not repeated by this post: ``settle`` is not called then."""
+        """Adds a post. Returns it, or an earlier post with the same key; None if there is no room. If the earlier post
+        has another digest, ``settle`` is not called."""
         with self._lock:
             known = self._keys.get(post.key) if post.key is not None else None
             if known is not None and known.digest != post.digest:
@@ -106,13 +106,13 @@ class Inbox:
     # ---- for the task
 
     def accept(self) -> None:
-        """The task takes posts from now on."""
+        """From now on ``add`` accepts posts."""
         with self._lock:
             self._accepts = True
 
     def take(self, position: int, bytes_max: int, rows_max: int | None, now_us: int) -> list[Post]:
-        """The next posts, at least one if there is any; ``position``: of the last one that was taken. Their rows stay
-        with them for the caller to take."""
+        """The next posts, at least one if there is one. ``position``: that of the last post taken before. The caller
+        takes the rows from the posts."""
         taken: list[Post] = []
         with self._lock:
             self._forget(now_us)
@@ -129,7 +129,7 @@ class Inbox:
         return taken
 
     def _forget(self, now_us: int) -> None:
-        """Keys that are too old."""
+        """Drops keys that are too old."""
         while self._keys:
             key, oldest = next(iter(self._keys.items()))
             if not oldest.position or oldest.taken_us + self._keys_us > now_us:
@@ -137,26 +137,26 @@ class Inbox:
             del self._keys[key]
 
     def passed(self, notes: Iterable[Sequence[Any]]) -> None:
-        """A replay has taken these posts."""
+        """Adds posts with keys that a replay has taken."""
         with self._lock:
             for post in map(noted, notes):
                 self._taken.append(post)
                 self._keys[str(post.key)] = post
 
     def notes(self) -> list[list[Any]]:
-        """Of those with keys that were taken."""
+        """Notes of the taken posts with keys."""
         with self._lock:
             return [post.note for post in self._keys.values() if post.position]
 
     def restored(self, position: int, notes: Iterable[Sequence[Any]]) -> None:
-        """A checkpoint covers these posts, and all others up to the position."""
+        """Restores a checkpoint: it covers these posts, and all others up to the position."""
         with self._lock:
             waiting = {key: post for key, post in self._keys.items() if not post.position}
             self._keys = {str(post.key): post for post in map(noted, notes)} | waiting
         self.settle(position)
 
     def return_to(self, position: int) -> None:
-        """What was taken after it is withdrawn."""
+        """Withdraws the posts taken after this position."""
         with self._lock:
             withdrawn = [post for post in self._taken if post.position > position]
             self._taken = deque(post for post in self._taken if post.position <= position)
@@ -171,7 +171,7 @@ class Inbox:
     # ---- for the thread that commits
 
     def settle(self, position: int) -> None:
-        """A checkpoint is complete that covers all posts up to this one."""
+        """Settles posts: a completed checkpoint covers all of them up to this position."""
         durable: list[Post] = []
         with self._lock:
             self._durable = max(self._durable, position)

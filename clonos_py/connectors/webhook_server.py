@@ -1,7 +1,7 @@
-"""An HTTP server in a thread of its own, which passes bodies of POST requests on and answers when it is told how.
+"""An HTTP server in its own thread. It passes the bodies of POST requests to a handler, which supplies the answers.
 
-h11 knows the protocol; this module has the sockets, the limits and the time-outs. A connection that idles, sends too
-slowly or is one too many is closed, so that strangers cost little.
+h11 implements the protocol; this module has the sockets, limits and timeouts. Connections that idle, send too slowly or
+exceed the limit are closed, so that unknown clients cost little.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JOIN_S_MAX = 5.0
 
 @dataclass(frozen=True)
 class WebAnswer:
-    """``content`` is sent as JSON."""
+    """An HTTP response. ``content`` is sent as JSON."""
 
     status: int
     content: Mapping[str, object]
@@ -34,13 +34,13 @@ class WebAnswer:
 
 
 Handle = Callable[[bytes, str | None], Awaitable[WebAnswer]]
-"""Answers a body and its idempotency key."""
+"""Answers a request, given its body and its idempotency key."""
 
 
 @dataclass(frozen=True)
 class WebAddress:
-    """Where requests are taken. ``token``: which they must bring, if there is one. ``body_bytes_max``: larger ones are
-    refused."""
+    """The address of a server. ``token``: the bearer token that requests must have, if any. ``body_bytes_max``: larger
+    bodies are refused."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class WebAddress:
 
 
 class RefusedRequest(Exception):
-    """A request that is answered without its body."""
+    """The request is answered before its body is read completely."""
 
     def __init__(self, answer: WebAnswer) -> None:
         super().__init__(str(answer))
@@ -61,7 +61,7 @@ class RefusedRequest(Exception):
 
 
 class WebServer:
-    """Listens from when it is made until ``close``. Raises OSError where it cannot."""
+    """The server; it listens from its creation until ``close``. Raises OSError if it cannot listen."""
 
     def __init__(self, address: WebAddress, handle: Handle) -> None:
         self._address, self._handle = address, handle
@@ -74,8 +74,8 @@ class WebServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Closes the port and all connections, those that wait for an answer, too."""
-        with contextlib.suppress(RuntimeError):  # its loop may have ended
+        """Closes the port and all connections, including those that wait for an answer."""
+        with contextlib.suppress(RuntimeError):  # the loop may have ended already
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_JOIN_S_MAX)
 
@@ -111,7 +111,7 @@ class WebServer:
             writer.close()
 
     async def _exchange(self, connection: _Connection) -> bool:
-        """One request and its answer; whether the connection goes on."""
+        """Handles one request; returns whether the connection stays open."""
         try:
             async with asyncio.timeout(_REQUEST_S_MAX):
                 if (request := await connection.request()) is None:
@@ -128,7 +128,7 @@ class WebServer:
         return await connection.answer(await self._handle(body, key))
 
     def _check(self, request: h11.Request) -> None:
-        """Raises RefusedRequest."""
+        """Raises RefusedRequest for a wrong path, method, token, encoding or length."""
         if request.target.partition(b"?")[0] != self._address.path.encode():
             raise RefusedRequest(WebAnswer(404, {"error": f"rows are taken at {self._address.path}"}))
         if request.method != b"POST":
@@ -149,7 +149,7 @@ def _too_large(bytes_max: int) -> WebAnswer:
 
 
 def _header(request: h11.Request, name: bytes) -> str | None:
-    """Raises RefusedRequest where it is there more than once: which one is meant is unknown."""
+    """The value of a header. Raises RefusedRequest if there are several, as it is not clear which one is meant."""
     found = [value for key, value in request.headers if key == name]
     if len(found) > 1:
         raise RefusedRequest(WebAnswer(400, {"error": f"the header {name.decode()} is there {len(found)} times"}))
@@ -157,19 +157,19 @@ def _header(request: h11.Request, name: bytes) -> str | None:
 
 
 class _Connection:
-    """The requests of one connection, one after the other."""
+    """The requests of one connection, handled in sequence."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._state = h11.Connection(h11.SERVER)
 
     async def request(self) -> h11.Request | None:
-        """The next one; None if there is none."""
+        """The next request; None if there is none."""
         event = await self._event()
         return event if isinstance(event, h11.Request) else None
 
     async def body(self, bytes_max: int) -> bytes:
-        """Raises RefusedRequest if it has more bytes."""
+        """The request's body. Raises RefusedRequest if it has more than ``bytes_max`` bytes."""
         if self._state.they_are_waiting_for_100_continue:
             self._writer.write(self._sent(h11.InformationalResponse(status_code=100, headers=[])))
         body = bytearray()
@@ -182,7 +182,7 @@ class _Connection:
         return bytes(body)
 
     async def answer(self, answer: WebAnswer) -> bool:
-        """Whether another request may follow."""
+        """Sends the answer; returns whether another request may follow."""
         await self._send(answer, {})
         if self._state.our_state is h11.MUST_CLOSE:
             return False
@@ -190,8 +190,8 @@ class _Connection:
         return True
 
     async def refuse(self, answer: WebAnswer) -> None:
-        """Without the rest of the request. It is read for a while all the same: a connection that is closed with bytes
-        unread is reset, and the sender may not see the answer."""
+        """Answers before the request is read completely, and closes. The rest is still read for a while: closing a
+        connection with unread bytes resets it, and the sender may not see the answer."""
         await self._send(answer, {"Connection": "close"})
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_DRAIN_S_MAX):
@@ -210,7 +210,7 @@ class _Connection:
         return self._state.send(event) or b""
 
     async def _event(self) -> h11.Event | None:
-        """None where the sender has to wait for an answer first."""
+        """The next event; None if the sender has to wait for an answer first."""
         while (event := self._state.next_event()) is h11.NEED_DATA:
             self._state.receive_data(await self._reader.read(_READ_BYTES))
         return event if isinstance(event, h11.Event) else None

@@ -1,8 +1,8 @@
-"""Rows that others post, as a source: as written in a job, and its reader.
+"""A source of rows that clients post by HTTP, and its reader.
 
-What was posted cannot be asked for again. So the rows go into the causal log (D4), and a sender gets its answer only
-when a completed checkpoint covers them: whatever fails after that, also all tasks at once, they are not lost. What the
-sender was not answered it sends again; with an idempotency key it counts once.
+A client cannot be asked for rows again. So rows are written to the causal log (D4), and a client is answered only when
+a completed checkpoint covers its rows: no later failure loses them, not even of all tasks at once. A client sends a
+request without an answer again; with an idempotency key its rows count once.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ R = TypeVar("R", bound=Record, default=Any)
 
 KEY_CHARS_MAX = 255
 MALFORMED_MAX = 1_000
-"""In one request. Each is parsed by itself."""
+"""The limit per request. Each malformed value is parsed separately."""
 _AT_ONCE_BYTES = 64 << 10
-"""Longer bodies are parsed in a thread of their own: other requests do not wait for it."""
+"""Longer bodies are parsed in another thread, so that other requests do not wait."""
 _PORT_WAIT_US = 200_000
 _PORT_US_MAX = 60_000_000
-"""A process that has been replaced may hold the port until it is ended."""
+"""A replaced process may hold the port until it has ended."""
 _RETRY = {"Retry-After": "1"}
 _NOT_YET = "not durable yet; it may have been taken: repeat it with the same Idempotency-Key"
 _OTHER_BODY = "an earlier request with this Idempotency-Key had another body: give each body a key of its own"
@@ -48,8 +48,8 @@ _decode_one = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class WebhookDeadLetter(Record):
-    """A malformed value of a request: the how many-th request it was that the job has taken, and the how many-th value
-    in it, both from 1, what it is, and what is wrong with it."""
+    """A malformed value of a request: the number of the request among those that the job has taken, the number of the
+    value in it, both from 1, its content, and the reason."""
 
     request: int
     number: int
@@ -58,11 +58,11 @@ class WebhookDeadLetter(Record):
 
 
 class WebhookSource(CatchingSource[R]):
-    """Takes rows by HTTP: one task listens at ``port`` of ``host``, which is an address of the node that it runs on.
+    """Receives rows by HTTP: one task listens at ``port`` of ``host``, an address of its node.
 
     The body of a POST to ``path`` is a JSON object, a list of objects, or objects on lines; ``schema`` is the class of
-    the rows or their columns. The answer comes when a completed checkpoint covers the rows, so it takes up to a
-    ``checkpoint_interval``, and is one of
+    the rows or their columns. The answer comes when a completed checkpoint covers the rows, so it can take a
+    ``checkpoint_interval``. It is one of
 
     - 200: the rows are taken, and are not lost whatever fails;
     - 400: the body is malformed, or the ``Idempotency-Key`` is empty or longer than 255 characters; no row is taken;
@@ -70,18 +70,18 @@ class WebhookSource(CatchingSource[R]):
     - 413: the body has more than ``body_bytes_max`` bytes or, where malformed values are left out, more than 1,000 of
       these; no row of it is taken;
     - 422: an earlier request with the same ``Idempotency-Key`` had another body; no row is taken;
-    - 503, with Retry-After: the job is behind or recovers, or no checkpoint was complete within ``answer_within``.
+    - 503, with Retry-After: the job is behind or recovering, or no checkpoint completed within ``answer_within``.
 
-    A sender that gets 503 or no answer sends again. Its rows may have been taken the first time. If both requests have
-    the same body and header ``Idempotency-Key``, they are taken once: keys are known for ``keys`` after they were
-    taken. They are part of each checkpoint, so that a long time is for few requests.
+    A client that gets 503 or no answer should send the request again. Its rows may have been taken the first time. If
+    both requests have the same body and the same header ``Idempotency-Key``, they are taken once. Keys are kept for the
+    time ``keys`` after they were taken, and are part of each checkpoint; so choose a long time only for few requests.
 
-    ``on_error`` says what becomes of a value that is not of the schema. With "fail" its request is answered 400. With
-    "skip" and "dead-letter" the others of the request are taken, and the answer says how many were malformed; dead
-    letters are rows of ``WebhookDeadLetter``. A request with more than 1,000 malformed values is answered 413 instead:
-    its sender can send fewer values at once.
+    ``on_error`` decides what happens to a value that does not fit the schema. With "fail" its request is answered 400.
+    With "skip" and "dead-letter" the other values of the request are taken, and the answer has the number of malformed
+    ones; dead letters are rows of ``WebhookDeadLetter``. A request with more than 1,000 malformed values is answered
+    413 instead; its client can send fewer values at once.
 
-    For encryption, and before anyone but you can reach the port, put a reverse proxy in front.
+    For encryption, or if others can reach the port, put a reverse proxy in front.
     """
 
     letter = WebhookDeadLetter
@@ -116,13 +116,13 @@ class WebhookSource(CatchingSource[R]):
         return WebhookReader(self._address, wanted, self._answer_within_s, self._keys_us, read_rows)
 
     def _address(self) -> WebAddress:
-        """Raises SettingError for a secret that is not there."""
+        """The address with its secret. Raises SettingError if the secret is missing."""
         token = None if self._token is None else self._token.read()
         return WebAddress(self._host, self._port, self._path, token, self._body_bytes_max)
 
 
 class WebhookReader(PushedRowsReader):
-    """Offsets count requests."""
+    """The reader of one task. Offsets count requests."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class WebhookReader(PushedRowsReader):
         self._inbox.restored(saved["position"], saved["keys"])
 
     def passed(self, read: Read) -> None:
-        """While the task recovers, requests are answered: they should come again."""
+        """Replays a read. The server listens already during recovery, and asks clients to try again."""
         self._position = read.stop
         self._inbox.passed(read.note or ())
         if self._listens and self._server is None:
@@ -189,7 +189,7 @@ class WebhookReader(PushedRowsReader):
         return Wait(now + WAIT_US)
 
     def reread(self, partition: int, start: int, stop: int) -> Read:
-        """The log ended before the rows of this read: nothing depends on them, and no sender was answered."""
+        """The log ended before the rows of this read: no task depends on them, and no client got an answer."""
         return Read(0, start, stop, self.no_rows, 0, 0)
 
     def _read(self, posts: list[Post]) -> Read:
@@ -212,7 +212,7 @@ class WebhookReader(PushedRowsReader):
     # ---- the server
 
     def _listen(self) -> OSError | None:
-        """Why it cannot, if so."""
+        """Starts the server; returns the error if it cannot listen."""
         try:
             self._server = WebServer(self._address(), self._answer)
         except OSError as problem:
@@ -229,7 +229,7 @@ class WebhookReader(PushedRowsReader):
         return Wait(now + _PORT_WAIT_US)
 
     async def _answer(self, body: bytes, key: str | None) -> WebAnswer:
-        """In the server's thread."""
+        """Answers a request, in the server's thread."""
         if key is not None and not 0 < len(key) <= KEY_CHARS_MAX:
             return WebAnswer(400, {"error": f"an Idempotency-Key has 1 to {KEY_CHARS_MAX} characters"})
         long = len(body) > _AT_ONCE_BYTES
@@ -243,12 +243,12 @@ class WebhookReader(PushedRowsReader):
         return await self._durable(post)
 
     async def _durable(self, post: Post) -> WebAnswer:
-        """The answer, when it is known whether the rows are safe."""
+        """Waits until the post is settled, and answers."""
         loop = asyncio.get_running_loop()
         settled: asyncio.Future[bool] = loop.create_future()
 
         def settle(durable: bool) -> None:
-            with suppress(RuntimeError):  # the server is closed: its senders send again
+            with suppress(RuntimeError):  # the server is closed: clients send again
                 loop.call_soon_threadsafe(_resolve, settled, durable)
 
         added = self._inbox.add(post, settle)
@@ -276,14 +276,14 @@ def _taken(post: Post) -> WebAnswer:
 
 
 class RefusedBody(NamedTuple):
-    """No row of it is taken."""
+    """The body is refused; none of its rows is taken."""
 
     status: int
     reason: str
 
 
 class PostParser:
-    """Bodies to posts."""
+    """Converts bodies to posts."""
 
     def __init__(self, wanted: WantedPorts) -> None:
         self._wanted = wanted
@@ -311,7 +311,7 @@ class PostParser:
 
 
 def values_of(body: bytes) -> list[bytes] | None:
-    """The values of a list, a single value, or those on lines; None if there is nothing."""
+    """The values of a list, a single value, or the values on lines; None if the body is empty."""
     text = body.strip()
     if not text:
         return None
@@ -328,7 +328,7 @@ def values_of(body: bytes) -> list[bytes] | None:
 
 
 def _list_problem(values: Sequence[bytes]) -> str | None:
-    """Why a body that begins as a list does was left whole, which makes it malformed."""
+    """Why a body that begins like a list could not be split into values; None if it could."""
     if len(values) != 1 or not values[0].startswith(b"["):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Times in formats of text: how a schema's columns of times are written there, and both ways of turning them.
+"""Times in text formats: the types in which they are written, and the conversion in both directions.
 
-A ``datetime`` is ISO 8601 text, or, with ``Epoch``, a number; a ``date`` and a ``timedelta`` are ISO 8601 text. Times
-within lists and inner records are left to the format.
+A ``datetime`` is ISO 8601 text or, with ``Epoch``, a number; a ``date`` and a ``timedelta`` are ISO 8601 text. Times in
+lists and inner records are left to the format.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from clonos_py.model.time_formats import epoch_unit
 
 
 def is_written_otherwise(field: pa.Field[Any]) -> bool:
-    """Whether text formats have a column in another type."""
+    """Whether text formats write a column with another type."""
     return pa.types.is_timestamp(field.type) or pa.types.is_date(field.type) or pa.types.is_duration(field.type)
 
 
 def as_written(schema: pa.Schema) -> pa.Schema:
-    """The schema with the types that JSON has: text, and numbers with a fraction."""
+    """The schema with times as JSON has them: text, or numbers with a fraction."""
     return pa.schema([_written(field) if is_written_otherwise(field) else field for field in schema])
 
 
 def as_text(schema: pa.Schema) -> pa.Schema:
-    """The schema with times as text, as CSV has all of them."""
+    """The schema with all times as text, as in CSV."""
     return pa.schema([_text(field) if is_written_otherwise(field) else field for field in schema])
 
 
 def read_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    """A column as ``as_written`` or ``as_text`` says, or of integers, as the times of ``field``; any other column as it
-    is. Raises ValueError naming column and value."""
+    """Converts a column with a type of ``as_written`` or ``as_text``, or of integers, to the times of ``field``; other
+    columns stay unchanged. Raises ValueError naming column and value."""
     if not is_written_otherwise(field):
         return column
     try:
@@ -55,9 +55,9 @@ def read_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def fitted_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any] | None:
-    """Of a format that has types itself: times of any unit and zone, and text and numbers where the column is declared
-    so, as those of ``field``; an Instant takes times, too. None where neither is a time. Raises ValueError naming
-    column and value."""
+    """Converts a column of a typed format to the times of ``field``: times of any unit and zone, and text and numbers
+    if the field is declared so; an Instant also takes times. None if neither is a time. Raises ValueError naming column
+    and value."""
     timed = is_written_otherwise(field)
     found: pa.Array[Any]
     if not timed:
@@ -84,7 +84,7 @@ def fitted_times(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any] |
 
 def written_times(rows: pa.Table | pa.RecordBatch, numbers_exact: bool = False) -> pa.Table:
     """The rows with times as text and numbers. ``numbers_exact``: seconds and milliseconds are decimals; otherwise
-    integers, or floats where one of them has a fraction."""
+    integers, or floats if one of them has a fraction."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     for number, field in enumerate(table.schema):
         if is_written_otherwise(field):
@@ -94,7 +94,7 @@ def written_times(rows: pa.Table | pa.RecordBatch, numbers_exact: bool = False) 
 
 
 def written_schema(schema: pa.Schema) -> pa.Schema:
-    """Of ``written_times`` with exact numbers."""
+    """The schema of ``written_times`` with exact numbers."""
     return written_times(schema.empty_table(), numbers_exact=True).schema
 
 
@@ -135,7 +135,7 @@ def _shown_value(value: Any) -> str:
 
 
 def what_is_wanted(field: pa.Field[Any]) -> str:
-    """What a value should be, and the remedy, for an error."""
+    """The expected value and the remedy, for an error message."""
     unit = epoch_unit(field)
     if unit is not None:
         return f"no time in {unit} since 1970; for text declare Annotated[datetime, Iso8601()]"
