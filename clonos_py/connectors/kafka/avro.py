@@ -1,4 +1,4 @@
-"""Values in Avro."""
+"""Avro as a format of message values."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from clonos_py.model.errors import GraphError, one_line
 
 @dataclass(frozen=True)
 class Avro:
-    """The values of messages are records of Avro, without the head of a file.
+    """The values of messages are Avro records without a file header.
 
-    With a ``registry`` each names its schema in the way of Confluent's serializers: a zero, and four bytes with the
-    number of the schema, before the record. A sink registers its schema under ``subject``, by default
-    ``TOPIC-value``. Without one all values are of ``schema``.
+    With a ``registry`` each value names its schema as Confluent's serializers do: a zero and four bytes with the
+    schema's number precede the record. A sink registers its schema under ``subject``, by default ``TOPIC-value``.
+    Without a registry all values have the schema ``schema``.
 
-    ``schema``, as JSON, is what a sink writes; by default it is made of the rows: ``int`` is long, ``float`` double,
-    ``Decimal`` a decimal, ``T | None`` a union with null. Fields are found by their names; those that the rows do not
-    have are left out when they are read. Timestamps of any unit are microseconds in the rows.
+    ``schema``, as JSON, is the schema that a sink writes; by default it is derived from the rows: ``int`` is long,
+    ``float`` double, ``Decimal`` a decimal, ``T | None`` a union with null. Fields are matched by name; a source
+    ignores fields that the rows do not have. Timestamps of any unit are microseconds in the rows.
 
-    Numbers, text, timestamps, dates, enums, and arrays and records of these go by columns; values of a schema with
-    anything else, such as bytes and decimals, one by one, which takes about fifty times as long.
+    Numbers, text, timestamps, dates, enums, and arrays and records of these are converted by column. If a schema has
+    other types, such as bytes and decimals, values are converted one by one, which takes about fifty times as long.
     """
 
     registry: SchemaRegistry | str | None = None
@@ -65,7 +65,7 @@ class _AvroFormat(ByRow):
             self._check_writing()
 
     def _check_writing(self) -> None:
-        """Raises GraphError for rows that do not go with a schema that was given."""
+        """Raises GraphError for rows that do not fit a given schema."""
         try:
             self._own.encode(pa.RecordBatch.from_pylist([], schema=self._rows))
         except ValueError as problem:
@@ -107,10 +107,10 @@ class _AvroFormat(ByRow):
 
 
 class _Codec(Protocol):
-    """Of one schema."""
+    """Encodes and decodes values of one schema."""
 
     def decode(self, values: Sequence[bytes], names: Sequence[str]) -> pa.RecordBatch:
-        """Those of the named columns that the schema has. Raises ValueError."""
+        """Decodes those of the named columns that the schema has. Raises ValueError."""
         ...
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
@@ -119,7 +119,7 @@ class _Codec(Protocol):
 
 
 def _codec(text: str) -> _Codec:
-    """Raises GraphError."""
+    """The codec of a schema. Raises GraphError for an invalid one."""
     import fastavro
     from fastavro.schema import SchemaParseException
 
@@ -169,7 +169,7 @@ class _OneByOne:
         try:
             rows: list[Any] = [read(io.BytesIO(value), schema, None) for value in values]
             columns = [pa.array([row[name] for row in rows], self._times.get(name)) for name in chosen]
-        except Exception as problem:  # noqa: BLE001 - what is not Avro fails in any way
+        except Exception as problem:  # noqa: BLE001 - malformed Avro raises many kinds of errors
             raise ValueError(f"{type(problem).__name__}: {one_line(problem)}") from None
         return pa.RecordBatch.from_arrays(columns, names=chosen)
 

@@ -1,4 +1,4 @@
-"""Schemas of Avro: what is to be known of them, and those of rows."""
+"""Properties of Avro schemas, and the Avro schema of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMES: Mapping[str, pa.DataType] = {
 
 
 def schema_of(rows: pa.Schema) -> str:
-    """That of a record with these fields, as JSON. Raises GraphError naming a field that has no type in Avro."""
+    """The schema of a record with these fields, as JSON. Raises GraphError naming a field without an Avro type."""
     return json.dumps(_record("row", rows))
 
 
@@ -57,7 +57,7 @@ def _type(name: str, kind: pa.DataType) -> Any:
 
 
 def goes_by_columns(schema: Any) -> bool:
-    """Whether pyruhvro makes columns of it: it panics at other types, and at arrays of nulls it hangs."""
+    """Whether pyruhvro can convert the schema by column. It panics at other types, and hangs at arrays of nulls."""
     match schema:
         case str():
             return schema in _PLAIN
@@ -77,7 +77,8 @@ def goes_by_columns(schema: Any) -> bool:
 
 
 def plainer(schema: Any) -> Any:
-    """Without the meanings of which fastavro makes objects, but for decimals: times are numbers."""
+    """The schema without logical types other than decimals, for which fastavro makes Python objects: times stay
+    numbers."""
     match schema:
         case list():
             return list(map(plainer, schema))
@@ -96,7 +97,7 @@ def _plainer_part(name: str, part: Any) -> Any:
 
 
 def times(schema: Any) -> dict[str, pa.DataType]:
-    """The types of the fields of the record that hold timestamps."""
+    """The types of the record's fields that hold timestamps."""
     found = {}
     for field in schema["fields"]:
         kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
@@ -108,5 +109,5 @@ def times(schema: Any) -> dict[str, pa.DataType]:
 
 
 def needs_value(field: Any) -> bool:
-    """Whether a row must have this field of a record."""
+    """Whether a row must have this field."""
     return "default" not in field and field["type"] != "null" and "null" not in field["type"]

@@ -1,10 +1,10 @@
-"""Rows in Kafka that are visible at once: each short transaction has rows and, in a journal, the determinants that they
-depend on (Clonos, section 5.5; D16).
+"""The causal sink: rows in Kafka are visible at once. Each short transaction has rows and, in a journal, the
+determinants that they depend on (Clonos, section 5.5; D16).
 
-An attempt that claims the output takes the transactional id over, which shuts earlier attempts out and settles what
-they left open, commits a claim to the journal, and reads the journal up to it. An attempt that is shut out, or gets no
-answer to its last commit, claims again: what the journal has is out, and is not written twice. If it finds the claim of
-a newer attempt, it writes nothing any more.
+An attempt that claims the output takes over the transactional id. This fences off earlier attempts and ends their open
+transactions. It then commits a claim to the journal and reads the journal up to that claim. An attempt that is fenced
+off, or gets no answer to its last commit, claims again: pieces in the journal are visible, and are not written twice.
+If it finds the claim of a newer attempt, it writes nothing more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class KafkaCausalWriter(CausalSink):
         self._writer: TransactionalWriter | None = None
         self._claim: Entry | None = None
         self._epoch_starts: dict[int, int] = {}
-        """Where the journal begins that is needed while a checkpoint is the last complete one."""
+        """The offset in the journal where each epoch begins, by epoch: while that checkpoint is the last complete one,
+        the journal is needed from there."""
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
@@ -51,7 +52,7 @@ class KafkaCausalWriter(CausalSink):
         return self._medium.patiently(lambda: self._claimed(checkpoint), self._drop)
 
     def _claimed(self, checkpoint: int) -> PublishedOutput:
-        """Raises KafkaFailure."""
+        """Claims the output and returns what is already visible. Raises KafkaFailure."""
         assert self._claim is not None
         found = self._take_over()
         since = self._since_claim(found)
@@ -67,12 +68,13 @@ class KafkaCausalWriter(CausalSink):
         return PublishedOutput(log, dict(piece for f in since for piece in f.entry.pieces))
 
     def _since_claim(self, found: Sequence[Found[Entry]]) -> list[Found[Entry]]:
-        """What was written since the checkpoint from which this attempt restarted."""
+        """The entries written since the checkpoint from which this attempt restarted."""
         assert self._claim is not None
         return [f for f in found if f.entry.epoch >= self._claim.epoch and not f.entry.claim]
 
     def _take_over(self) -> list[Found[Entry]]:
-        """Whatever this lineage has in the journal, this claim last. Raises KafkaFailure."""
+        """Takes over the output. Returns all journal entries of this lineage; the last one is this claim. Raises
+        KafkaFailure."""
         assert self._claim is not None
         self._writer = self._medium.writer(self._index)
         with self._medium.entries(self._index) as journal:
@@ -81,7 +83,7 @@ class KafkaCausalWriter(CausalSink):
                 journal.read_to(self._medium.end(self._index))
                 era = self._era(journal.entries)
             claim = msgspec.structs.replace(self._claim, era=era, claim=secrets.token_hex(8))
-            # no one else has claimed since the era was read
+            # no other attempt has claimed since the era was read
             self._medium.transact(self._writer, messages_of(claim, self._medium.partition(self._index)))
             journal.read_until(claim.claim)
         self._claim = msgspec.structs.replace(self._claim, era=era)
@@ -91,7 +93,7 @@ class KafkaCausalWriter(CausalSink):
         return [f for f in found if f.entry.lineage == claim.lineage]
 
     def _era(self, found: Sequence[Found[Entry]]) -> int:
-        """That of the lineage if it has been here before, else one that is later than all."""
+        """The era of the lineage if the journal has it, else one higher than all others."""
         assert self._claim is not None
         eras = {f.entry.lineage: f.entry.era for f in found}
         return eras.get(self._claim.lineage, max(eras.values(), default=0) + 1)
@@ -111,7 +113,7 @@ class KafkaCausalWriter(CausalSink):
         self._medium.patiently(write, self._drop)
 
     def _missing(self, pieces: Sequence[OutputSegment]) -> list[OutputSegment]:
-        """What of some pieces is not out, after claiming again."""
+        """Claims again, and returns the pieces that are not yet visible."""
         out = {seq for found in self._since_claim(self._take_over()) for seq, _ in found.entry.pieces}
         return [piece for piece in pieces if piece.seq not in out]
 
@@ -126,7 +128,7 @@ class KafkaCausalWriter(CausalSink):
         self._medium.transact(self._writer, [*rows, *messages_of(entry, self._medium.partition(self._index))])
 
     def _drop(self) -> None:
-        """The next writer has to claim the id again."""
+        """Closes the writer; the next one has to claim the id again."""
         self._medium.drop()
         self._writer = None
 

@@ -1,4 +1,4 @@
-"""Which client library is used, and how a cluster is reached."""
+"""Selects the client library, and holds the address of a cluster."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True)
 class KafkaSecurity:
-    """How clients prove who they are, and brokers. ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL;
-    ``mechanism`` (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512), ``username`` and ``password`` belong to SASL, the files to SSL:
-    certificates of authorities, the client's own certificate and its key, all PEM."""
+    """How clients and brokers authenticate. ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. ``mechanism``
+    (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512), ``username`` and ``password`` are for SASL. The files are for SSL: CA
+    certificates, the client's own certificate and its key, all PEM."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str | None = None
@@ -38,7 +38,7 @@ class KafkaSecurity:
         check_hidden("KafkaSecurity", password=self.password, key_password=self.key_password)
 
     def resolved(self) -> Security:
-        """With the secrets. Raises SettingError."""
+        """The settings with their secrets. Raises SettingError."""
         return Security(
             self.protocol,
             self.mechanism,
@@ -53,7 +53,7 @@ class KafkaSecurity:
 
 @dataclass(frozen=True)
 class ClusterAddress:
-    """``library``: None takes confluent-kafka where it is installed, else kafka-python."""
+    """The address of a cluster. ``library``: None selects confluent-kafka if it is installed, else kafka-python."""
 
     bootstrap: str
     security: KafkaSecurity = KafkaSecurity()
@@ -64,7 +64,7 @@ class ClusterAddress:
             raise GraphError(f"unknown Kafka client {self.library!r}: choose one of {', '.join(_MODULES)}")
 
     def connect(self) -> Client:
-        """Raises SettingError for a secret that is not there, and without a library."""
+        """Returns a client. Raises SettingError if a secret or a library is missing."""
         connection = ClusterConnection(self.bootstrap, self.security.resolved())
         if self._chosen == FAST:
             from clonos_py.connectors.kafka.fast_client import FastClient

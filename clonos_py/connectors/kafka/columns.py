@@ -1,4 +1,4 @@
-"""Messages to rows: what the values hold, and beside it what Kafka says of each message."""
+"""Converts messages to rows: their values, and attributes of the messages."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ ATTRIBUTES: Mapping[str, pa.DataType] = {
     "headers": _HEADERS,
     "tombstone": pa.bool_(),
 }
-"""What a column can have of a message instead of its value. A key may be text, too, and a time a datetime."""
+"""The message attributes that a column can hold instead of a part of the value. A key may also be text, and a timestamp
+a datetime."""
 _MS_US = 1_000
 _LONG_BYTES = 4_096
-"""Values of this length on average are not copied together before a checksum is made of them."""
+"""Values of at least this length on average are added to a checksum one by one, as joining them would copy them."""
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How messages become rows of ``schema``. ``attributes``: by column that has no value, what it has instead."""
+    """How messages become rows of ``schema``. ``attributes``: the message attribute of each column that is not part of
+    the value."""
 
     schema: pa.Schema
     format: str | FormatDefinition
     attributes: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        """Raises GraphError for what cannot be."""
+        """Raises GraphError for an invalid layout."""
         for column, attribute in self.attributes.items():
             if attribute not in ATTRIBUTES:
                 known = ", ".join(ATTRIBUTES)
@@ -58,7 +60,7 @@ class RowLayout:
 
     @property
     def values(self) -> pa.Schema:
-        """The columns that the values hold."""
+        """The columns that are parts of the value."""
         return pa.schema([field for field in self.schema if field.name not in self.attributes])
 
     @property
@@ -66,19 +68,19 @@ class RowLayout:
         return "tombstone" in self.attributes.values()
 
     def only(self, names: Sequence[str]) -> RowLayout:
-        """The same with these columns only."""
+        """The same layout with these columns only."""
         schema = pa.schema([self.schema.field(name) for name in names])
         return RowLayout(schema, self.format, {c: a for c, a in self.attributes.items() if c in names})
 
     @property
     def fields(self) -> Fields:
-        """What a reader must give."""
+        """The message fields that a reader must provide."""
         wanted = set(self.attributes.values())
         return Fields("key" in wanted, "timestamp" in wanted, "headers" in wanted)
 
 
 class KafkaDeadLetter(Record):
-    """A message whose value is not of the source's format and schema, where it lies, and why it is not."""
+    """A message whose value does not fit the source's format and schema: its place, and the reason."""
 
     topic: str
     partition: int
@@ -89,8 +91,8 @@ class KafkaDeadLetter(Record):
 
 
 class RowMaker:
-    """Makes rows of messages. ``letters``: the columns of ``KafkaDeadLetter`` to make of messages that cannot be read;
-    None: these are errors."""
+    """Converts messages to rows. ``letters``: the columns of ``KafkaDeadLetter`` to make for malformed messages; with
+    None they are errors."""
 
     def __init__(self, layout: RowLayout, letters: Sequence[str] | None = None) -> None:
         self._layout = layout
@@ -104,12 +106,12 @@ class RowMaker:
 
     @property
     def fields(self) -> Fields:
-        """What a reader must give."""
+        """The message fields that a reader must provide."""
         fields = self._layout.fields
         return fields if self._letters is None else fields._replace(keys=True)
 
     def ports(self, messages: Messages) -> tuple[pa.RecordBatch | None, ...]:
-        """Rows, and dead letters if these are asked for. Raises SourceError naming the message."""
+        """Rows and, if requested, dead letters. Raises SourceError naming the message."""
         if self._letters is None:
             return (self.rows(messages),)
         try:
@@ -121,7 +123,7 @@ class RowMaker:
         return rows, self._made_letters(messages, refused)
 
     def row_for_each(self, messages: Messages) -> pa.RecordBatch | None:
-        """None where not every message is one row."""
+        """Rows, one for each message; None if some message has no row or several."""
         if None in messages.values:
             return None
         try:
@@ -131,7 +133,8 @@ class RowMaker:
             return None
 
     def _refused(self, messages: Messages, first: int) -> Iterator[tuple[int, str]]:
-        """Those that cannot be read, by their number, with the reason; ``first`` is the number of the first."""
+        """The malformed messages by number, with the reason; ``first`` is the number of the first message. Found by
+        bisection."""
         try:
             self._decoded(_present(messages))
         except Malformed as problem:
@@ -159,7 +162,8 @@ class RowMaker:
         return pa.RecordBatch.from_pylist(made, schema=self._letters)
 
     def rows(self, messages: Messages) -> pa.RecordBatch:
-        """Those of tombstones are left out where no column tells them. Raises SourceError naming the message."""
+        """The rows of messages. Tombstones are skipped unless a column shows them. Raises SourceError naming the
+        message."""
         try:
             return self._rows(messages)
         except Malformed as problem:
@@ -171,7 +175,7 @@ class RowMaker:
             ) from problem
 
     def _rows(self, messages: Messages) -> pa.RecordBatch:
-        """Raises Malformed, about one of the messages with values; SourceError."""
+        """Raises Malformed for one of the messages that have values, or SourceError."""
         present = _present(messages)
         decoded = self._decoded(present)
         if present is not messages and self._layout.tells_tombstones:
@@ -179,7 +183,7 @@ class RowMaker:
         return self._made(present, decoded)
 
     def _made(self, messages: Messages, decoded: Decoded) -> pa.RecordBatch:
-        """``decoded``: the values of all of these messages."""
+        """``decoded``: the values of exactly these messages."""
         columns = [
             _attribute(self._layout.attributes[field.name], messages, decoded.counts, field)
             if field.name in self._layout.attributes
@@ -197,7 +201,7 @@ class RowMaker:
 
 
 def _present(messages: Messages) -> Messages:
-    """Without tombstones."""
+    """The messages without tombstones."""
     if None not in messages.values:
         return messages
     kept = [value is not None for value in messages.values]
@@ -205,7 +209,7 @@ def _present(messages: Messages) -> Messages:
 
 
 def checksum(pieces: Sequence[Messages]) -> int:
-    """Of the values, in their order."""
+    """The checksum of the values, in order."""
     digest = xxhash.xxh3_64()
     for messages in pieces:
         some = [value for value in messages.values if value is not None]
@@ -215,7 +219,7 @@ def checksum(pieces: Sequence[Messages]) -> int:
 
 
 def _with_nulls(decoded: Decoded, kept: Sequence[bool]) -> Decoded:
-    """A row of nulls for each message that was not kept."""
+    """Inserts a row of nulls for each message that was not kept."""
     counts = iter(decoded.counts or [1] * decoded.rows.num_rows)
     taken = 0
     rows: list[int | None] = []

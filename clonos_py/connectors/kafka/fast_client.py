@@ -1,4 +1,4 @@
-"""confluent-kafka, which calls librdkafka, behind the port."""
+"""The client that uses confluent-kafka, a binding of librdkafka."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ from clonos_py.connectors.kafka.timing import ANSWER_S, HOLD_MS, LINGER_MS, RETR
 from clonos_py.model.errors import one_line
 
 _FETCHED = 10_000
-"""Messages at once."""
+"""The limit of messages per fetch."""
 _BUFFERED_KIB = 16 << 10
 _LOOK_S = 0.02
 _CLAIMS, _CLAIM_S = 4, 0.1
-"""A transactional id can be claimed once the broker has ended the transaction that an attempt before has left open,
-which takes it some milliseconds. The library asks again after half a second, or gives up; a new client asks at once."""
+"""How often and how long to try to claim a transactional id. The broker refuses until it has ended the transaction that
+an earlier attempt has left open, which takes some milliseconds. The library retries after half a second, or gives up; a
+new client tries at once."""
 _AWAY = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
@@ -59,7 +60,7 @@ _AWAY = {
     KafkaError._NOENT,  # no leader is known yet
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._MSG_TIMED_OUT,
-    KafkaError.UNKNOWN,  # a broker that failed within; what came of the request is not known
+    KafkaError.UNKNOWN,  # a broker failed internally; the outcome of the request is unknown
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -78,14 +79,14 @@ _AWAY = {
 }
 _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-"""What becomes of the other messages of a transaction that failed."""
+"""The errors of the remaining messages of a failed transaction."""
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FATAL}
-"""The last is what a writer answers that has failed before in a way from which only a new writer recovers."""
+"""_FATAL comes from a writer that had a fatal error before; only a new writer recovers from it."""
 _EXPIRED = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 def failure(error: KafkaError, partition: TopicPartition | None = None) -> KafkaFailure:
-    """What an error of the library is to the port."""
+    """Maps an error of the library to a failure of the port."""
     code = error.code()
     if code in _FENCED:
         kind = Failure.FENCED
@@ -99,7 +100,8 @@ def failure(error: KafkaError, partition: TopicPartition | None = None) -> Kafka
 
 
 class _Notes:
-    """What the library last said in the background: why a request is not answered, it does not say with the request."""
+    """The last error that the library reported in the background. It has the cause of a timeout; the request's own
+    error does not."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
@@ -110,7 +112,7 @@ class _Notes:
 
     @contextmanager
     def failures(self, serve: Callable[[float], object] = float) -> Iterator[None]:
-        """Turns errors of the library into failures. ``serve`` has it call back with what it has noted."""
+        """Turns errors of the library into failures. ``serve`` makes the library deliver its pending reports."""
         try:
             yield
         except KafkaException as problem:
@@ -118,13 +120,13 @@ class _Notes:
             raise self.failure(problem) from None
 
     def failure(self, problem: KafkaException) -> KafkaFailure:
-        """The answer that failed keeps the error, whose traceback would keep the client, until the next collection of
-        garbage: a process can have no more than a thousand clients."""
+        """Drops the traceback of an error. The failed future keeps the error, and the traceback would keep the client
+        until the next garbage collection; a process can have at most a thousand clients."""
         problem.__traceback__ = None
         return self.explained(failure(problem.args[0]))
 
     def explained(self, found: KafkaFailure) -> KafkaFailure:
-        """Who is not let in is not waited for."""
+        """Adds the cause from the background. A failed authentication is not retried."""
         if found.kind is not Failure.AWAY or self._last is None:
             return found
         kind = Failure.REFUSED if self._last.code() in _NOT_LET_IN else found.kind
@@ -132,7 +134,7 @@ class _Notes:
 
 
 class FastClient:
-    """See ``port.Client``."""
+    """Implements ``port.Client``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
         self._notes = _Notes()
@@ -188,7 +190,7 @@ class _FastReader:
             self._consumer = Consumer(
                 {
                     **settings,
-                    "group.id": "clonos",  # the library asks for one; no group is joined
+                    "group.id": "clonos",  # the library requires one; no group is joined
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "enable.partition.eof": True,
@@ -228,11 +230,11 @@ class _FastReader:
         return made
 
     def _note(self, message: Any) -> None:
-        """The end of a partition; anything else is a failure. What came with it is lost: the caller assigns again, or
-        gives up."""
+        """Records the end of a partition; raises KafkaFailure for other errors. Messages fetched with it are lost: the
+        caller must assign again or give up."""
         code = message.error().code()
         if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # the library asks for the group that it wants a name of
+            return  # the library asks for the group whose name it requires
         partition = TopicPartition(message.topic(), message.partition())
         if code != KafkaError._PARTITION_EOF:
             raise failure(message.error(), partition)
@@ -260,7 +262,7 @@ class _FastReader:
 
 
 def _runs(messages: Sequence[Any]) -> Iterator[tuple[TopicPartition, list[Any]]]:
-    """Neighbours of one partition together."""
+    """Groups consecutive messages of one partition."""
     for (topic, partition), run in itertools.groupby(messages, lambda m: (m.topic(), m.partition())):
         yield TopicPartition(topic, partition), list(run)
 
@@ -339,13 +341,13 @@ class _FastTransactionalWriter(_FastWriter):
                 self._producer.init_transactions(ANSWER_S)
 
     def _claimed_soon(self) -> bool:
-        """If not, the next client claims."""
+        """Tries to claim the id; if it fails, the next attempt uses a new client."""
         try:
             self._producer.init_transactions(_CLAIM_S)
         except KafkaException as problem:
             if failure(problem.args[0]).kind is not Failure.AWAY:
                 raise
-            problem.__traceback__ = None  # see _Notes
+            problem.__traceback__ = None  # see _Notes.failure
             time.sleep(_LOOK_S)
             self._producer = Producer(self._options)
             return False
@@ -411,7 +413,7 @@ class _FastAdmin:
         self._await(topic)
 
     def _await(self, topic: str) -> None:
-        """Until the cluster tells of it: it does so a moment after it has made it."""
+        """Waits until the cluster lists the topic, which takes a moment after its creation."""
         until = time.monotonic() + ANSWER_S
         while topic not in self.topics([topic]):
             if time.monotonic() > until:
@@ -424,7 +426,7 @@ class _FastAdmin:
         self._done(made, KafkaError.INVALID_PARTITIONS, f"topic {topic!r} cannot get more partitions")
 
     def _done(self, answer: Any, before: int, about: str) -> None:
-        """``before``: the error that says that it has been done before."""
+        """``before``: the error code that means it had been done before."""
         try:
             answer.result()
         except KafkaException as problem:
@@ -474,4 +476,4 @@ class _FastAdmin:
                 answer.result()
 
     def close(self) -> None:
-        """The library has no more than its destructor."""
+        """Does nothing: the library closes the client in its destructor."""

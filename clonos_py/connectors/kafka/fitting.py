@@ -1,4 +1,4 @@
-"""Columns of another schema to those that a job declares, and back: times there may be timestamps."""
+"""Converts columns between a format's schema and the one that a job declares. Timestamps may be Instants there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from clonos_py.connectors.written_times import fitted_times
 
 
 def fitted(columns: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """Timestamps become microseconds, numbers those of the wanted types. Columns that are missing are null. Raises
-    ValueError for what does not fit."""
+    """Converts columns to the wanted types: timestamps to microseconds, numbers to the wanted number types. Missing
+    columns are null. Raises ValueError for values that do not fit."""
     return pa.RecordBatch.from_arrays([_fitted(columns, field) for field in wanted], schema=wanted)
 
 
@@ -30,7 +30,7 @@ def _fitted(columns: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def _cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    """Raises ValueError, which Arrow's errors are, for values that do not fit."""
+    """Raises ValueError (Arrow's errors are ValueErrors) for values that do not fit."""
     try:
         times = fitted_times(found, field) if pa.types.is_timestamp(found.type) else None
         if times is not None:
@@ -49,7 +49,7 @@ def _cast(found: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 
 
 def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Arrow makes text of numbers, too."""
+    """Whether types are similar enough to convert. Arrow alone would also convert numbers to text."""
     if pa.types.is_null(found) or found.id == wanted.id:
         return True
     return any(
@@ -74,7 +74,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def fits(found: pa.DataType, field: pa.Field[Any]) -> bool:
-    """Whether values of a type can become those of a column."""
+    """Whether values of a type can be converted to those of a column."""
     try:
         _cast(pa.array([], found), field)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What messages hold: their values to columns and back, a batch of messages at a time."""
+"""Formats of messages: convert values to columns and back, one batch of messages at a time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from clonos_py.model.errors import GraphError, one_line
 from clonos_py.model.record_codec import FieldError, encode
 
 _MESSAGE_BYTES = 500_000
-"""Of rows in a message of the format arrow. Brokers take 1 MB by default."""
+"""The size of rows per message of the format arrow. Brokers accept 1 MB by default."""
 FORMATS = ("json", "text", "bytes", "msgpack", "arrow")
 
 
 class Malformed(Exception):
-    """``message`` is the position of the first message among the values that cannot be read, the text says why."""
+    """A value cannot be decoded. ``message``: the position of the first such message among the values; the text has the
+    reason."""
 
     def __init__(self, message: int, text: str) -> None:
         super().__init__(text)
@@ -34,26 +35,26 @@ class Malformed(Exception):
 
 
 class Decoded(NamedTuple):
-    """``counts``: how many rows each message holds; None: one each."""
+    """Decoded values. ``counts``: the number of rows of each message; None means one each."""
 
     rows: pa.RecordBatch
     counts: Sequence[int] | None = None
 
 
 class Format(Protocol):
-    """Of the values of one topic."""
+    """The format of the values of one topic."""
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Raises Malformed."""
         ...
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        """The value of each row; of ``arrow`` each value is of many."""
+        """The value of each row; for ``arrow`` each value holds many rows."""
         ...
 
 
 class FormatDefinition(Protocol):
-    """A format that needs more than a name."""
+    """A format with settings."""
 
     def create(self, rows: pa.Schema, topic: str | None) -> Format:
         """See ``format_of``."""
@@ -61,8 +62,8 @@ class FormatDefinition(Protocol):
 
 
 def format_of(format: str | FormatDefinition, schema: pa.Schema, topic: str | None = None) -> Format:
-    """``schema``: the columns that the values hold. ``topic``: where they are to be written; None: they are to be
-    read. Raises GraphError."""
+    """Creates a format. ``schema``: the columns that are parts of the value. ``topic``: the topic to write to; None for
+    reading. Raises GraphError."""
     if not isinstance(format, str):
         return format.create(schema, topic)
     match format:
@@ -81,14 +82,14 @@ def format_of(format: str | FormatDefinition, schema: pa.Schema, topic: str | No
 
 
 def needed(*modules: str, extra: str, format: str) -> None:
-    """Raises GraphError without one of the modules, which an extra of this package brings."""
+    """Raises GraphError if one of the modules, which an extra of this package installs, is missing."""
     for module in modules:
         if find_spec(module.partition(".")[0]) is None:
             raise GraphError(f"the format {format} needs {module}: pip install 'clonos-py[{extra}]'")
 
 
 class _Together:
-    """Values are decoded together; where that fails, halving finds the first that cannot be read. A base."""
+    """Base of formats that decode values together. If that fails, bisection finds the first malformed value."""
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         try:
@@ -98,23 +99,23 @@ class _Together:
             raise Malformed(message, one_line(text)) from None
 
     def decoded(self, values: Sequence[bytes]) -> Decoded:
-        """Raises ValueError if one of them cannot be read."""
+        """Decodes all values. Raises ValueError if one of them is malformed."""
         raise NotImplementedError
 
 
 class ByRow(_Together):
-    """Each value is a row. To be derived from."""
+    """Base of formats in which each value is a row."""
 
     def decoded(self, values: Sequence[bytes]) -> Decoded:
         return Decoded(self.parsed(values))
 
     def parsed(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        """Raises ValueError if one of them cannot be read."""
+        """Decodes all values. Raises ValueError if one of them is malformed."""
         raise NotImplementedError
 
 
 class _Json(ByRow):
-    """Each value is an object. Fields that the schema does not name are left out."""
+    """Each value is a JSON object. Fields that the schema does not name are ignored."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._values = JsonValues(schema)
@@ -127,7 +128,7 @@ class _Json(ByRow):
 
 
 class _Msgpack(ByRow):
-    """Each value is a map. Decimals are text, as are dates and timedeltas; datetimes are timestamps of msgpack."""
+    """Each value is a msgpack map. Decimals, dates and timedeltas are text; datetimes are msgpack timestamps."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -154,7 +155,7 @@ class _Msgpack(ByRow):
 
 
 def _kind_of_text(type_: pa.DataType) -> type[Any] | None:
-    """What text is of a column of times."""
+    """The Python type that a text is parsed as, for a column of times; None for other columns."""
     if pa.types.is_date(type_):
         return date
     if pa.types.is_duration(type_):
@@ -163,7 +164,7 @@ def _kind_of_text(type_: pa.DataType) -> type[Any] | None:
 
 
 class _Plain(ByRow):
-    """Each value is a row with one column, text in UTF-8 or bytes."""
+    """Each value is a row of one column: UTF-8 text or bytes."""
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
         wanted = pa.types.is_string if name == "text" else pa.types.is_binary
@@ -180,7 +181,7 @@ class _Plain(ByRow):
 
 
 class _Arrow(_Together):
-    """Each value is a stream of Arrow IPC: a schema and any number of batches. It may have more columns."""
+    """Each value is an Arrow IPC stream: a schema and any number of batches. It may have further columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -192,7 +193,8 @@ class _Arrow(_Together):
             raise ValueError(str(problem)) from problem
 
     def _parsed(self, values: Sequence[bytes]) -> Decoded:
-        """Those with one schema together: for each by itself the checks would take longer than all else."""
+        """Converts values with the same schema together; checking each separately would take longer than everything
+        else."""
         tables = list(map(self._read, values))
         counts = [table.num_rows for table in tables]
         runs = [list(run) for _, run in groupby(tables, key=lambda table: table.schema)]
@@ -224,7 +226,7 @@ class _Arrow(_Together):
         return made
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
-        """In several messages where one would be larger than brokers take."""
+        """Splits rows into several messages if one would be too large for brokers."""
         size = max(1, rows.num_rows * _MESSAGE_BYTES // max(rows.nbytes, 1))
         return [self._stream(rows.slice(start, size)) for start in range(0, rows.num_rows, size)]
 
@@ -236,7 +238,7 @@ class _Arrow(_Together):
 
 
 def by_row(counts: Sequence[int] | None, column: Sequence[Any]) -> Sequence[Any]:
-    """What belongs to each message as what belongs to each of its rows."""
+    """Repeats each message's item for each of its rows."""
     if counts is None:
         return column
     return [item for item, count in zip(column, counts, strict=True) for _ in range(count)]

@@ -1,4 +1,5 @@
-"""Rows in Kafka under a key, written as they come: after a failure some are written again, and equal those before."""
+"""The idempotent sink: rows are written to Kafka under a key as they arrive. After a failure some are written again,
+with the same values."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from clonos_py.connectors.kafka.port import Message, MessageWriter
 from clonos_py.model.operators import Sink
 
 _UNACKNOWLEDGED = 50_000
-"""Messages that are kept, to be written again where a writer fails."""
+"""The limit of unacknowledged messages, which are kept and written again if a writer fails."""
 
 
 class KafkaIdempotentWriter(Sink):
-    """The sink of one task. What was written is acknowledged before a checkpoint that covers it."""
+    """The sink of one task. All messages are acknowledged before the checkpoint that covers them."""
 
     def __init__(self, address: ClusterAddress, layout: MessageLayout, schema: pa.Schema, away_s: float) -> None:
         self._address = address
@@ -42,7 +43,7 @@ class KafkaIdempotentWriter(Sink):
         self._writer.write(messages)
 
     def _drop(self) -> None:
-        """What was not acknowledged is written again by the next writer."""
+        """Closes the writer; the next one writes unacknowledged messages again."""
         if self._writer is not None:
             self._writer.close()
         self._writer = None

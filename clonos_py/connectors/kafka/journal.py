@@ -1,7 +1,7 @@
-"""The journal of a sink: a topic with a partition for each task, which says what is out and what it depends on.
+"""The journal of a sink: a topic with a partition for each task, which records what is visible and what it depends on.
 
-An entry is written in the transaction of its rows, so that both are visible or neither. A large one lies in several
-messages that follow each other; the key of each says which of how many it is.
+An entry is written in the transaction of its rows, so that both are visible or neither. A large entry is split over
+consecutive messages; the key of each has its number and their count.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _PART = struct.Struct(">II")
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, tag="causal"):
-    """What ``attempt`` of ``operator``, of a job of this ``lineage`` and ``shape``, has written at once: ``pieces`` are
-    numbers and checksums of rows, ``log`` what they depend on and is new. ``claim`` is the random name of a claim,
-    which is written alone, and else empty. Of two lineages the one whose ``era`` is higher came later."""
+    """The record of one transaction of ``attempt`` of ``operator``, in a job of this ``lineage`` and ``shape``.
+    ``pieces``: sequence numbers and checksums of rows; ``log``: the new log segments that they depend on. ``claim``:
+    the random name of a claim, which is written alone; otherwise empty. Of two lineages the one with the higher ``era``
+    is later."""
 
     claim: str
     era: int
@@ -48,7 +49,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, tag="causal"):
 
 
 class PartKey(NamedTuple):
-    """Names a part of what a task, which the partition of the journal tells, has prepared for a checkpoint."""
+    """Identifies a part of the rows that a task has prepared for a checkpoint. The journal's partition identifies the
+    task."""
 
     lineage: str
     checkpoint: int
@@ -56,7 +58,7 @@ class PartKey(NamedTuple):
 
 
 class WrittenPart(msgspec.Struct, frozen=True, array_like=True, tag="transactional"):
-    """A part that is out, and the checksum of its rows. ``claim``: as of an ``Entry``."""
+    """A part that is visible, and the checksum of its rows. ``claim``: as in ``Entry``."""
 
     claim: str
     operator: str
@@ -89,11 +91,12 @@ def messages_of(entry: Entry | WrittenPart, partition: TopicPartition) -> list[M
 
 
 class JournalReader:
-    """Reads a partition of the journal once, from its beginning on. ``entries`` and ``parts``: what was read so far."""
+    """Reads a partition of the journal once, from its beginning. ``entries`` and ``parts`` hold what was read so
+    far."""
 
     def __init__(self, reader: MessageReader, partition: TopicPartition, operator: str, start: int) -> None:
-        """``operator``: the only one whose entries may be there. ``start``: the offset of the first message. Raises
-        KafkaFailure."""
+        """``operator``: the only operator whose entries may be in the journal. ``start``: the offset of the first
+        message. Raises KafkaFailure."""
         self._reader, self._partition, self._operator = reader, partition, operator
         self._pending: list[bytes] = []
         self._start = 0
@@ -103,11 +106,11 @@ class JournalReader:
         reader.assign({partition: start})
 
     def read_to(self, offset: int) -> None:
-        """All before an offset. Raises KafkaFailure, SinkError."""
+        """Reads all entries before an offset. Raises KafkaFailure, SinkError."""
         self._read_while(lambda: self._reader.position(self._partition) < offset)
 
     def read_until(self, claim: str) -> None:
-        """All up to a claim. Raises KafkaFailure, SinkError."""
+        """Reads all entries up to a claim. Raises KafkaFailure, SinkError."""
         self._read_while(lambda: self._last_claim != claim)
 
     def _read_while(self, wanted: Callable[[], bool]) -> None:

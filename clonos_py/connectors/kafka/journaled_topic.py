@@ -1,4 +1,4 @@
-"""A topic that is written in transactions, and the journal that has an entry in each of them."""
+"""A topic that is written in transactions, each of which also writes an entry to a journal."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ T = TypeVar("T")
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]")
 _HOLD_MS = 5
-"""The end of a journal is behind the mark of a transaction, which no client tells of: it is reached with an answer that
-has no messages."""
+"""The broker's hold time for readers of a journal. A journal ends with the marker of a transaction, which clients do
+not deliver; only an empty answer shows that a reader has passed it."""
 _JOURNAL_SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
 class JournaledTopic:
-    """For the sink of one task. Task n has the transactional id ``JOURNAL.n`` and partition n of the journal."""
+    """The topic and journal as one task's sink uses them. Task n has the transactional id ``JOURNAL.n`` and partition n
+    of the journal."""
 
     def __init__(self, address: ClusterAddress, topic: str, journal: str | None, away_s: float) -> None:
-        """``journal``: a topic that the tasks of one operator share, and no other operator has; None: a name made of
-        the topic and the operator. ``away_s``: how long a cluster that does not answer is waited for."""
+        """``journal``: a topic that all tasks of one operator share, and no other operator uses; None for a name made
+        from the topic and the operator. ``away_s``: how long to retry while the cluster is unreachable."""
         self._address, self.topic, self._given_journal = address, topic, journal
         self._patience = Patience(f"Kafka at {address.bootstrap}, topic {topic!r}", away_s)
         self._client: Client | None = None
@@ -50,15 +51,15 @@ class JournaledTopic:
         self.journal = self._given_journal or f"{self.topic}.{_NO_NAME.sub('_', ctx.operator)}.journal"
 
     def partition(self, index: int) -> TopicPartition:
-        """That of the journal which belongs to a task."""
+        """The partition of the journal that belongs to a task."""
         return TopicPartition(self.journal, index)
 
     def patiently(self, call: Callable[[], T], drop: Callable[[], None]) -> T:
-        """Repeats what failed because the cluster is away. ``drop`` is called in between. Raises SinkError."""
+        """Retries a call while the cluster is unreachable, after calling ``drop``. Raises SinkError."""
         return self._patience.of(call, drop)
 
     def writer(self, index: int) -> TransactionalWriter:
-        """Takes the transactional id of a task over; the writer of an attempt before can commit nothing more. Raises
+        """Takes over the transactional id of a task; a writer of an earlier attempt can commit nothing more. Raises
         KafkaFailure, SinkError."""
         name = f"{self.journal}.{index}"
         writer = self._connected(index)[0].transactional_writer(name)
@@ -70,7 +71,7 @@ class JournaledTopic:
         return writer
 
     def transact(self, writer: TransactionalWriter, messages: Sequence[Message]) -> None:
-        """Writes messages that become visible together. Raises KafkaFailure."""
+        """Writes messages in one transaction. Raises KafkaFailure."""
         try:
             writer.begin()
             writer.write(messages)
@@ -81,7 +82,7 @@ class JournaledTopic:
             raise
 
     def entries(self, index: int) -> AbstractContextManager[JournalReader]:
-        """Reads the partition of the journal from its beginning on. Raises KafkaFailure."""
+        """A reader of the task's partition of the journal, from its beginning. Raises KafkaFailure."""
         client, _ = self._connected(index)
         start = self._offset(index, Place.EARLIEST)
         return closing(
@@ -89,11 +90,11 @@ class JournaledTopic:
         )
 
     def end(self, index: int) -> int:
-        """The offset behind all that is committed in the partition of the journal. Raises KafkaFailure."""
+        """The offset after the last committed message in the task's partition of the journal. Raises KafkaFailure."""
         return self._offset(index, Place.LATEST)
 
     def delete_before(self, index: int, offset: int) -> None:
-        """What the partition of the journal has before an offset. Raises KafkaFailure."""
+        """Deletes the messages before an offset in the task's partition of the journal. Raises KafkaFailure."""
         partition = self.partition(index)
         _, admin = self._connected(index)
         try:
@@ -102,7 +103,7 @@ class JournaledTopic:
             raise failure.about(f"records of {partition} cannot be deleted") from None
 
     def drop(self) -> None:
-        """Closes all clients: they may know old leaders only. Writers have to be made again."""
+        """Closes all clients, which may have outdated leaders. Writers have to be created again."""
         for used in (*self._writers, self._admin):
             if used is not None:
                 used.close()
@@ -113,8 +114,8 @@ class JournaledTopic:
         return admin.offsets([self.partition(index)], place)[self.partition(index)]
 
     def _connected(self, index: int) -> tuple[Client, Admin]:
-        """Makes the journal where it is missing, or has no partition for the task: that of one which has prepared rows
-        may be missing when fewer tasks commit them."""
+        """Connects, and creates the journal or its missing partitions. If fewer tasks commit the rows of more,
+        partitions of the former tasks may be missing."""
         if self._client is not None and self._admin is not None and index < self._partitions:
             return self._client, self._admin
         self._partitions = max(self._partitions, index + 1)

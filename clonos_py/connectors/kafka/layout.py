@@ -1,6 +1,6 @@
-"""Which partitions there are to read, from where and up to where: resolved once, when the job is submitted.
+"""The partitions to read, with start and end offsets: resolved once, when the job is submitted.
 
-A replacement that resolved "the latest offset" again would lose what came meanwhile.
+If a replacement resolved "the latest offset" again, it would lose the messages that arrived in between.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from clonos_py.connectors.kafka.port import Admin, Failure, KafkaFailure, Place,
 from clonos_py.model.errors import SourceError
 
 Where = Place | int | str | Mapping[tuple[str, int], int]
-"""A place, a time in milliseconds, the name of a group whose committed offsets count, or offsets by partition."""
+"""A place, a time in milliseconds, the name of a group for its committed offsets, or offsets by partition."""
 
 
 KEPT_MS = 3_600_000
-"""So long a compacted topic must leave messages alone: a checkpoint interval and a recovery fit into it."""
+"""The minimum time before a topic may be compacted: a checkpoint interval and a recovery fit into it."""
 
 
 @dataclass(frozen=True)
 class TopicLayout:
-    """A topic as it was found: ``id`` is another one when it is deleted and made again."""
+    """A topic at submission. ``id`` changes if the topic is deleted and created again."""
 
     name: str
     id: str
@@ -30,8 +30,8 @@ class TopicLayout:
 
 @dataclass(frozen=True)
 class SourceLayout:
-    """``ends`` is None where the source is endless. Partition p of the t-th of n topics has the number p * n + t, so
-    that a partition that is added gives no other one another number."""
+    """The partitions of a source, with their first offsets. ``ends`` is None for an endless source. Partition p of the
+    t-th of n topics has the number p * n + t, so that a new partition does not change the numbers of others."""
 
     topics: tuple[TopicLayout, ...]
     starts: Mapping[int, int]
@@ -47,8 +47,8 @@ class SourceLayout:
 
 
 def resolve(admin: Admin, names: Sequence[str], start: Where, stop: Where | None, kept: bool = True) -> SourceLayout:
-    """``kept``: whether topics must keep messages until they are read again. Raises SourceError for a topic or
-    partition that there is not, and for a topic that is compacted too soon; KafkaFailure."""
+    """Resolves the topics and offsets of a source. ``kept``: whether topics must keep messages for a replay. Raises
+    SourceError for a missing topic or partition, and for a topic that is compacted too soon; KafkaFailure."""
     topics = _described(admin, names)
     for name in names if kept else ():
         _check_kept(admin, name)
@@ -64,7 +64,7 @@ def resolve(admin: Admin, names: Sequence[str], start: Where, stop: Where | None
 
 
 def _described(admin: Admin, names: Sequence[str]) -> tuple[TopicLayout, ...]:
-    """In the order of the names. Raises SourceError for a topic that there is not."""
+    """The topics in the order of the names. Raises SourceError for a missing topic."""
     found = admin.topics(names)
     missing = [name for name in names if name not in found]
     if missing:
@@ -73,8 +73,8 @@ def _described(admin: Admin, names: Sequence[str]) -> tuple[TopicLayout, ...]:
 
 
 def _check_kept(admin: Admin, name: str) -> None:
-    """A replay reads messages again: the broker must keep them all for as long as a recovery may take. Where a user may
-    not ask, it is taken for granted."""
+    """Raises SourceError if the broker might compact messages away before a replay reads them again. If the user may
+    not read the topic's settings, they are assumed to be right."""
     try:
         settings = admin.settings(name)
     except KafkaFailure as failure:

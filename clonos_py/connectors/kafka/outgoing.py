@@ -1,4 +1,4 @@
-"""Rows to messages: key, value, and what else of a row Kafka is to know."""
+"""Converts rows to messages: key, value and timestamp."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MS_US = 1_000
 
 @dataclass(frozen=True)
 class MessageLayout:
-    """``key``: the columns of which the key of a message is made; none: it has no key. ``timestamp``: a
-    column of datetimes or Instants that becomes the message's time, None for the time of writing."""
+    """How rows become messages. ``key``: the columns that make up the key; without columns messages have no key.
+    ``timestamp``: a column of datetimes or Instants for the message's timestamp; None for the time of writing."""
 
     topic: str
     format: str | FormatDefinition
@@ -31,7 +31,7 @@ class MessageLayout:
     timestamp: str | None = None
 
     def check(self, schema: pa.Schema) -> None:
-        """Raises GraphError for rows of which no messages can be made."""
+        """Raises GraphError for rows that cannot be converted."""
         shown = without(schema, CHANGE_COLUMN)
         for name in (*self.key, *((self.timestamp,) if self.timestamp else ())):
             if name not in shown.names:
@@ -44,7 +44,7 @@ class MessageLayout:
 
 
 class MessageMaker:
-    """Makes messages of rows. A row that is a deletion becomes a tombstone."""
+    """Converts rows to messages. A deletion becomes a tombstone."""
 
     def __init__(self, layout: MessageLayout, schema: pa.Schema) -> None:
         self._layout = layout
@@ -71,7 +71,7 @@ class MessageMaker:
 
 
 def _keys(rows: pa.RecordBatch) -> list[bytes | None]:
-    """One column of text or bytes as it is; of another type as JSON; several columns as a JSON object."""
+    """One column of text or bytes is used unchanged, another type as JSON, several columns as a JSON object."""
     if rows.num_columns > 1:
         return list(map(msgspec.json.encode, rows.to_pylist()))
     column = rows.column(0)

@@ -1,4 +1,4 @@
-"""Rows of messages that are taken in small parts: a replay does so, with the ranges that were read at their time."""
+"""Decodes messages that are taken in small parts, as in a replay, which repeats the ranges of the original reads."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from clonos_py.connectors.kafka.read_ahead import Taken
 
 
 class PartDecoder:
-    """Decodes what was fetched together at once, where each message is a row: to decode 50 messages of JSON takes a
-    third of the time of 1,000."""
+    """Decodes messages fetched together at once, if each is one row: decoding 50 messages of JSON takes a third of the
+    time of 1,000."""
 
     def __init__(self, maker: RowMaker) -> None:
         self._maker = maker
         self._decoded: dict[TopicPartition, tuple[Messages, pa.RecordBatch | None]] = {}
-        """The last piece of each partition."""
+        """The last decoded piece of each partition."""
 
     @property
     def fields(self) -> Fields:
-        """What a reader must give."""
+        """The message fields that a reader must provide."""
         return self._maker.fields
 
     @property
     def nothing(self) -> tuple[None, ...]:
-        """The ports without rows."""
+        """The ports of a read without rows."""
         return (None,) * self._maker.port_count
 
     def ports(self, taken: Taken) -> tuple[pa.RecordBatch | None, ...]:

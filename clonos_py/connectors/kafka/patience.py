@@ -1,4 +1,4 @@
-"""Repeats requests to a cluster that is away."""
+"""Retries requests while a cluster is unreachable."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _RETRY_S = 0.2
 
 
 class Patience:
-    """For the requests of one sink. ``where``: what they are about, for people."""
+    """Retries the requests of one sink. ``where``: the place named in errors."""
 
     def __init__(self, where: str, away_s: float) -> None:
         self._where, self._away_s = where, away_s
 
     def of(self, call: Callable[[], T], drop: Callable[[], None]) -> T:
-        """Repeats what failed for reasons that pass, after ``drop`` has closed the clients. Raises SinkError."""
+        """Retries a call after failures that may pass; calls ``drop`` before each retry, which closes the clients.
+        Raises SinkError."""
         since: float | None = None
         while True:
             try:

@@ -1,6 +1,6 @@
-"""What the connectors ask of a Kafka client library.
+"""The interface of the connectors to a Kafka client library.
 
-Clients raise ``KafkaFailure`` and nothing else. All calls of one object come from one thread.
+Clients raise no errors other than ``KafkaFailure``. All calls of one object come from one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class TopicPartition(NamedTuple):
-    """Names a partition of the cluster."""
+    """A partition of a topic."""
 
     topic: str
     partition: int
@@ -26,34 +26,33 @@ class TopicPartition(NamedTuple):
 
 
 class Failure(Enum):
-    """What a failed request means to the caller."""
+    """What a failed request means for the caller."""
 
     AWAY = "the broker does not answer"
-    """Brokers cannot be reached, or are about to change leaders: the same request may succeed later. Nothing of it
-    has happened."""
+    """Brokers are unreachable, or change leaders: the same request may succeed later. It has had no effect."""
     UNKNOWN_OUTCOME = "the transaction may have been committed or not"
     FENCED = "another producer has the same transactional id"
     EXPIRED = "the offset is not there any more"
     REFUSED = "the broker refuses"
-    """Whatever else: the same request will fail again."""
+    """Any other error: the same request will fail again."""
 
 
 class KafkaFailure(Exception):
-    """``kind``: what the caller can do about it. The text is the client's, in one line, without secrets."""
+    """A failed request. ``kind``: how the caller can react. The text is the client's, in one line, without secrets."""
 
     def __init__(self, kind: Failure, text: str, partition: TopicPartition | None = None) -> None:
         super().__init__(text)
         self.kind, self.partition = kind, partition
 
     def about(self, what: str) -> KafkaFailure:
-        """The same, which says what it is about."""
+        """The same failure with ``what`` before its text."""
         return KafkaFailure(self.kind, f"{what}: {self}", self.partition)
 
 
 @dataclass(frozen=True)
 class Security:
-    """As Kafka's settings of these names: ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, ``mechanism``
-    PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Secrets never appear in texts."""
+    """Kafka's security settings: ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, ``mechanism`` PLAIN,
+    SCRAM-SHA-256 or SCRAM-SHA-512. Secrets never appear in texts."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str | None = None
@@ -74,8 +73,8 @@ class ClusterConnection:
 
 
 class Messages(NamedTuple):
-    """Messages of one partition, in the order of their offsets, as parallel columns. Between neighbours there may be
-    gaps: of control records, of aborted transactions, and where the topic was compacted."""
+    """Messages of one partition, in the order of their offsets, as parallel columns. Offsets may have gaps: control
+    records, aborted transactions and compaction."""
 
     partition: TopicPartition
     offsets: Sequence[int]
@@ -85,18 +84,18 @@ class Messages(NamedTuple):
     headers: Sequence[Headers]
 
     def each(self, change: Callable[[Sequence[Any]], Sequence[Any]]) -> Messages:
-        """With every column that is filled changed alike."""
+        """The messages with ``change`` applied to every column that is filled."""
         columns: list[Any] = [change(column) if len(column) else column for column in self[1:]]
         return Messages(self.partition, *columns)
 
     def and_then(self, later: Messages) -> Messages:
-        """These and those that come after them in the same partition."""
+        """These messages, followed by later ones of the same partition."""
         columns: list[Any] = [[*column, *more] for column, more in zip(self[1:], later[1:], strict=True)]
         return Messages(self.partition, *columns)
 
 
 class Fields(NamedTuple):
-    """Which columns of ``Messages`` a reader fills, besides offsets and values; others are empty."""
+    """The columns of ``Messages`` that a reader fills besides offsets and values; the others are empty."""
 
     keys: bool = False
     timestamps: bool = False
@@ -104,7 +103,8 @@ class Fields(NamedTuple):
 
 
 class Message(NamedTuple):
-    """To be written. ``partition`` None: by the key as Java's producer does (murmur2), without a key any."""
+    """A message to write. With ``partition`` None, the key selects the partition as in Java's producer (murmur2);
+    without a key it is any partition."""
 
     topic: str
     value: bytes | None
@@ -115,43 +115,43 @@ class Message(NamedTuple):
 
 
 class MessageReader(Protocol):
-    """Reads committed messages of assigned partitions; no consumer group takes part."""
+    """Reads committed messages of assigned partitions, without a consumer group."""
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """From now on these partitions, each from its offset on."""
+        """Replaces the assigned partitions; each is read from its offset."""
         ...
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """Fetches nothing more of them until ``resume``. Some that was fetched may still be given."""
+        """Stops fetching these partitions until ``resume``. Messages that were fetched before may still be returned."""
         ...
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None: ...
 
     def fetch(self, wait_s: float) -> Sequence[Messages]:
-        """What has come, waiting so long for the first of it."""
+        """The messages that have arrived; waits up to ``wait_s`` for the first one."""
         ...
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that is fetched next: behind the last message that was given, and behind what it was followed by
-        and is never given, as far as the client has seen it."""
+        """The offset to fetch next. It is past the last returned message, and past any following records that are never
+        returned, as far as the client has seen them."""
         ...
 
     def close(self) -> None: ...
 
 
 class MessageWriter(Protocol):
-    """Writes messages with all guarantees of an idempotent producer (``acks=all``, no duplicates, in order)."""
+    """Writes messages with the guarantees of an idempotent producer (``acks=all``, no duplicates, in order)."""
 
     def write(self, messages: Sequence[Message]) -> None:
-        """Hands messages over; they are sent soon. Blocks while the client has as much as it may hold."""
+        """Queues messages to be sent soon. Blocks while the client's buffer is full."""
         ...
 
     def flush(self) -> None:
-        """Until the broker has all."""
+        """Waits until the broker has acknowledged all messages."""
         ...
 
     def close(self) -> None:
-        """Does not wait, and raises nothing."""
+        """Closes without waiting; raises nothing."""
         ...
 
 
@@ -159,63 +159,64 @@ class TransactionalWriter(MessageWriter, Protocol):
     """Writes in transactions under a stable id."""
 
     def claim(self) -> None:
-        """Takes the id over: an earlier producer can commit nothing more, and what it left open is aborted, or
-        committed if it had begun to be."""
+        """Takes over the id. An earlier producer can commit nothing more. Its open transaction is aborted, or committed
+        if its commit had begun."""
         ...
 
     def begin(self) -> None: ...
 
     def commit(self) -> None:
-        """All that was written since ``begin`` becomes visible. After ``UNKNOWN_OUTCOME`` and ``FENCED`` this writer
-        is of no more use; after other failures ``abort``."""
+        """Makes all messages since ``begin`` visible. After ``UNKNOWN_OUTCOME`` and ``FENCED`` this writer cannot be
+        used any more; after other failures call ``abort``."""
         ...
 
     def abort(self) -> None: ...
 
 
 class Topic(NamedTuple):
-    """``id`` changes when a topic is deleted and made again."""
+    """A topic. ``id`` changes if it is deleted and created again."""
 
     id: str
     partitions: int
 
 
 class Place(Enum):
-    """Where in a partition; a time in milliseconds is one, too: the first message that is not older."""
+    """A place in a partition. Where a place is expected, a time in milliseconds also stands for one: the first message
+    that is not older."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class Admin(Protocol):
-    """Asks and changes what is not messages."""
+    """Administrative requests: topics, settings and offsets."""
 
     def topics(self, names: Sequence[str]) -> Mapping[str, Topic]:
-        """Those of ``names`` that there are."""
+        """Those of the topics that exist."""
         ...
 
     def settings(self, topic: str) -> Mapping[str, str]:
-        """Those of a topic, as ``cleanup.policy``."""
+        """The settings of a topic, such as ``cleanup.policy``."""
         ...
 
     def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """With as many replicas as the cluster's default. Nothing if there is one already."""
+        """Creates a topic with the cluster's default number of replicas, unless it exists."""
         ...
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Until there are so many; where there are, nothing is done."""
+        """Adds partitions up to this number, if there are fewer."""
         ...
 
     def offsets(self, partitions: Sequence[TopicPartition], place: Place | int) -> Mapping[TopicPartition, int]:
-        """``LATEST`` is behind the last message that is committed. For a time behind all messages: the same."""
+        """The offsets of a place. ``LATEST`` is after the last committed message; so is a time after all messages."""
         ...
 
     def committed(self, group: str, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Those of the partitions that the consumer group has committed."""
+        """The offsets that the consumer group has committed for these partitions."""
         ...
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Stores offsets under the name of a group that has no members."""
+        """Commits offsets for a consumer group without members."""
         ...
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -229,13 +230,13 @@ class Client(Protocol):
     """A client library, connected to one cluster."""
 
     def reader(self, fields: Fields, hold_ms: int = HOLD_MS) -> MessageReader:
-        """``hold_ms``: so long a broker holds its answer back while it has nothing."""
+        """``hold_ms``: how long a broker delays its answer while it has no messages."""
         ...
 
     def writer(self) -> MessageWriter: ...
 
     def transactional_writer(self, transactional_id: str, timeout_s: float = TRANSACTION_S) -> TransactionalWriter:
-        """``timeout_s``: after so long the broker aborts a transaction that was not ended."""
+        """``timeout_s``: the broker aborts a transaction that is open for longer."""
         ...
 
     def admin(self) -> Admin: ...

@@ -1,4 +1,4 @@
-"""kafka-python, which needs no compiled library, behind the port."""
+"""The client that uses kafka-python, which needs no compiled library."""
 
 from __future__ import annotations
 
@@ -31,33 +31,34 @@ from clonos_py.connectors.kafka.port import (
 from clonos_py.connectors.kafka.timing import ANSWER_S, HOLD_MS, LINGER_MS, RETRY_MS, TRANSACTION_S
 from clonos_py.model.errors import one_line
 
-kafka: Any = import_module("kafka")  # the types that are published are of an older version
+kafka: Any = import_module("kafka")  # the published types are those of an older version
 admin: Any = import_module("kafka.admin")
 errors: Any = import_module("kafka.errors")
 
 _FETCHED = 10_000
-"""Messages at once."""
+"""The limit of messages per fetch."""
 _IN_A_ROW = 1_000
-"""Messages without a key that go to one partition."""
+"""The number of messages without a key that go to one partition in a row."""
 _BATCH_BYTES = 256 << 10
-"""Of messages that are sent together. With the default, 16 KiB, a message takes a third more time."""
+"""The size of a batch of messages. With the default, 16 KiB, a message takes a third more time."""
 _LOOK_S = 0.1
 _FENCED = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 _AWAY = (errors.RetriableError, errors.KafkaConnectionError, errors.UnknownError)
 _FENCED_NAMES = {kind.__name__ for kind in _FENCED}
 _AWAY_NAMES = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, _AWAY)}
 _NAMES = re.compile(r"\w+Error")
-"""Where a transaction fails, the library raises an error without a kind, which tells of another in its text."""
+"""A failed transaction raises an error without a specific class; its text names the class."""
 _NOT_LET_IN = (errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError, ssl.SSLError)
 
 
 class _Reasons(logging.Handler):
-    """What the library last said in the background: why it cannot connect, it does not say with the request."""
+    """Recent errors that the library logged in the background. They have the cause of a failed connection; the
+    request's own error does not."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._said: dict[int, tuple[float, Exception]] = {}
-        """By rank: the last reason, and when."""
+        """The last reason of each rank, and its time."""
 
     def emit(self, record: logging.LogRecord) -> None:
         given = record.args if isinstance(record.args, tuple) else ()
@@ -67,14 +68,14 @@ class _Reasons(logging.Handler):
 
     @property
     def last(self) -> Exception | None:
-        """Brokers may close a connection before the client has read why, and the time for the last of many attempts may
-        be over before it fails as the others did."""
+        """The most specific recent reason. A broker may close a connection before the client has read why, and the last
+        of many retries may time out instead of failing as the others did."""
         lately = time.monotonic() - 2 * ANSWER_S
         return next((reason for _, (at, reason) in sorted(self._said.items()) if at > lately), None)
 
 
 def _rank(reason: Exception) -> int:
-    """The lower, the more it tells."""
+    """The rank of a reason: lower is more specific."""
     if isinstance(reason, _NOT_LET_IN):
         return 0
     return 2 if isinstance(reason, errors.RequestTimedOutError) else 1
@@ -84,11 +85,11 @@ _reasons = _Reasons()
 _logger = logging.getLogger("kafka")
 _logger.setLevel(logging.WARNING)
 _logger.addHandler(_reasons)
-_logger.propagate = False  # what goes wrong is raised
+_logger.propagate = False  # errors are raised
 
 
 def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaFailure:
-    """What an error of the library is to the port."""
+    """Maps an error of the library to a failure of the port."""
     named = set(_NAMES.findall(str(error)))
     if isinstance(error, _FENCED) or named & _FENCED_NAMES:
         kind = Failure.FENCED
@@ -107,13 +108,13 @@ def failure(error: Exception, partition: TopicPartition | None = None) -> KafkaF
 
 
 def _named_in(error: Exception) -> TopicPartition | None:
-    """The first partition of those that an error is about."""
+    """The first partition that an error names."""
     named = error.args[0] if error.args else None
     return next((TopicPartition(*partition) for partition in named), None) if isinstance(named, dict) else None
 
 
 def _topic_in(error: Exception) -> str | None:
-    """The first topic that an error is about: all messages of a transaction fail with the first."""
+    """The first topic that an error names: all messages of a transaction fail with the first one."""
     named = error.args[0] if error.args else None
     return next(iter(map(str, named)), None) if isinstance(named, set | frozenset) else None
 
@@ -127,7 +128,7 @@ def _failures() -> Iterator[None]:
 
 
 class PythonClient:
-    """See ``port.Client``."""
+    """Implements ``port.Client``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
         self._settings: dict[str, Any] = {
@@ -232,7 +233,7 @@ class _PythonReader:
 class _PythonWriter:
     def __init__(self, settings: Mapping[str, Any], **more: Any) -> None:
         self._unanswered: deque[tuple[str, Any]] = deque()
-        """Messages by topic, as they were sent."""
+        """Sent messages without an answer: topic and future."""
         self._turn = 0
         with _failures():
             self._producer = kafka.KafkaProducer(
@@ -247,8 +248,8 @@ class _PythonWriter:
             )
 
     def write(self, messages: Sequence[Message]) -> None:
-        """Of those without a key many in a row go to one partition, as with Java's producer: the library would choose
-        one for each."""
+        """Writes messages. Many consecutive messages without a key go to one partition, as with Java's producer; the
+        library would choose one for each."""
         send = self._producer.send
         spread = {m.topic for m in messages if m.key is None and m.partition is None}
         with _failures():
@@ -277,7 +278,7 @@ class _PythonWriter:
         return chosen
 
     def _check(self) -> None:
-        """Raises what became of an earlier message."""
+        """Raises the failure of an earlier message."""
         while self._unanswered and self._unanswered[0][1].is_done:
             topic, answer = self._unanswered.popleft()
             if answer.failed():
@@ -294,7 +295,7 @@ class _PythonWriter:
 
 
 class _PythonTransactionalWriter(_PythonWriter):
-    """The library waits for the end of a transaction as long as it takes, so a thread does."""
+    """Transactions end in a thread, as the library may block for any time."""
 
     def __init__(self, settings: Mapping[str, Any], transactional_id: str, timeout_s: float) -> None:
         super().__init__(settings, transactional_id=transactional_id, transaction_timeout_ms=round(timeout_s * 1_000))
@@ -312,7 +313,7 @@ class _PythonTransactionalWriter(_PythonWriter):
         try:
             self._bounded(self._producer.commit_transaction)
         except KafkaFailure as found:
-            self._check()  # the message that was refused says more
+            self._check()  # the error of a refused message is more specific
             if found.kind is Failure.AWAY:
                 raise KafkaFailure(Failure.UNKNOWN_OUTCOME, str(found)) from None
             raise
@@ -321,7 +322,7 @@ class _PythonTransactionalWriter(_PythonWriter):
         self._bounded(self._producer.abort_transaction)
 
     def _bounded(self, call: Callable[[], None]) -> None:
-        """A message that is refused ends the waiting."""
+        """Runs a call with a time limit. A refused message ends it early."""
         waiting = _Waiting(call)
         until = time.monotonic() + ANSWER_S
         while not waiting.done.wait(_LOOK_S):
@@ -333,7 +334,7 @@ class _PythonTransactionalWriter(_PythonWriter):
 
 
 class _Waiting:
-    """A call in a thread of its own, which does not keep the process from ending."""
+    """A call in a daemon thread, which does not delay the end of the process."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call, self.done = call, threading.Event()
@@ -343,7 +344,7 @@ class _Waiting:
     def _run(self) -> None:
         try:
             self._call()
-        except Exception as problem:  # noqa: BLE001 - raised by who waits
+        except Exception as problem:  # noqa: BLE001 - raised by the thread that waits
             self.problem = problem
         self.done.set()
 

@@ -1,7 +1,7 @@
-"""Messages of some partitions, read ahead in a thread of its own.
+"""Reads messages of some partitions ahead, in a thread.
 
-Both the task, when it reads on, and its replay take from the same buffers: a replay asks for ranges of offsets in the
-order in which they were read.
+Normal reads and replay take messages from the same buffers. A replay requests ranges of offsets in the order in which
+they were read.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from clonos_py.connectors.kafka.port import (
 )
 
 _FETCH_S = 0.1
-"""How long the thread waits for messages before it looks whether something else is to do."""
+"""How long the thread waits for messages before it checks for other work."""
 _RETRY_S = 0.2
 _BUFFERED_MESSAGES = 50_000
 _SMALL_MESSAGES = 1_000
-"""A piece of fewer, of which none is taken yet, grows: a task that lags behind reads more at once."""
+"""A piece with fewer messages is extended while none of it is taken: a task that lags behind then reads more at
+once."""
 _BUFFERED_BYTES = 16 << 20
-"""While every partition has so much waiting, nothing is fetched. A partition with twice as much is paused where others
-wait for messages: clients drop what they have fetched of it."""
+"""While every partition has this much buffered, nothing is fetched. A partition with twice as much is paused if others
+have less, because clients drop messages that they have fetched for paused partitions."""
 
 
 class Taken(NamedTuple):
-    """Messages, and where they begin in the piece of the partition that was fetched together."""
+    """Messages, and their position in the piece that was fetched together."""
 
     messages: Messages
     piece: Messages
@@ -51,17 +52,17 @@ class Taken(NamedTuple):
 
 
 class _Buffer:
-    """What is waiting of one partition. The client has gone through all offsets below ``position``."""
+    """The buffered messages of one partition. The client has passed all offsets below ``position``."""
 
     def __init__(self, position: int, end: int | None) -> None:
         self._pieces: deque[Messages] = deque()
         self._taken = 0
-        """Of the first piece: the rest is not copied again with each take."""
+        """The number of messages taken from the first piece, so that the rest need not be copied at each take."""
         self._messages = self._size_bytes = 0
         self.position, self._end = position, end
 
     def put(self, messages: Messages) -> None:
-        """What lies behind the end is left out."""
+        """Adds messages; those at or after the end are dropped."""
         self.position = messages.offsets[-1] + 1
         if self.ended:
             kept = bisect_left(messages.offsets, self._end or 0)
@@ -78,12 +79,12 @@ class _Buffer:
 
     @property
     def ends(self) -> bool:
-        """Whether there is an end."""
+        """Whether the partition has an end."""
         return self._end is not None
 
     @property
     def ended(self) -> bool:
-        """Whether the client has gone through all before the end."""
+        """Whether the client has passed all messages before the end."""
         return self._end is not None and self.position >= self._end
 
     @property
@@ -92,11 +93,11 @@ class _Buffer:
 
     @property
     def fill(self) -> float:
-        """How much waits, of what is to wait."""
+        """The fill level relative to the limits."""
         return max(self._messages / _BUFFERED_MESSAGES, self._size_bytes / _BUFFERED_BYTES)
 
     def take(self, most: int | None = None, below: int | None = None) -> Taken | None:
-        """The first piece that was fetched: at most so many messages of it, and those below an offset."""
+        """Takes messages of the first piece: at most ``most``, and only offsets below ``below``."""
         if not self._pieces:
             return None
         piece, start = self._pieces[0], self._taken
@@ -119,7 +120,7 @@ def _size(messages: Messages) -> int:
 
 
 class ReadAhead:
-    """``wake`` is called by the thread when there is something new to take, or to be raised."""
+    """The thread and its buffers. The thread calls ``wake`` when there are messages to take, or an error to raise."""
 
     def __init__(self, client: Client, fields: Fields, wake: Callable[[], None]) -> None:
         self._client, self._fields, self._wake = client, fields, wake
@@ -134,14 +135,14 @@ class ReadAhead:
     # ---- for the task
 
     def assign(self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """These partitions, each from its offset on; ``ends``: where some of them end. The thread begins with the first
-        message that is asked for."""
+        """Replaces the assigned partitions, each from its offset; ``ends``: the end offsets of some of them. The thread
+        starts with the first request for messages."""
         with self._changed:
             self._buffers = {partition: _Buffer(at, ends.get(partition)) for partition, at in offsets.items()}
             self._assignment += 1
 
     def add(self, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
-        """These partitions, too."""
+        """Adds assigned partitions."""
         with self._changed:
             self._buffers |= {partition: _Buffer(offset, ends.get(partition)) for partition, offset in offsets.items()}
             self._assignment += 1
@@ -157,23 +158,24 @@ class ReadAhead:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything to take."""
+        """Whether there are messages to take."""
         with self._changed:
             return any(buffer.waiting for buffer in self._buffers.values())
 
     def has_ended(self, partition: TopicPartition) -> bool:
-        """Whether it has an end and nothing is left before it."""
+        """Whether the partition has ended and all its messages are taken."""
         with self._changed:
             buffer = self._buffers[partition]
             return not buffer.waiting and buffer.ended
 
     def wait_for_change(self) -> None:
-        """Until something was fetched, or nothing was for a moment."""
+        """Waits until messages are fetched, or a short time has passed."""
         with self._changed:
             self._changed.wait(_FETCH_S)
 
     def take_below(self, partition: TopicPartition, stop: int) -> Sequence[Taken]:
-        """All next messages with offsets below ``stop``, once the client has gone through them. Raises KafkaFailure."""
+        """All next messages with offsets below ``stop``; waits until the client has passed them. Raises
+        KafkaFailure."""
         self._start()
         found: list[Taken] = []
         with self._changed:
@@ -188,14 +190,14 @@ class ReadAhead:
                 self._changed.wait()
 
     def fail(self, failure: KafkaFailure) -> None:
-        """Raised by the next call that takes messages."""
+        """Stores a failure; the next call that takes messages raises it."""
         with self._changed:
             self._failure = self._failure or failure
             self._changed.notify_all()
         self._wake()
 
     def close(self) -> None:
-        """The thread ends soon."""
+        """Closes; the thread ends soon."""
         self._closed = True
 
     def _check(self) -> None:
@@ -210,7 +212,8 @@ class ReadAhead:
             self._thread.start()
 
     def _run(self) -> None:
-        """What is away may come back: who watches the cluster gives up (see ``fail``)."""
+        """Retries while the cluster is unreachable. The thread that watches the cluster decides when to give up (see
+        ``fail``)."""
         reader: MessageReader | None = None
         fetching: _Fetching | None = None
         while not self._closed and self._failure is None:
@@ -222,11 +225,11 @@ class ReadAhead:
             except KafkaFailure as failure:
                 if failure.kind is not Failure.AWAY:
                     self.fail(failure)
-                elif reader is not None:  # it may have dropped what came with the failure, or know old leaders only
+                elif reader is not None:  # it may have lost messages, or have outdated leaders
                     reader.close()
                     reader = fetching = None
                     time.sleep(_RETRY_S)
-            except Exception as problem:  # noqa: BLE001 - who waits must not wait for ever
+            except Exception as problem:  # noqa: BLE001 - the waiting task must get an error
                 self.fail(KafkaFailure(Failure.REFUSED, f"{type(problem).__name__}: {problem}"))
         if reader is not None:
             reader.close()
@@ -248,7 +251,7 @@ class ReadAhead:
         passed = {partition: fetching.reader.position(partition) for partition in ending}
         with self._changed:
             if assignment != self._assignment:
-                return  # it is fetched again, from where it is wanted now
+                return  # the new assignment fetches these messages again if it needs them
             for messages in found:
                 buffers[messages.partition].put(messages)
             for partition, offset in passed.items():
@@ -260,7 +263,7 @@ class ReadAhead:
 
 
 class _Fetching:
-    """A client, and which partitions it has assigned and paused."""
+    """A reader, with its current assignment and its paused partitions."""
 
     def __init__(self, reader: MessageReader) -> None:
         self.reader = reader

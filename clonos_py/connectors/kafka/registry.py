@@ -1,4 +1,4 @@
-"""The schemas of messages in a registry, and how a message names its schema."""
+"""The schemas of messages in a schema registry, and the prefix by which a message names its schema."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 _MAGIC = b"\0"
 PREFIX = 5
-"""Bytes before what a schema describes: a zero, and the number of the schema, most significant byte first."""
+"""The length of the prefix: a zero, and the schema's number, most significant byte first."""
 _ANSWER_S = 10
 AWAY_S = 30.0
-"""A registry that does not answer is asked again for so long."""
+"""How long requests are retried while the registry does not answer."""
 _RETRY_S = 0.5
 _NOT_FOUND, _SERVER_FAILS, _MANY_REQUESTS = 404, 500, 429
 
 
 @dataclass(frozen=True)
 class SchemaRegistry:
-    """A registry with the REST interface of Confluent's, as Karapace and Apicurio (``/apis/ccompat/v7``) have it, too.
-    ``ca_file``: certificates of authorities, PEM."""
+    """A schema registry with Confluent's REST interface, which Karapace and Apicurio (``/apis/ccompat/v7``) also have.
+    ``ca_file``: CA certificates, PEM."""
 
     url: str
     username: str | Secret | None = None
@@ -42,7 +42,7 @@ class SchemaRegistry:
         return cls(given) if isinstance(given, str) else given
 
     def settings(self) -> dict[str, Any]:
-        """Of the library's client. Raises SettingError."""
+        """The settings of the library's client. Raises SettingError."""
         made: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_S}
         if self.username is not None:
             made["basic.auth.user.info"] = f"{revealed(self.username)}:{revealed(self.password) or ''}"
@@ -53,25 +53,26 @@ class SchemaRegistry:
 
 @dataclass(frozen=True)
 class RegistrySchema:
-    """``kind``: AVRO or PROTOBUF. ``references``: subject, which is its name, too, and version of each."""
+    """A schema. ``kind``: AVRO or PROTOBUF. ``references``: subject, which is also the name, and version of each
+    reference."""
 
     text: str
     kind: str
     references: Sequence[tuple[str, int]] = ()
 
     def given(self) -> Any:
-        """To the library."""
+        """The schema in the library's type."""
         from confluent_kafka.schema_registry import Schema, SchemaReference
 
         return Schema(self.text, self.kind, [SchemaReference(name, name, version) for name, version in self.references])
 
 
 class UnknownSchema(ValueError):
-    """The registry does not know the schema that a message names."""
+    """The registry does not have the schema that a message names."""
 
 
 class RegistryClient:
-    """Asks a registry, once for each schema. Raises KafkaFailure where it is away or refuses."""
+    """A client that requests each schema once. Raises KafkaFailure if the registry is unreachable or refuses."""
 
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
@@ -84,19 +85,19 @@ class RegistryClient:
         return SchemaRegistryClient(self._registry.settings())
 
     def schema(self, number: int) -> str:
-        """Raises UnknownSchema."""
+        """The text of a schema. Raises UnknownSchema."""
         if number not in self._known:
             client = self._client
             self._known[number] = str(self._asked(lambda: client.get_schema(number)).schema_str)
         return self._known[number]
 
     def register(self, subject: str, schema: RegistrySchema) -> int:
-        """The number of the schema; what is registered already keeps its own."""
+        """Registers a schema and returns its number; a schema that is registered already keeps its number."""
         client, given = self._client, schema.given()
         return int(self._asked(lambda: client.register_schema(subject, given), subject))
 
     def version(self, subject: str, schema: RegistrySchema) -> int:
-        """That of a schema which is registered, in its subject."""
+        """The version of a registered schema in its subject."""
         client, given = self._client, schema.given()
         return int(self._asked(lambda: client.lookup_schema(subject, given), subject).version)
 
@@ -123,18 +124,18 @@ class RegistryClient:
             away = status >= _SERVER_FAILS or status == _MANY_REQUESTS
             kind = Failure.AWAY if away else Failure.REFUSED
             raise KafkaFailure(kind, f"{where}: {one_line(problem)}") from None
-        except Exception as problem:  # noqa: BLE001 - of whichever HTTP client the library takes
+        except Exception as problem:  # noqa: BLE001 - the errors depend on the library's HTTP client
             raise KafkaFailure(Failure.AWAY, f"{where}: {one_line(problem)}") from None
 
 
 def framed(number: int, values: Sequence[bytes], more: bytes = b"") -> list[bytes]:
-    """Values that name their schema. ``more`` comes between."""
+    """Values preceded by the prefix that names their schema and by ``more``."""
     prefix = _MAGIC + number.to_bytes(PREFIX - 1, "big") + more
     return [prefix + value for value in values]
 
 
 def numbers_of(values: Sequence[bytes]) -> list[int]:
-    """The schema that each names. Raises ValueError."""
+    """The number of the schema that each value names. Raises ValueError."""
     prefixes = [value[:PREFIX] for value in values]
     for prefix in set(prefixes):
         if len(prefix) < PREFIX or prefix[:1] != _MAGIC:

@@ -1,4 +1,4 @@
-"""Topics of Kafka as a sink, as written in a job."""
+"""Kafka topics as sinks of jobs."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _DELIVERIES = (Delivery.CAUSAL, Delivery.TRANSACTIONAL, Delivery.IDEMPOTENT)
 
 
 class KafkaSink(SinkDefinition):
-    """Writes rows to a topic of a Kafka cluster, exactly once for those who read what is committed.
+    """Writes rows to a topic of a Kafka cluster, exactly once for consumers with ``isolation.level=read_committed``.
 
     ``format`` is json, msgpack, text, bytes (both of one column), ``Avro(...)``, ``Protobuf(...)`` or arrow (many rows
-    are one message, of about 500 KB at most). ``key`` names the columns of which the key of a message is made: one
-    column of text or bytes as it is, of another type as JSON; several as a JSON object. A key goes to the partition to
-    which Java's producer sends it. ``timestamp`` names a column of times that becomes the message's time.
+    are one message, of about 500 KB at most). ``key`` names the columns of the message key: one column of text or bytes
+    is used unchanged, another type as JSON, several columns as a JSON object. The key selects the partition as in
+    Java's producer. ``timestamp`` names a column of times for the message's timestamp.
 
-    ``delivery``: with "causal" rows are visible within milliseconds; the determinants that they depend on go, in the
-    same transaction, into the topic ``journal``, which no other sink may have; by default its name is made of those of
-    the topic and the operator. That needs the full sharing depth. With "transactional" rows are kept in the checkpoint
-    that ends their epoch, and visible when it is complete; here the ``journal`` says what is out. With "idempotent"
-    rows are written at once and may be written again after a failure, under the same key, which is required; this is
-    also the delivery of a ``Table``, whose deletions are tombstones.
+    ``delivery``: with "causal" rows are visible within milliseconds. The determinants that they depend on are written
+    in the same transaction to the topic ``journal``, which no other sink may use; by default its name is made from
+    those of the topic and the operator. This needs the full sharing depth. With "transactional" rows are kept in the
+    checkpoint that ends their epoch, and become visible when it is complete; the ``journal`` then records what is
+    visible. With "idempotent" rows are written at once and may be written again after a failure, under the same key,
+    which is required. This is also the delivery of a ``Table``, whose deletions become tombstones.
 
-    A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
-    kafka-python: without it whichever is installed, confluent-kafka first.
+    If the cluster is unreachable for longer than ``away``, the job stops. ``client`` is confluent-kafka or
+    kafka-python; by default it is the one that is installed, confluent-kafka first.
     """
 
     def __init__(

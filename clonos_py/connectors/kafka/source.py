@@ -1,4 +1,4 @@
-"""Topics of Kafka as a source, as written in a job."""
+"""Kafka topics as sources of jobs."""
 
 from __future__ import annotations
 
@@ -33,36 +33,37 @@ Given = str | datetime | Mapping[tuple[str, int], int]
 
 
 class KafkaSource(CatchingSource[R]):
-    """Reads topics of a Kafka cluster, of transactions only what is committed. Its tasks share the partitions; no
-    consumer group is joined, so that no rebalance takes them away.
+    """Reads topics of a Kafka cluster; of transactions only committed messages. Its tasks share the partitions. They
+    join no consumer group, so that no rebalance takes partitions away.
 
-    ``format`` is json, msgpack, arrow (each message a stream of Arrow IPC), text or bytes (both have the one column
-    ``value``), ``Avro(...)`` or ``Protobuf(...)``. ``columns`` names columns that have something else of a message
-    than its value: ``columns={"at": "timestamp"}``; there are key, timestamp (microseconds), topic, partition, offset,
-    headers and tombstone. A message without value, a tombstone, is no row unless a column tells it.
+    ``format`` is json, msgpack, arrow (each message is an Arrow IPC stream), text or bytes (both have the one column
+    ``value``), ``Avro(...)`` or ``Protobuf(...)``. ``columns`` names columns with an attribute of the message instead
+    of a part of its value, such as ``columns={"at": "timestamp"}``. Attributes are key, timestamp (microseconds),
+    topic, partition, offset, headers and tombstone. A message without a value, a tombstone, is skipped unless a column
+    shows it.
 
-    ``start``: "earliest", "latest", "committed" (the offsets of ``group``; where it has none, the earliest), a
-    datetime (the first message that is not older), or offsets by (topic, partition), the others at the earliest. With
-    ``stop``, one of the same but "committed", the source ends there; without it it is endless, and partitions that are
-    added are found within ``discover``. Both are resolved when the job is submitted.
+    ``start``: "earliest", "latest", "committed" (the offsets of ``group``, or the earliest where it has none), a
+    datetime (the first message that is not older), or offsets by (topic, partition), with other partitions at the
+    earliest. ``stop``, with the same values except "committed", ends the source there. Without it the source is
+    endless, and new partitions are found within ``discover``. Both are resolved when the job is submitted.
 
-    With ``group`` the offsets of every completed checkpoint are committed to a consumer group of that name, for tools
-    that watch it and for ``start="committed"``. It must have no members. Checkpoints do not depend on it.
+    With ``group`` the offsets of every completed checkpoint are committed to the consumer group of that name, for
+    monitoring tools and for ``start="committed"``. The group must have no members. Checkpoints do not depend on it.
 
-    After a failure a replacement reads again what its predecessor had read. A topic that is compacted may not have it
-    any more, and is refused unless its ``min.compaction.lag.ms`` leaves an hour. With ``replay="logged"`` the causal
-    log keeps the rows instead, at the price of copying them to the tasks behind.
+    After a failure a replacement reads again the messages that its predecessor had read. A compacted topic may no
+    longer have them, and is refused unless its ``min.compaction.lag.ms`` is at least an hour. With ``replay="logged"``
+    the causal log holds the rows instead, at the cost of copying them to the downstream tasks.
 
-    A task that has read all messages waits ``fetch_wait`` for more before it reads again: fewer and larger reads cost
-    less, and are replayed sooner after a failure.
+    A task that has read all messages waits ``fetch_wait`` before it reads again: fewer and larger reads cost less, and
+    are replayed faster after a failure.
 
-    ``on_error`` says what becomes of a message that is not of the format and schema. With "fail" it ends the job. With
-    "skip" it is left out and counted as ``rows_skipped``. With "dead-letter", or ``catch()``, it is counted as
-    ``dead_letters``, and is a row of ``KafkaDeadLetter`` in a second stream. Then all columns of the schema are
-    decoded, also those that the job does not read.
+    ``on_error`` decides what happens to a message that does not fit the format and schema. "fail" ends the job. "skip"
+    drops the message and counts it as ``rows_skipped``. "dead-letter", or ``catch()``, counts it as ``dead_letters``
+    and emits it as a ``KafkaDeadLetter`` in a second stream. With "skip" and "dead-letter" all columns of the schema
+    are decoded, even those that the job does not read.
 
-    A cluster that does not answer is waited for; after ``away`` the job stops. ``client`` is confluent-kafka or
-    kafka-python: without it whichever is installed, confluent-kafka first.
+    If the cluster is unreachable for longer than ``away``, the job stops. ``client`` is confluent-kafka or
+    kafka-python; by default it is the one that is installed, confluent-kafka first.
     """
 
     letter = KafkaDeadLetter
@@ -105,7 +106,7 @@ class KafkaSource(CatchingSource[R]):
 
     @cached_property
     def layout(self) -> SourceLayout:
-        """What there is to read, found once. Raises SourceError."""
+        """The partitions to read, resolved once. Raises SourceError."""
         try:
             admin = self._address.connect().admin()
             found = resolve(admin, self._topics, self._start, self._stop, kept=not self._logged)

@@ -1,15 +1,15 @@
-"""How long clients wait."""
+"""Timeouts and waiting times of clients."""
 
 from __future__ import annotations
 
 ANSWER_S = 10.0
-"""For the answer to a request, with all its repetitions. Then the broker counts as away."""
+"""The timeout of a request, with all retries. After it the broker counts as unreachable."""
 HOLD_MS = 100
-"""A broker holds its answer to who asks for messages back until there are some, or so long."""
+"""How long a broker delays the answer to a fetch request while it has no messages."""
 RETRY_MS = 1
-"""Before a request is repeated. Brokers refuse the first requests of a transaction while they end the one before: with
-the default of 100 ms a transaction takes 30 to 110 ms, with this 4 to 10."""
+"""The wait before a request is retried. Brokers refuse the first requests of a transaction while they end the previous
+one. With the default of 100 ms a transaction takes 30 to 110 ms, with this value 4 to 10."""
 TRANSACTION_S = 60.0
-"""After so long the broker aborts a transaction that was not ended: what others read waits for it."""
+"""The broker aborts a transaction that is open for longer, because it blocks consumers of the topic."""
 LINGER_MS = 5
-"""Messages wait for others so long, and not at all once a transaction ends."""
+"""How long messages wait for others to be sent with them. The end of a transaction sends them at once."""

@@ -1,4 +1,4 @@
-"""Reads the partitions of some topics that belong to one task."""
+"""The reader of a task: reads its partitions of some topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECOND_US = 1_000_000
 @dataclass(frozen=True)
 class ReaderTimes:
     """``fetch_wait_us``: how long a task that has read all messages waits for more; ``discover_s``: how often topics
-    are looked at; ``away_s``: how long the cluster may not answer."""
+    are checked; ``away_s``: how long the cluster may be unreachable."""
 
     fetch_wait_us: int
     discover_s: float
@@ -48,8 +48,8 @@ class TopicReader(Source):
         wanted: WantedPorts,
         logs_rows: bool = False,
     ) -> None:
-        """``maker`` makes the columns that ``wanted`` parses, and dead letters unless malformed messages end the job.
-        ``group``: to which offsets are committed. ``logs_rows``: see ``Source``."""
+        """``maker`` makes the columns that ``wanted`` parses, and dead letters unless malformed messages fail the job.
+        ``group``: the group for which offsets are committed. ``logs_rows``: see ``Source``."""
         self.logs_rows = logs_rows
         self._address, self._layout, self._times, self._read_rows = address, layout, times, read_rows
         self._group, self._wanted = group, wanted
@@ -59,7 +59,7 @@ class TopicReader(Source):
         self._turn: list[int] = []
         self._resumed = False
         self._all_read_us = 0
-        """When a read left nothing to read."""
+        """When a read left no messages behind."""
         self._found: dict[int, int] = {}
         self._found_lock = threading.Lock()
         self._most: int | None = read_rows
@@ -76,7 +76,7 @@ class TopicReader(Source):
         return True
 
     def partitions(self) -> int:
-        """All are discovered."""
+        """0: all partitions are discovered."""
         return 0
 
     def open(self, index: int, parallelism: int) -> None:
@@ -178,7 +178,7 @@ class TopicReader(Source):
     # ---- partitions
 
     def _new(self) -> dict[int, int] | None:
-        """Partitions that are to be read from now on, with their first offsets; None if there are none."""
+        """New partitions to read, with their first offsets; None if there are none."""
         with self._found_lock:
             found = dict(self._found)
         if not self._resumed or self._layout.ends is not None:
@@ -196,7 +196,7 @@ class TopicReader(Source):
         return number % self._parallelism == self._index
 
     def _grown(self, admin: Admin, topic: int, partitions: int) -> None:
-        """Those that came after the job had begun are read from their first offset on."""
+        """Adds partitions created after the job began; they are read from their first offset."""
         if self._layout.ends is not None:
             return
         name = self._layout.topics[topic].name
@@ -218,12 +218,12 @@ class TopicReader(Source):
             self._ends_known = {own[partition]: offset for partition, offset in found.items()}
 
     def rows_waiting(self) -> int:
-        """As many messages lie before the end that was seen last; before that of the source, if it has one."""
+        """The number of messages before the last known end, or before the end of the source if it has one."""
         ends = self._ends_known if self._layout.ends is None else self._layout.ends
         return sum(max(0, ends.get(number, 0) - at) for number, at in self._positions.items())
 
     def commit(self, positions: Mapping[int, int]) -> None:
-        """Where the cluster is away, the next checkpoint commits."""
+        """Commits offsets for the group. If the cluster is unreachable, the next checkpoint commits them."""
         if self._group is None or not positions:
             return
         try:

@@ -1,8 +1,8 @@
-"""Rows in Kafka that are visible when their checkpoint is complete.
+"""The transactional sink: rows in Kafka become visible when their checkpoint is complete.
 
-The rows of an epoch are kept in the checkpoint that ends it. Once it is complete they are written in parts: each short
-transaction has the rows of a part and, in the journal, an entry that says so. A part that the journal has is not
-written again. No transaction stays open for an epoch: no timeout of the broker can lose output, and no consumer waits.
+The rows of an epoch are kept in the checkpoint that ends it. Once it is complete they are written in parts. Each short
+transaction has the rows of a part and an entry for it in the journal. A part with an entry is not written again. No
+transaction stays open for an epoch, so no timeout of the broker can lose output, and no consumer has to wait.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from clonos_py.model.snapshots import lineage_of
 
 PART_ROWS = 10_000
 PART_BYTES = 4 << 20
-"""A part is cut at either. It is sent, and kept in memory as messages, at once."""
+"""A part is cut at either limit. It is sent at once, and held in memory as messages."""
 
 
 class PreparedRows(msgspec.Struct, frozen=True, array_like=True):
-    """What task ``index`` has prepared for a checkpoint: the checksum of each part."""
+    """The rows that task ``index`` has prepared for a checkpoint: the checksum of each part."""
 
     lineage: str
     index: int
@@ -40,8 +40,8 @@ class PreparedRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Claimed(NamedTuple):
-    """A transactional id that this process has, and what the journal says: by part the checksum of its rows, and the
-    offset of its entry."""
+    """A transactional id that this process has claimed, and the content of the journal: for each part the checksum of
+    its rows, and the offset of its entry."""
 
     writer: TransactionalWriter
     parts: dict[PartKey, tuple[int, int]]
@@ -54,7 +54,7 @@ class KafkaTransactionalWriter(KeepingSink):
         super().__init__()
         self._medium, self._maker = medium, maker
         self._claimed: dict[int, _Claimed] = {}
-        """Of the thread that commits."""
+        """Used by the committing thread."""
 
     def open(self, ctx: OperatorContext, out: Output) -> None:
         super().open(ctx, out)
@@ -78,7 +78,8 @@ class KafkaTransactionalWriter(KeepingSink):
         self.commit_all([committable])
 
     def commit_all(self, committables: Sequence[bytes]) -> None:
-        """A restart from this checkpoint commits the same again, and one from a later checkpoint nothing older."""
+        """Commits prepared rows. A restart from this checkpoint repeats the same commits; one from a later checkpoint
+        repeats nothing older."""
         prepared = list(map(self._decoded, committables))
         for index, of_task in groupby(prepared, key=lambda p: p.index):
             self._commit(index, list(of_task))
@@ -106,7 +107,8 @@ class KafkaTransactionalWriter(KeepingSink):
             self.committed(TaskEpoch(index, each.checkpoint))
 
     def _write_missing(self, prepared: PreparedRows, claimed: _Claimed, end: int) -> None:
-        """``end``: an offset before the entries that are written now. Raises KafkaFailure, SinkError."""
+        """Writes the parts that are not in the journal. ``end``: an offset before the new entries. Raises KafkaFailure,
+        SinkError."""
         for number, checksum in enumerate(prepared.checksums):
             key = PartKey(prepared.lineage, prepared.checkpoint, number)
             if key not in claimed.parts:
@@ -123,7 +125,7 @@ class KafkaTransactionalWriter(KeepingSink):
                 )
 
     def _claim(self, index: int) -> _Claimed:
-        """Shuts out who had the id before, and reads what it has written."""
+        """Claims the id of a task, which fences off its earlier owner, and reads the journal."""
         writer = self._medium.writer(index)
         name = secrets.token_hex(8)
         claim = WrittenPart(name, self.ctx.operator, PartKey("", 0, 0), 0)
@@ -144,7 +146,7 @@ class KafkaTransactionalWriter(KeepingSink):
         return chunks[key.number].rows
 
     def _forget(self, index: int, oldest: PreparedRows, claimed: _Claimed) -> None:
-        """Deletes what the journal says of parts that no restart commits again."""
+        """Deletes journal entries of parts that no restart commits again."""
         lineage, checkpoint = oldest.lineage, oldest.checkpoint
         old = [key for key in claimed.parts if key.lineage != lineage or key.checkpoint < checkpoint]
         for key in old:
@@ -153,7 +155,7 @@ class KafkaTransactionalWriter(KeepingSink):
             self._medium.delete_before(index, min(offset for _, offset in claimed.parts.values()))
 
     def _drop(self) -> None:
-        """The next writers have to claim their ids again."""
+        """Closes the writers; the next ones have to claim their ids again."""
         self._medium.drop()
         self._claimed = {}
 
@@ -162,7 +164,7 @@ class KafkaTransactionalWriter(KeepingSink):
 
 
 def _parts(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in their order, in pieces that are large enough and not too large."""
+    """The rows in order, cut into parts of a suitable size."""
     for rows in pa.Table.from_batches(batches).combine_chunks().to_batches():
         size = max(1, min(PART_ROWS, rows.num_rows * PART_BYTES // max(rows.nbytes, 1)))
         for start in range(0, rows.num_rows, size):

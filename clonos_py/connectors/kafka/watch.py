@@ -1,4 +1,4 @@
-"""Looks at the topics from time to time, in a thread of its own: whether the cluster answers, and what is new."""
+"""Checks topics periodically in a thread: whether the cluster answers, and whether topics have changed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Changed = Callable[[Admin, int, int], None]
 
 
 class TopicWatch:
-    """The thread calls ``looked`` each time that the cluster has answered, ``grown`` with a topic's place in the list
-    and its new number of partitions, and ``failed`` once, when the cluster was away for longer than ``away_s``, or a
-    topic is another one."""
+    """Checks topics. The thread calls ``looked`` each time the cluster has answered, and ``grown`` with a topic's index
+    in the list and its new number of partitions. It calls ``failed`` once, if the cluster was unreachable for longer
+    than ``away_s``, or a topic was deleted or created again."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class TopicWatch:
         threading.Thread(target=self._run, name="kafka topics", daemon=True).start()
 
     def close(self) -> None:
-        """The thread ends soon."""
+        """Closes; the thread ends soon."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -57,7 +57,7 @@ class TopicWatch:
                 if admin is not None:
                     admin.close()
                     admin = None
-            except Exception as problem:  # noqa: BLE001 - a source that is not watched would wait for ever
+            except Exception as problem:  # noqa: BLE001 - without the watch the source would wait forever
                 self._failed(KafkaFailure(Failure.REFUSED, f"{type(problem).__name__}: {one_line(problem)}"))
                 break
             self._closed.wait(self._every_s)
